@@ -1,4 +1,4 @@
-"""A broker with accounts, certificates that are made for a test, and requests signed by hand."""
+"""A broker with accounts and test certificates, and requests signed by hand."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def write_accounts(home: Path, text: str = ACCOUNTS, name: str = "plain_acl.yml"
 
 
 class Guarded(Cluster):
-    """A cluster whose broker has ``ACCOUNTS``; ``async with``. Topics and groups are made by whoever is let in."""
+    """A cluster whose broker has ``ACCOUNTS``; use it as ``async with``. An account that may do so creates topics and
+    groups by using them.
+    """
 
     def __init__(self, folder: Path, accounts: str = ACCOUNTS, **broker: Any) -> None:
         self.home = folder / "home"
@@ -80,7 +82,7 @@ class Guarded(Cluster):
         return (await self.as_account(account, command)).code
 
     async def made(self, *topics: str) -> None:
-        """Topics and groups of the accounts, made by the administrator."""
+        """Topics and groups of the accounts, created by the administrator."""
         for topic in topics:
             fields = {"topic": topic, "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
             fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
@@ -88,7 +90,7 @@ class Guarded(Cluster):
 
 
 def signed(command: RemotingCommand, account: tuple[str, str]) -> RemotingCommand:
-    """With the signature that every client makes."""
+    """Signs the request as every client does."""
     command.version = CURRENT_VERSION
     fields = command.ext_fields
     fields[ACCESS_KEY] = account[0]
@@ -102,7 +104,7 @@ _numbers = itertools.count(1)
 def signed_v2(
     command: RemotingCommand, account: tuple[str, str], time_ms: int, nonce: str | None = None
 ) -> RemotingCommand:
-    """With the signature that cannot be replayed."""
+    """Signs the request so that it cannot be replayed."""
     fields = command.ext_fields
     fields[ACCESS_KEY] = account[0]
     fields[SIGN_TIME] = str(time_ms)
@@ -114,7 +116,9 @@ def signed_v2(
 def certificate(
     folder: Path, name: str, *, authority: str | None = None, days: int = 2, host: str = "127.0.0.1"
 ) -> Path:
-    """``name.pem`` and ``name.key`` made by openssl; without ``authority`` signed by itself and fit to sign others."""
+    """Creates ``name.pem`` and ``name.key`` with openssl; without ``authority`` the certificate signs itself and can
+    sign others.
+    """
     pem, key = folder / f"{name}.pem", folder / f"{name}.key"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-keyout", str(key), "-out", str(pem), "-subj", f"/CN={name}", "-days", str(days)]
@@ -126,7 +130,7 @@ def certificate(
 
 
 async def until(condition: Any, what: str) -> None:
-    """Waits for what happens by itself within the time limit of a test."""
+    """Waits, within the time limit of a test, until a condition becomes true by itself."""
     for _ in range(2000):
         if condition():
             return

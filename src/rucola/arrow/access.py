@@ -1,4 +1,4 @@
-"""How a query is let in by brokers: account and encryption. Secrets travel to the tasks and are shown nowhere."""
+"""How a query identifies itself to brokers: account and encryption. Secrets reach the tasks but are never shown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECRET_NAME = re.compile("secret|password|passwd|token|credential|access[._-]?k
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A text that ``repr`` and ``str`` do not show. Pickles hold it, as the tasks need it."""
+    """A text that ``repr`` and ``str`` do not show. Pickles contain it, because the tasks need it."""
 
     _text: str
 
@@ -37,7 +37,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Account and encryption; the account is empty for none."""
+    """Account and encryption; the account is empty if there is none."""
 
     access_key: str = ""
     secret_key: Secret = Secret("")
@@ -49,13 +49,15 @@ class Access:
         if bool(self.access_key) != bool(self.secret_key.reveal()):
             raise ConfigError("accessKey, secretKey", "one", "both or neither")
         if self.security_token.reveal() and not self.access_key:
-            raise ConfigError("securityToken", HIDDEN, "with accessKey and secretKey only")
+            raise ConfigError("securityToken", HIDDEN, "only together with accessKey and secretKey")
         if self.ca_certificate and not self.use_tls:
             raise ConfigError("caCertificate", self.ca_certificate, "with useTLS=true only")
 
 
 def shown(name: str, value: str) -> str:
-    """``value`` of option ``name`` for a message: hidden when the name, known or not, is that of a secret."""
+    """``value`` of option ``name`` as a message may show it: hidden if the name, known or not, looks like that of a
+    secret.
+    """
     return HIDDEN if _SECRET_NAME.search(name) else value
 
 

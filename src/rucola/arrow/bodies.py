@@ -1,4 +1,4 @@
-"""Bodies that a client compressed, as they were before. Rows whose sysFlag does not say so are not looked at.
+"""Decompresses bodies that a client compressed. Rows whose sysFlag does not mark compression are skipped.
 
 Zlib comes with Python, LZ4 and Zstd with PyArrow, so tasks need no further package. Imported inside ``read()`` only.
 """
@@ -25,9 +25,10 @@ log = logging.getLogger(__name__)
 
 
 def compressed_rows(rows: Rows) -> Mask | None:
-    """Marks the rows whose body is compressed; None when there is none."""
+    """Marks the rows whose body is compressed; None if there are none."""
     flags = rows.numbers(RecordColumn.SYS_FLAG)
-    if not int(np.bitwise_or.reduce(flags)) & int(MessageSysFlag.COMPRESSED):  # one pass and no array: most batches
+    # One pass and no array: most batches have no compressed body.
+    if not int(np.bitwise_or.reduce(flags)) & int(MessageSysFlag.COMPRESSED):
         return None
     mask: Mask = (flags & int(MessageSysFlag.COMPRESSED)) != 0
     return mask
@@ -38,11 +39,11 @@ def decompressed(rows: Rows, mask: Mask, skips_damaged: bool) -> Iterator[tuple[
 
     Args:
         rows: the rows.
-        mask: which of them are compressed.
-        skips_damaged: a body that cannot be decompressed is None and a warning in the log, not an error.
+        mask: the compressed ones.
+        skips_damaged: a body that cannot be decompressed becomes None with a warning in the log, instead of an error.
 
     Raises:
-        FormatError: a body cannot be decompressed; names topic, queue and queue offset.
+        FormatError: a body cannot be decompressed; the error names topic, queue and queue offset.
     """
     with memoryview(rows.source) as source:
         for number in np.flatnonzero(mask).tolist():
@@ -58,18 +59,18 @@ def decompressed(rows: Rows, mask: Mask, skips_damaged: bool) -> Iterator[tuple[
                     f"compressed body of topic {topic}, queue {row[RecordColumn.QUEUE_ID]}, "
                     f"queue offset {row[RecordColumn.QUEUE_OFFSET]}",
                     error.position,
-                    f"{error.expected} (body=stored gives bodies as they are stored)",
+                    f"{error.expected} (option body=stored returns bodies as they are stored)",
                     error.got,
                 )
                 if not skips_damaged:
                     raise named from error
-                log.warning("%s; the body is null, since failOnDataLoss is off", named)
+                log.warning("%s; the body is null, because failOnDataLoss is off", named)
                 body = None
             yield number, body
 
 
 def decompress_body(body: bytes, sys_flag: int) -> bytes:
-    """``body`` before compression, by the type in ``sys_flag``.
+    """The decompressed ``body``, by the compression type in ``sys_flag``.
 
     Raises:
         FormatError: the bytes are not of that type, or the result is larger than ``BODY_BYTES_MAX``.

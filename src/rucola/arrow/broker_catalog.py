@@ -1,4 +1,4 @@
-"""Brokers as a place to read from, driver side: which queues there are, what they hold, and one task per piece."""
+"""Planning over brokers, on the driver: which queues exist, which offsets they hold, and one task for each piece."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from rucola.errors import ClientError, FormatError, RemotingError, RucolaError
 from rucola.formats.message import decode_messages
 
 QUEUES_AGE_MAX_S = 1.0
-"""How long a list of queues is used; a topic or queue made meanwhile is seen after that."""
+"""How long a list of queues is used; a topic or queue created meanwhile is noticed after that time."""
 BOUNDS_AGE_MAX_S = 0.02
-"""How long bounds are used; an idle stream asks some 75 times a second."""
+"""How long bounds are used; an idle stream asks for them about 75 times a second."""
 SAMPLE_MESSAGES = 32
 GONE_PATIENCE_S = 10.0
-"""How long a queue is out of the routes, while its broker is registered, before it counts as deleted."""
+"""How long a queue must be missing from the routes while its broker is registered, before it counts as deleted."""
 AWAY_PAUSE_S = 1.0
-"""A broker that failed is not asked again for this long, or three times as long as the failure took."""
+"""A broker that failed is not asked again for this long, or for three times the duration of the failure if that is
+longer.
+"""
 
 PAUSE_S = 0.1
 
@@ -61,10 +63,10 @@ class BrokerCatalog:
         return existing_queues(self._options.subscription, self._queues, all_needed=all_needed)
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """Bounds of each queue; brokers that do not answer are waited for.
+        """The bounds of each queue; waits for brokers that do not answer.
 
         Raises:
-            RucolaError: one did not answer all the time.
+            RucolaError: a broker did not answer within the time limit.
         """
         wanted = list(queues)
         deadline_s = self._link.seconds() + self._options.retry_timeout_ms / 1000
@@ -77,7 +79,7 @@ class BrokerCatalog:
         return look.bounds
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
-        """Bounds of the queues of brokers that answer."""
+        """The bounds of queues whose brokers answer."""
         wanted = set(queues)
         now = self._link.seconds()
         if now < self._look_until_s and wanted <= self._look.bounds.keys():
@@ -102,7 +104,7 @@ class BrokerCatalog:
         return self._look
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """The mark of the record at a queue offset of each queue."""
+        """For each queue, the mark of the record at the given queue offset."""
         now = self._link.seconds()
         asked = [queue for queue in places if not self._is_away(queue.broker_name)]
         answers = self._link.once(lambda consumer: _each(_mark_of(consumer, queue, places[queue]) for queue in asked))
@@ -116,7 +118,7 @@ class BrokerCatalog:
         return found
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First offset stored at or after the time."""
+        """The first offset whose message was stored at or after the time."""
         return self._link.ask(lambda consumer: consumer.offset_for_time(queue, timestamp_ms))
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
@@ -133,7 +135,7 @@ class BrokerCatalog:
         return max(1, len(sample.body) // max(1, sample.next_begin_offset - start))
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
-        """One piece per queue, cut by the limit on records."""
+        """One piece per queue; queues with more records than the limit are cut."""
         options = self._options
         return list(split_queue_ranges(ranges, options.partitions_min, options.records_per_partition_max))
 
@@ -163,7 +165,7 @@ class BrokerCatalog:
             del self._missing_since_s[queue]
 
     def _is_gone(self, queue: MessageQueue) -> bool:
-        """Whether a queue that is not listed was deleted; if its broker is not registered, that cannot be known."""
+        """Whether a queue that is not listed was deleted; this cannot be known while its broker is not registered."""
         if queue.broker_name not in self._brokers:
             return False
         now = self._link.seconds()
@@ -175,11 +177,11 @@ class BrokerCatalog:
         return absence is not None and self._link.seconds() < absence.until_s
 
     def _failed(self, queue: MessageQueue, error: BaseException, asked_s: float) -> None:
-        """Notes that a broker does not answer; other errors are raised."""
+        """Records that a broker does not answer; other errors are raised."""
         if not isinstance(error, RucolaError) or not (error.retriable or isinstance(error, ClientError)):
             raise error
         if queue.broker_name not in self._away:
-            log.warning("broker %s is away, its queues wait: %s", queue.broker_name, error)
+            log.warning("broker %s does not answer, its queues wait: %s", queue.broker_name, error)
         now = self._link.seconds()
         self._away[queue.broker_name] = _Absence(error, now + max(AWAY_PAUSE_S, 3 * (now - asked_s)))
 
@@ -187,23 +189,23 @@ class BrokerCatalog:
         subscription = self._options.subscription
         names: Iterable[str] = subscription.named_topics
         found: list[MessageQueue] = []
-        # Asked before the routes: a broker that registers in between has its topics in them.
+        # This comes before the routes: if a broker registers in between, the routes contain its topics.
         info = await consumer.cluster_info()
         brokers = frozenset(info.broker_addr_table)
         if subscription.pattern:
-            # Every broker makes topics with these names.
+            # Every broker creates topics with these names.
             own = {*brokers, *info.cluster_addr_table, *(f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table)}
             names = [topic for topic in await consumer.topics() if subscription.wants_topic(topic) and topic not in own]
         for topic in names:
             try:
                 found += await consumer.message_queues(topic)
             except ClientError:
-                continue  # no broker has the topic; whether that is an error is the caller's to say
+                continue  # no broker has the topic; the caller decides whether that is an error
         return found, brokers
 
 
 class _Absence(NamedTuple):
-    """Why a broker counts as away, and until when it is not asked."""
+    """The reason why a broker counts as away, and the time until which it is not asked."""
 
     error: RucolaError
     until_s: float
@@ -219,7 +221,7 @@ async def _mark_of(consumer: PullConsumer, queue: MessageQueue, queue_offset: in
     try:
         record = next(iter(decode_messages(answer.body, unpack=False)), None)
     except FormatError:
-        return None  # the task that reads it says what is wrong
+        return None  # the task that reads the queue reports the error
     if record is None or record.queue_offset != queue_offset:
         return None
     return Mark(record.store_timestamp_ms, record.physical_offset)

@@ -1,4 +1,4 @@
-"""A connection to the brokers for one process of a query, which goes on when a broker is killed and comes back.
+"""A connection to the brokers for one process of a query. It survives the crash and restart of a broker.
 
 The client's event loop runs in a thread of its own; ``ask`` may be called from any other thread.
 """
@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 
 
 class BrokerLink:
-    """A pull consumer with patience.
+    """A pull consumer that repeats failed requests for a limited time.
 
-    Life cycle: ``with BrokerLink(options)``, or ``close`` at the end.
+    Life cycle: Use it as ``with BrokerLink(options)``, or call ``close`` at the end.
 
     Args:
         options: name servers, group, account and time limits.
-        clock: measures the patience.
+        clock: measures how long a failed request is repeated.
     """
 
     def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
@@ -59,14 +59,14 @@ class BrokerLink:
         self.close()
 
     def ask(self, question: Callable[[PullConsumer], Awaitable[T]], *, known: bool = True) -> T:
-        """The answer to ``question``, asked again while it fails in a way that may pass.
+        """The answer to ``question``, which is asked again while its failure may be temporary.
 
         Args:
             question: makes the calls; runs on the client's event loop, possibly several times.
-            known: the topics in it exist for sure: a name server that does not know them yet has just been started.
+            known: topics that certainly exist: a name server that does not know them has only just started.
 
         Raises:
-            RucolaError: the last failure, when it cannot pass or the patience is at its end.
+            RucolaError: the last failure, if it is permanent or the time limit is over.
         """
 
         async def asked() -> T:
@@ -86,7 +86,7 @@ class BrokerLink:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def once(self, question: Callable[[PullConsumer], Awaitable[T]]) -> T:
-        """The answer to ``question``, asked once."""
+        """The answer to ``question``, which is asked only once."""
 
         async def asked() -> T:
             return await question(self._consumer)

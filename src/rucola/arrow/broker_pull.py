@@ -1,7 +1,8 @@
-"""Pulling one piece of a queue through its broker, in a task.
+"""Pulls one piece of a queue from its broker, in a task.
 
-A broker gives at most some 32 messages per pull whatever is asked for, so several pulls are under way at a time, each
-for its own stretch of the queue. When one fails the stretches are asked for again: rows leave only in order and once.
+A broker returns at most about 32 messages per pull, however many are requested. Therefore several pulls run at a time,
+each for its own part of the queue. If one fails, its part is requested again. Rows are passed on in order, and each
+only once.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ if TYPE_CHECKING:
 
 PULLS_AT_A_TIME = 8
 CHUNK_BYTES = 8 << 20
-"""Records gathered before batches are built from them."""
+"""Number of records that are gathered before batches are built from them."""
 MISSING_PATIENCE_S = 10.0
-"""How long planned messages that are not there are waited for: a broker just started may still be catching up."""
+"""How long a task waits for planned messages that are missing: a broker that has just started may still be catching
+up.
+"""
 PAUSE_S = 0.1
 
 log = logging.getLogger(__name__)
 
 
 class _Missing(Exception):  # noqa: N818 - never leaves this module
-    """The broker has no message at ``queue_offset``; ``bounds`` is what it has."""
+    """The broker has no message at ``queue_offset``; ``bounds`` holds the offsets that it has."""
 
     def __init__(self, queue_offset: int, bounds: Bounds) -> None:
         super().__init__(queue_offset, bounds)
@@ -54,9 +57,9 @@ def pull_queue(options: ReadOptions, builder: BatchBuilder, piece: QueueRange) -
         DataLossError: messages are gone, and ``failOnDataLoss`` is set.
         RucolaError: the broker did not answer in time, or refused.
     """
-    # With tags or a condition a pull may run past the piece's end over messages that do not match.
+    # With tags or a condition, a pull may go past the end of the piece over messages that do not match.
     wanted = None if options.expression.matches_all else [piece]
-    # Brokers compare hashes of tags only, and let everything through when they cannot read a condition.
+    # Brokers compare only the hashes of tags, and pass every message if they cannot compile a condition.
     scanner = Scanner(builder, RowChooser(options.expression, wanted))
     name = f"{queue_text(piece.queue)} through {options.name_server}"
     with BrokerLink(options) as link:
@@ -71,7 +74,7 @@ def _has_no_topic(error: RucolaError) -> bool:
 
 
 class _Puller:
-    """Goes through a piece of a queue from ``queue_offset`` on."""
+    """Reads a piece of a queue from ``queue_offset`` on."""
 
     def __init__(self, options: ReadOptions, link: BrokerLink, piece: QueueRange) -> None:
         self.queue_offset = piece.start
@@ -83,10 +86,10 @@ class _Puller:
             options.expression.sub_string, ExpressionType.SQL92 if is_sql else ExpressionType.TAG
         )
         self._stretch = 0
-        """Messages the broker gives in one pull; 0 until the first answer."""
+        """Number of messages that the broker returns in one pull; 0 until the first answer."""
 
     def chunk(self) -> bytearray:
-        """The next records behind each other, and ``queue_offset`` moved behind them."""
+        """The next consecutive records; ``queue_offset`` moves past them."""
         chunk = bytearray()
         target = min(self.queue_offset + BATCH_ROWS, self._piece.end)
         while self.queue_offset < target and len(chunk) < CHUNK_BYTES:
@@ -130,16 +133,16 @@ class _Puller:
         raise error
 
     def _skip_missing(self, missing: _Missing) -> None:
-        """Moves on to the next message there is, if that is allowed."""
+        """Moves to the next message that exists, if that is allowed."""
         left = QueueRange(self._piece.queue, missing.queue_offset, self._piece.end)
         kept = clamp(left, missing.bounds, self._options.fail_on_data_loss)
         if kept == left:
-            # The broker holds the offset and yet does not give it.
+            # The broker has the offset but does not return its message.
             raise DataLossError(queue_text(left.queue), left.start, left.end, left.start, left.start)
         self.queue_offset = kept.start if kept.count > 0 else self._piece.end
 
     async def _pulls(self, consumer: PullConsumer) -> tuple[list[bytes], int]:
-        """Bodies from ``queue_offset`` on, and the offset behind them."""
+        """The response bodies from ``queue_offset`` on, and the offset after them."""
         queue, end, at = self._piece.queue, self._piece.end, self.queue_offset
         if not self._stretch or not self._options.expression.matches_all:
             body, after = await self._pull(consumer, queue, at, end)

@@ -1,6 +1,6 @@
-"""Arrow arrays from memory of NumPy and the other way, without a copy where there is one already.
+"""Converts between Arrow arrays and memory of NumPy, without a copy where possible.
 
-``pa.array``, ``pa.scalar`` and ``to_numpy`` import pandas, to know its objects when they meet one: a quarter of a
+``pa.array``, ``pa.scalar`` and ``to_numpy`` import pandas in order to recognise its objects. That takes a quarter of a
 second in every process that runs a task. Imported inside ``read()`` only, like ``rucola.arrow.rows``.
 """
 
@@ -19,7 +19,7 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def from_numbers(values: npt.NDArray[Number], kind: pa.DataType) -> pa.Array:
-    """An array over the memory of ``values``, whose numbers are as wide as those of ``kind``."""
+    """An array over the memory of ``values``, whose numbers have the width of ``kind``."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 
@@ -29,13 +29,13 @@ def from_mask(mask: Mask) -> pa.Array:
 
 
 def from_bytes(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
-    """Byte strings, or texts in UTF-8, as ``kind`` says."""
+    """Byte strings, or texts in UTF-8, depending on ``kind``."""
     offsets = np.fromiter(accumulate(map(len, values), initial=0), np.int32, len(values) + 1)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))], 0)
 
 
 def numbers_of(values: pa.Array, kind: type[Number]) -> npt.NDArray[Number]:
-    """The numbers of an array without nulls, whose type is ``kind``; a view."""
+    """The numbers of an array of type ``kind`` without nulls, as a view."""
     data = values.buffers()[1]
     if data is None:
         return np.empty(0, kind)
@@ -52,5 +52,5 @@ def mask_of(values: pa.Array) -> Mask:
 
 
 def bits(mask: Mask) -> Any:
-    """A mask as Arrow keeps it, a bit for each row."""
+    """A mask in Arrow's form, with one bit for each row."""
     return pa.py_buffer(np.packbits(mask, bitorder="little"))

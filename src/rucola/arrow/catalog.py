@@ -1,7 +1,8 @@
-"""What planning asks of the place it reads from, and the rules that turn answers into start and end offsets.
+"""The interface that planning needs from a store directory or from brokers, and the rules that turn its answers into
+start and end offsets.
 
 ``Catalog`` is implemented over a store directory and over brokers; tests implement it over a dict. The functions below
-are pure apart from their calls to it.
+are pure apart from their calls to a ``Catalog``.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ log = logging.getLogger(__name__)
 
 
 class Bounds(NamedTuple):
-    """Offsets a queue holds: from ``min`` up to ``max``, which is excluded."""
+    """The offsets that a queue holds: from ``min`` up to but not including ``max``."""
 
     min: int
     max: int
 
 
 class Look(NamedTuple):
-    """Bounds of some queues at this moment. A queue in neither field does not exist."""
+    """The bounds of some queues at one moment. A queue in neither field does not exist."""
 
     bounds: dict[MessageQueue, Bounds]
     waiting: frozenset[MessageQueue] = frozenset()
@@ -36,10 +37,14 @@ class Look(NamedTuple):
 
 
 class Catalog(Protocol):
-    """The queues of a subscription where they live. Driver side only; calls may block and are retried inside."""
+    """The queues of a subscription, in a directory or on brokers. It is used on the driver only; calls may block and
+    are repeated internally.
+    """
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
-        """Queues of the subscription that exist now, sorted; with ``all_needed`` a missing one is a ``ConfigError``."""
+        """The queues of the subscription that exist now, sorted; with ``all_needed`` a missing queue is a
+        ``ConfigError``.
+        """
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
         """Bounds of each queue that exists; waits for brokers that do not answer."""
@@ -48,16 +53,18 @@ class Catalog(Protocol):
         """Like ``bounds``, but does not wait."""
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """The mark of the record at each queue offset; no entry if there is no record, None if its broker is away."""
+        """The mark of the record at each queue offset. A queue without a record there has no entry; the mark is None if
+        the broker does not answer.
+        """
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """Offset of the first message stored at or after the time; the queue's max if there is none."""
+        """The offset of the first message stored at or after the time; the queue's max if there is none."""
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
         """Mean size of records from ``start`` on, from a sample; at least 1, None if its broker is away."""
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
-        """The ranges as pieces for tasks; a function of its argument and the options only."""
+        """The ranges as pieces for tasks; depends only on the argument and the options."""
 
     def close(self) -> None:
         """Frees files and connections."""
@@ -66,10 +73,10 @@ class Catalog(Protocol):
 def existing_queues(
     subscription: Subscription, found: Iterable[MessageQueue], *, all_needed: bool
 ) -> list[MessageQueue]:
-    """The found queues that belong to the subscription, sorted.
+    """The queues among ``found`` that belong to the subscription, sorted.
 
     Raises:
-        ConfigError: with ``all_needed`` only: a named topic or queue does not exist, or no topic matches the pattern.
+        ConfigError: only with ``all_needed``: a named topic or queue does not exist, or no topic matches the pattern.
     """
     found = set(found)
     if subscription.queues:
@@ -89,13 +96,13 @@ def existing_queues(
 
 
 def missing_topics_error(missing: Iterable[str], existing: Iterable[str]) -> ConfigError:
-    """Says which topics or queues are not there, and which are."""
+    """Reports which topics or queues are missing, and which exist."""
     topics = sorted({topic for topic in existing if not is_system_topic(topic)})
     return ConfigError("topic", ", ".join(sorted(missing)), "existing ones: " + (", ".join(topics) or "none yet"))
 
 
 def no_match_error(pattern: str, existing: Iterable[str]) -> ConfigError:
-    """Says that no topic matches, and which topics there are."""
+    """Reports that no topic matches, and which topics exist."""
     topics = sorted({topic for topic in existing if not is_system_topic(topic)})
     allowed = "a pattern that matches a whole name; existing ones: " + (", ".join(topics) or "none yet")
     return ConfigError("subscribePattern", pattern, allowed)
@@ -104,11 +111,11 @@ def no_match_error(pattern: str, existing: Iterable[str]) -> ConfigError:
 def starting_offsets(
     options: ReadOptions, catalog: Catalog, queues: Sequence[MessageQueue], default: str
 ) -> QueueOffsets:
-    """Where each queue starts; ``default`` is ``earliest`` or ``latest``.
+    """The start offset of each queue; ``default`` is ``earliest`` or ``latest``.
 
     Raises:
         ConfigError: a document does not fit the queues, or a queue has nothing at or after the starting time.
-        DataLossError: a wanted offset is gone or not there yet, and ``failOnDataLoss`` is on.
+        DataLossError: a requested offset is gone or does not exist yet, and ``failOnDataLoss`` is set.
     """
     position = options.starting or Position(name=default)
     bounds = catalog.bounds(queues)
@@ -125,7 +132,7 @@ def starting_offsets(
 
 
 def ending_offsets(options: ReadOptions, catalog: Catalog, queues: Sequence[MessageQueue]) -> QueueOffsets:
-    """Where each queue of a batch ends; taken once, so that the tail of a live store stays out.
+    """The end offset of each queue in a batch. It is read once, so that messages stored later stay out.
 
     Raises:
         ConfigError: a document does not fit the queues.
@@ -150,13 +157,12 @@ def checked_ranges(
     bounds: Mapping[MessageQueue, Bounds],
     fail_on_data_loss: bool,
 ) -> list[QueueRange]:
-    """The ranges between two offset documents, checked against the offsets that exist.
+    """The ranges between two offset documents, after a comparison with the offsets that exist.
 
-    A queue in ``end`` but not in ``start`` is new and read from its minimum; one in ``start`` but not in ``end`` is
-    lost.
+    A queue that is only in ``end`` is new and is read from its minimum; a queue that is only in ``start`` is lost.
 
     Raises:
-        DataLossError: wanted messages do not exist and ``fail_on_data_loss`` is set.
+        DataLossError: requested messages do not exist and ``fail_on_data_loss`` is set.
     """
     ranges = []
     for queue in sorted({*start, *end}):
@@ -174,7 +180,7 @@ def clamp(wanted: QueueRange, bounds: Bounds, fail_on_data_loss: bool) -> QueueR
     """The part of ``wanted`` that exists.
 
     Raises:
-        DataLossError: it is not all of it, and ``fail_on_data_loss`` is set.
+        DataLossError: a part does not exist, and ``fail_on_data_loss`` is set.
     """
     if bounds.min <= wanted.start and wanted.end <= bounds.max:
         return wanted
@@ -187,7 +193,7 @@ def _lost(queue: MessageQueue, start: int, end: int, bounds: Bounds, fail: bool)
     error = DataLossError(queue_text(queue), start, end, bounds.min, bounds.max)
     if fail:
         raise error
-    log.warning("%s; going on, since failOnDataLoss is off", error)
+    log.warning("%s; the query continues, because failOnDataLoss is off", error)
 
 
 def _starting_by_time(
@@ -215,6 +221,6 @@ def _check_same_queues(option: str, given: Mapping[MessageQueue, int], existing:
         raise ConfigError(
             option,
             ", ".join(queue_text(queue) for queue in different),
-            "every queue of the subscription and no other: "
+            "all queues of the subscription and no others: "
             + ", ".join(queue_text(queue) for queue in sorted(existing)),
         )

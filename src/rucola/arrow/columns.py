@@ -1,4 +1,4 @@
-"""Builds each column from the rows of a record table, and record batches from the columns asked for.
+"""Builds columns from the rows of a record table, and record batches from the requested columns.
 
 Imported inside ``read()`` only, like ``rucola.arrow.rows``.
 """
@@ -22,9 +22,9 @@ from rucola.common.sysflag import MessageSysFlag
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 BODY_COLUMNS = frozenset(("body", "value"))
 PLAIN_BYTES = 16 << 20
-"""Decompressed bodies in one batch, if there are several; some 10 KiB can become 64 MiB."""
+"""Limit of decompressed bodies in one batch of several rows: a body of 10 KiB can become 64 MiB."""
 LOG_APPEND_TIME = 1
-"""Kafka's timestampType of times set by the broker."""
+"""Kafka's timestampType for times that the broker sets."""
 PAIR_END = b"\x02"
 NAME_END = b"\x01"
 
@@ -37,7 +37,7 @@ class BatchBuilder:
     Args:
         options: style of the columns.
         names: columns to build, in order.
-        schema: Arrow's form of the query's schema; Spark compares it exactly.
+        schema: the query's schema in Arrow's form; Spark compares it exactly.
         broker_name: value of column ``brokerName``.
     """
 
@@ -50,7 +50,7 @@ class BatchBuilder:
         self._skips_damaged = not options.fail_on_data_loss
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """All ``rows``, in several batches only when their bodies grow much by decompression.
+        """All ``rows``, in several batches only if decompression enlarges their bodies much.
 
         Raises:
             FormatError: a compressed body is damaged, and ``failOnDataLoss`` is set.
@@ -70,7 +70,7 @@ class BatchBuilder:
         yield self._build_plain(rows.part(first, rows.count) if first else rows, plain)
 
     def _build_plain(self, rows: Rows, plain: list[bytes | None]) -> pa.RecordBatch:
-        """One batch; ``plain`` has the decompressed bodies of its compressed rows, None for a damaged one."""
+        """One batch; ``plain`` has the decompressed bodies of its compressed rows, None for a damaged body."""
         made = from_bytes([body or b"" for body in plain], pa.binary())
         if None in plain:
             kept = np.array([body is not None for body in plain], np.bool_)
@@ -83,7 +83,7 @@ class BatchBuilder:
 
 
 def _builders(options: ReadOptions, broker_name: str) -> dict[str, Builder]:
-    """Every column of the chosen style by name."""
+    """Every column of the chosen style, by name."""
     if options.schema_style is SchemaStyle.KAFKA:
         return {
             "key": _bytes(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN),
@@ -120,7 +120,7 @@ def _builders(options: ReadOptions, broker_name: str) -> dict[str, Builder]:
 
 
 def bodies(rows: Rows) -> pa.Array:
-    """The bodies; compressed ones as they were before, where ``plain_bodies`` is set."""
+    """The bodies; a compressed body is replaced by the entry of ``plain_bodies``, if that is set."""
     stored = rows.bytes_of(RecordColumn.BODY_POS, RecordColumn.BODY_LEN)
     mask = None if rows.plain_bodies is None else compressed_rows(rows)
     return stored if mask is None else pc.replace_with_mask(stored, from_mask(mask), rows.plain_bodies)
@@ -146,9 +146,9 @@ def properties_as_headers(rows: Rows) -> pa.Array:
 
 
 def split_properties(rows: Rows) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """List offsets, names and values of all properties, by RocketMQ's rules.
+    """The list offsets, names and values of all properties, by RocketMQ's rules.
 
-    A pair counts only with a name and a value; a name that comes twice in a message has its last value
+    A pair counts only if it has a name and a value. If a name occurs twice in a message, the last value counts
     (RocketMQ 5.3.3, MessageDecoder#string2messageProperties).
     """
     pieces = pc.split_pattern(rows.properties_text, PAIR_END)
@@ -169,7 +169,7 @@ def split_properties(rows: Rows) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _last_of_each(owner: npt.NDArray[np.int64], names: pa.Array) -> Mask:
-    """Marks the pairs whose name does not come again in the same message."""
+    """Marks the pairs whose name does not occur again in the same message."""
     codes = numbers_of(names.dictionary_encode().indices, np.int32).astype(np.int64)
     pair = owner * (int(codes.max(initial=0)) + 1) + codes
     _, from_behind = np.unique(pair[::-1], return_index=True)
@@ -211,7 +211,7 @@ def _int64(column: RecordColumn) -> Builder:
 
 
 def _timestamp(column: RecordColumn) -> Builder:
-    """Milliseconds of the store as Spark's microseconds, in integers all the way."""
+    """Converts the store's milliseconds to Spark's microseconds, with integers only."""
     return lambda rows: rows.int64(column, TIMESTAMP, 1000)
 
 

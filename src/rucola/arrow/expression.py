@@ -1,4 +1,4 @@
-"""Option ``subExpression``: tags, or a condition in SQL92 on the properties."""
+"""Option ``subExpression``: tags, or a condition in SQL92 over the properties."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from rucola.filter.tag import TagExpression, parse_tag_expression
 
 
 class ExpressionKind(StrEnum):
-    """How ``subExpression`` is read."""
+    """How ``subExpression`` is interpreted."""
 
     AUTO = "auto"
-    """As SQL92 when it looks like it, else as tags."""
+    """As SQL92 if it looks like SQL92, otherwise as tags."""
     TAG = "tag"
     SQL92 = "sql92"
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCondition:
-    """A condition that compiles. Brokers evaluate it, and tasks do: over a directory there is nobody else."""
+    """A condition that can be compiled. Brokers evaluate the condition, and so do tasks, because nobody else evaluates
+    it for a directory.
+    """
 
     sub_string: str
     matches_all: ClassVar[bool] = False
@@ -35,11 +37,11 @@ def parse_expression(text: str, kind: ExpressionKind) -> Expression:
     """The expression of a query.
 
     Args:
-        text: what the user wrote.
-        kind: how to read it.
+        text: the user's text.
+        kind: how to interpret it.
 
     Raises:
-        ConfigError: it cannot be read so.
+        ConfigError: the text cannot be interpreted in this way.
     """
     is_sql = kind is ExpressionKind.SQL92 or (kind is ExpressionKind.AUTO and looks_like_sql(text))
     try:
@@ -47,7 +49,7 @@ def parse_expression(text: str, kind: ExpressionKind) -> Expression:
             return parse_tag_expression(text)
         from rucola.filter.sql import compile_sql  # loads a kernel; most queries have no condition
 
-        compile_sql(text)  # a broker would let every message through that has a faulty one
+        compile_sql(text)  # a broker would pass every message if the condition were faulty
         return SqlCondition(text)
     except FormatError as error:
         allowed = (

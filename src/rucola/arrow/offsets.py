@@ -1,13 +1,13 @@
-"""Offsets of many queues, inside as a dict by queue, outside as the JSON document that checkpoints and options hold.
+"""Offsets of many queues: a dict by queue in the code, and a JSON document in checkpoints and options.
 
-The document is nested topic, broker, queue id, as the former Spark connector had it, so that ``startingOffsets`` and a
-checkpoint read alike: ``{"TopicA":{"broker-a":{"0":23,"1":57}}}``. Spark compares documents as JSON text, so keys are
-always written sorted, queue ids by number, and values are integers.
+The document is nested by topic, broker and queue id, as in the former Spark connector, so that ``startingOffsets`` and
+a checkpoint look alike: ``{"TopicA":{"broker-a":{"0":23,"1":57}}}``. Spark compares documents as JSON text. Therefore
+keys are always sorted, queue ids are sorted by number, and values are integers.
 
-Beside the topics the document of a stream has two sections, whose names no topic can have. ``#from`` says where the
-micro-batch that ends here begins in queues that it does not continue; with that a replayed batch is the one that was
-logged. ``#last`` has store time and physical offset of the record before each offset, so that another log is noticed.
-Documents without them, as older versions wrote, are read too.
+In addition to topics, the document of a stream has two sections, whose names no topic can have. ``#from`` holds the
+offset at which the micro-batch begins in each queue that it does not continue; thus a replayed micro-batch equals the
+logged one. ``#last`` holds store time and physical offset of the record before each offset, so that a replaced log is
+noticed. Documents of older versions lack these sections and can be read, too.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 
 EARLIEST = -2
-"""In ``startingOffsets``: the first offset the queue still has."""
+"""In ``startingOffsets``: the first offset that the queue still has."""
 LATEST = -1
-"""In ``startingOffsets`` and ``endingOffsets``: the offset behind the last message."""
+"""In ``startingOffsets`` and ``endingOffsets``: the offset after the last message."""
 QUEUE_ID_MAX = 0x7FFFFFFF
 OFFSET_MAX = (1 << 63) - 1
 
 
 def queue_text(queue: MessageQueue) -> str:
-    """A queue in a message to the user."""
+    """A queue, as messages to the user show it."""
     return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
 
 
@@ -41,7 +41,7 @@ FROM, LAST = "#from", "#last"
 
 
 class Mark(NamedTuple):
-    """By which a record is known again."""
+    """The values by which a record is recognised."""
 
     store_timestamp_ms: int
     physical_offset: int
@@ -49,18 +49,18 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamOffsets:
-    """What a stream's document says."""
+    """The content of a stream's document."""
 
     offsets: QueueOffsets
     """Where the micro-batch ends."""
     starts: QueueOffsets = field(default_factory=dict)
-    """Where it begins, of queues that it does not continue."""
+    """Start offsets of queues that the micro-batch does not continue."""
     marks: dict[MessageQueue, Mark] = field(default_factory=dict)
-    """Of the record before each offset, where it is known."""
+    """Mark of the record before each offset, if it is known."""
 
     @staticmethod
     def from_document(document: StreamDocument) -> StreamOffsets:
-        """Raises ``ValueError`` like the function of that name."""
+        """Raises ``ValueError`` as the function ``from_document`` does."""
         marks = {}
         for topic, brokers in document.get(LAST, {}).items():
             for broker, queues in brokers.items():
@@ -69,7 +69,7 @@ class StreamOffsets:
         return StreamOffsets(from_document(document), from_document(document.get(FROM, {})), marks)
 
     def to_document(self) -> StreamDocument:
-        """The document; equal ones have the same JSON text."""
+        """The document as JSON text; equal documents give equal text."""
         document: StreamDocument = dict(to_document(self.offsets))
         if self.starts:
             document[FROM] = to_document(self.starts)
@@ -93,7 +93,7 @@ def to_document(offsets: Mapping[MessageQueue, int]) -> OffsetDocument:
 
 
 def from_document(document: object) -> QueueOffsets:
-    """The offsets of a nested document; the sections of a stream are passed over.
+    """The offsets of a nested document, without the sections of a stream.
 
     Raises:
         ValueError: the nesting is different, a queue id is not a number from 0, or a value is not an integer.
@@ -113,7 +113,7 @@ def from_document(document: object) -> QueueOffsets:
 
 
 def parse_document(text: str, option: str, value_min: int) -> QueueOffsets:
-    """The offsets a user wrote as JSON for ``option``.
+    """The offsets that a user wrote as JSON for ``option``.
 
     Raises:
         ConfigError: the text is not such a document, or a value is below ``value_min``.

@@ -1,7 +1,7 @@
-"""Planning: which queue offsets or which bytes of the log one task reads. Pure functions over numbers.
+"""Plans the queue offsets or the bytes of the log that each task reads. Pure functions over numbers.
 
 Two scan orders exist. A *queue range* names one queue and an interval of queue offsets; a *log range* names an interval
-of the commit log and the queue intervals that are wanted from it. Reading the log in order is faster as soon as a fair
+of the commit log and the queue intervals that are wanted from it. Reading the log in order is faster if a large enough
 part of it is wanted; the planner decides by bytes.
 """
 
@@ -18,12 +18,12 @@ from itertools import pairwise
 from rucola.common.message_queue import MessageQueue
 
 LOG_SCAN_PERCENT = 15
-"""A log scan is chosen when at least this part of the log between the first and the last wanted record is wanted."""
+"""A log scan is chosen if at least this part of the log is wanted, between the first and the last wanted record."""
 
 
 @dataclass(frozen=True)
 class QueueRange:
-    """Offsets ``start`` (read) to ``end`` (not read) of one queue."""
+    """The offsets of one queue from ``start`` to before ``end``."""
 
     queue: MessageQueue
     start: int
@@ -31,13 +31,15 @@ class QueueRange:
 
     @property
     def count(self) -> int:
-        """Queue offsets in the range."""
+        """Number of queue offsets in the range."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class FileSpan:
-    """A file of a store: its path, and what its name says it starts at, in bytes of the log or queue it belongs to."""
+    """A file of a store: its path, and the start that its name gives, in bytes of the log or queue that it belongs
+    to.
+    """
 
     path: str
     start: int
@@ -45,14 +47,14 @@ class FileSpan:
 
     @property
     def end(self) -> int:
-        """Behind its last byte."""
+        """The position after its last byte."""
         return self.start + self.size
 
 
 class WantedRanges(tuple[QueueRange, ...]):
-    """Queue ranges that pickle small: every task of a log scan gets them, and there may be thousands of queues.
+    """Queue ranges with a small pickle: every task of a log scan gets them, and there may be thousands of queues.
 
-    Their numbers lie in columns, one behind the other, and are compressed, once for all tasks.
+    The pickle holds the numbers column by column and compressed, and is made once for all tasks.
     """
 
     def __reduce__(self) -> tuple[Callable[[bytes], WantedRanges], tuple[bytes]]:
@@ -85,7 +87,9 @@ def _unpacked(packed: bytes) -> WantedRanges:
 
 @dataclass(frozen=True)
 class LogRange:
-    """Bytes of the commit log between two record starts, what is wanted from them, and the files they are in."""
+    """Bytes of the commit log between two record starts, the queue ranges that are wanted from them, and the files that
+    contain them.
+    """
 
     start_physical_offset: int
     end_physical_offset: int
@@ -95,7 +99,9 @@ class LogRange:
 
 @dataclass(frozen=True)
 class UnitRange:
-    """A queue range of a store directory: the files of its consume-queue units, and of the records they point at."""
+    """A queue range of a store directory: the files of its consume-queue units, and the files of the records that they
+    point at.
+    """
 
     wanted: QueueRange
     units: tuple[FileSpan, ...]
@@ -108,9 +114,10 @@ SourceRange = QueueRange | LogRange | UnitRange
 def split_queue_ranges(
     ranges: Sequence[QueueRange], partitions_min: int | None, records_max: int | None
 ) -> list[QueueRange]:
-    """The ranges cut so that none holds more than ``records_max`` offsets and about ``partitions_min`` come out.
+    """Cuts the ranges so that none holds more than ``records_max`` offsets and there are about ``partitions_min`` of
+    them.
 
-    Cuts depend on nothing but the arguments: a replayed micro-batch is cut as before. Empty ranges are dropped.
+    The cuts depend only on the arguments, so a replayed micro-batch is cut as before. Empty ranges are dropped.
     """
     pieces = [piece for one in ranges if one.count > 0 for piece in _split_evenly(one, _parts(one.count, records_max))]
     if partitions_min is None or len(pieces) >= partitions_min:
@@ -124,7 +131,7 @@ def split_queue_ranges(
 
 
 def prefers_log_scan(wanted_bytes: int, span_bytes: int) -> bool:
-    """Whether reading all ``span_bytes`` of the log beats picking ``wanted_bytes`` out of them."""
+    """Whether reading all ``span_bytes`` of the log is faster than reading ``wanted_bytes`` piece by piece."""
     return wanted_bytes * 100 >= span_bytes * LOG_SCAN_PERCENT
 
 
@@ -135,14 +142,14 @@ def split_log_span(
     partitions_min: int | None,
     record_start_from: Callable[[int], int],
 ) -> list[tuple[int, int]]:
-    """The span cut at record starts into pieces of about equal size, none much larger than ``bytes_max``.
+    """Cuts the span at record starts into pieces of about equal size, none much larger than ``bytes_max``.
 
     Args:
         start_physical_offset: a record start.
         end_physical_offset: the end of a record.
-        bytes_max: bytes wanted in one piece; a piece is larger by at most the way to the next known record start.
-        partitions_min: pieces wanted at least, if there are enough record starts.
-        record_start_from: gives a record start at or behind a physical offset.
+        bytes_max: wanted bytes in one piece; a piece may be larger by the distance to the next known record start.
+        partitions_min: least number of pieces, if there are enough record starts.
+        record_start_from: returns a record start at or after a physical offset.
     """
     span = end_physical_offset - start_physical_offset
     if span <= 0:

@@ -15,7 +15,7 @@ from rucola.filter.tag import parse_tag_expression
 
 MEBIBYTE = 1 << 20
 DEFAULT_GROUP = "TOOLS_CONSUMER"
-"""RocketMQ's own tools read with it, so a query leaves no group behind."""
+"""RocketMQ's own tools use this group too, so a query leaves no group of its own behind."""
 DEFAULT_BROKER_NAME = "broker-a"
 """Broker name of rows read from a store directory; the directory itself does not hold the name."""
 
@@ -25,21 +25,21 @@ _PREFIXES = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
 
 
 class SchemaStyle(StrEnum):
-    """Whose column names the rows have."""
+    """The system whose column names the rows have."""
 
     ROCKETMQ = "rocketmq"
     KAFKA = "kafka"
 
 
 class BodyForm(StrEnum):
-    """In which form the body column holds a body that the client compressed."""
+    """The form in which column ``body`` holds a body that the client compressed."""
 
     DECOMPRESSED = "decompressed"
     STORED = "stored"
 
 
 class ScanOrder(StrEnum):
-    """In which order a store directory is read."""
+    """The order in which a store directory is read."""
 
     AUTO = "auto"
     LOG = "log"
@@ -47,7 +47,7 @@ class ScanOrder(StrEnum):
 
 
 class MissingTime(StrEnum):
-    """What a starting time beyond the last message of a queue means."""
+    """The meaning of a starting time after the last message of a queue."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -55,10 +55,10 @@ class MissingTime(StrEnum):
 
 @dataclass(frozen=True)
 class Position:
-    """Where to start or to end; a document is per queue, and times are milliseconds."""
+    """Where to start or to end: a document holds a value for each queue; times are milliseconds."""
 
     name: str = ""
-    """``earliest``, ``latest`` or empty when one of the others is set."""
+    """``earliest``, ``latest``, or empty if one of the other fields is set."""
     offsets: QueueOffsets | None = None
     timestamp_ms: int | None = None
     timestamps: QueueOffsets | None = None
@@ -66,7 +66,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which topics or queues are read; exactly one field is set."""
+    """The topics or queues to read; exactly one field is set."""
 
     topics: tuple[str, ...] = ()
     pattern: str = ""
@@ -89,7 +89,7 @@ class Subscription:
 
     @property
     def named_topics(self) -> tuple[str, ...]:
-        """Topics the user wrote down, sorted; empty with a pattern."""
+        """The topics that the user named, sorted; empty with a pattern."""
         return tuple(sorted({*self.topics, *(queue.topic for queue in self.queues)}))
 
 
@@ -105,7 +105,7 @@ class ReadOptions:
     expression: Expression = EVERYTHING
     """Which messages to keep."""
     starting: Position | None = None
-    """None: the default of the face, earliest in a batch and latest in a stream."""
+    """None: the default, earliest in a batch and latest in a stream."""
     starting_missing_time: MissingTime = MissingTime.ERROR
     ending: Position = Position()
     fail_on_data_loss: bool = True

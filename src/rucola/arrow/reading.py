@@ -1,4 +1,4 @@
-"""Where readers meet the two places to read from. Heavy modules are imported in the functions, not above."""
+"""Where readers meet the two places to read from. Heavy modules are imported inside the functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def open_catalog(options: ReadOptions) -> Catalog:
-    """The catalog of the store directory or of the brokers, whichever the options name."""
+    """The catalog of the store directory or of the brokers, depending on the options."""
     if options.store_path:
         from rucola.arrow.store_catalog import StoreCatalog
 

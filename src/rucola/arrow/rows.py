@@ -1,7 +1,8 @@
 """Rows of a record table as Arrow arrays, built from whole buffers; no Python object per row.
 
-Imported by the readers inside ``read()`` only: it needs PyArrow and NumPy, which a planning process must not pay for.
-Every array owns its bytes, so the segment or the receive buffer below may go away as soon as a batch is built.
+The readers import it only inside ``read()``: it needs PyArrow and NumPy, and a planning process must not pay for those.
+Every array owns its bytes, so the segment or receive buffer that it came from may be released as soon as a batch is
+built.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 HOST_BYTES_V4 = 8
 HOST_BYTES_V6 = 20
 SCRATCH_COLUMN = ROW_WIDTH - 1
-"""Behind those of ``RecordColumn``; holds lengths that the table does not have."""
+"""A column after those of ``RecordColumn``; holds lengths that the table does not have."""
 HOSTS_KEPT = 4096
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
-"""Two upper-case hex digits per byte value, as they lie in memory."""
+"""Two upper-case hex digits for each byte value, in their order in memory."""
 
 _host_text = lru_cache(HOSTS_KEPT)(host_text)
 
@@ -43,7 +44,8 @@ class Rows:
         source: holds the records.
         table: rows of ``RecordColumn``.
         count: rows to use, at least 1.
-        walked: they are as a walk left them, none taken out: ``SAME_TOPIC`` speaks of the row before in the table.
+        walked: whether the rows are complete and in the order of a walk: ``SAME_TOPIC`` refers to the previous row of
+            the table.
     """
 
     def __init__(self, source: ReadableBuffer, table: array[int], count: int, walked: bool = False) -> None:
@@ -52,19 +54,19 @@ class Rows:
         self.count = count
         self.view = table_view(table)[:count]
         self.plain_bodies: pa.Array | None = None
-        """Bodies of the compressed rows before compression, in order, when they are wanted so."""
+        """Decompressed bodies of the compressed rows, in order, if the query wants them."""
         self._walked = walked
 
     @cached_property
     def only_topic(self) -> bytes | None:
-        """The topic of all rows, which is nearly always one; None when there may be several."""
+        """The topic of all rows, which is nearly always the same; None if there may be several."""
         if not self._walked or not self.numbers(RecordColumn.SAME_TOPIC)[1:].all():
             return None
         start, size = (int(self.view[0, column]) for column in (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN))
         return bytes(memoryview(self.source)[start : start + size])
 
     def numbers(self, column: int) -> npt.NDArray[np.int64]:
-        """One column of integers; a view."""
+        """One column of integers, as a view."""
         return self.view[:, column]
 
     def numbers_of_row(self, number: int) -> list[int]:
@@ -73,7 +75,7 @@ class Rows:
         return numbers
 
     def part(self, start: int, end: int) -> Rows:
-        """The rows from ``start`` to before ``end``, in a table of their own."""
+        """The rows from ``start`` to before ``end``, in a new table."""
         return Rows(self.source, self.table[start * ROW_WIDTH : end * ROW_WIDTH], end - start, self._walked)
 
     def bytes_of(self, pos_column: RecordColumn, len_column: int) -> pa.Array:
@@ -93,7 +95,7 @@ class Rows:
         return pa.Array.from_buffers(pa.int32(), self.count, [None, values], 0)
 
     def int64(self, column: int, kind: pa.DataType, factor: int = 1) -> pa.Array:
-        """One column of integers, each times ``factor``, as an array of type ``kind`` of 64 bits."""
+        """One column of integers, each multiplied by ``factor``, as an array of the 64-bit type ``kind``."""
         values = pa.allocate_buffer(8 * self.count)
         _columns_cy.take_int64(self.table, self.count, column, factor, values)
         return pa.Array.from_buffers(kind, self.count, [None, values], 0)
@@ -101,7 +103,7 @@ class Rows:
     def properties_json(self) -> pa.Array:
         """The properties of each row as the text of a JSON object."""
         lengths = np.maximum(self.numbers(RecordColumn.PROPERTIES_LEN), 0)
-        # Quotes, colon and comma take the place of two separators per pair; rarely is more needed than this.
+        # Quotes, colon and comma replace two separators in each pair; more space is rarely needed.
         room = int(lengths.sum()) * 3 // 2 + 2 * self.count
         offsets = pa.allocate_buffer(4 * (self.count + 1))
         while True:
@@ -114,15 +116,15 @@ class Rows:
 
     @cached_property
     def properties_text(self) -> pa.Array:
-        """The property texts as they are stored."""
+        """The property texts in their stored form."""
         return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
 
     def hosts(self, pos_column: RecordColumn, v6: MessageSysFlag) -> pa.Array:
         """The bytes of one kind of host, 8 or 20 per row.
 
         Args:
-            pos_column: column with the positions where they begin.
-            v6: bit of sysFlag that is set if the host has 20.
+            pos_column: column with the positions at which the hosts begin.
+            v6: bit of sysFlag that is set if the host has 20 bytes.
         """
         is_v6 = (self.numbers(RecordColumn.SYS_FLAG) & int(v6)) != 0
         self.view[:, SCRATCH_COLUMN] = np.where(is_v6, HOST_BYTES_V6, HOST_BYTES_V4)
@@ -135,15 +137,15 @@ def table_view(table: array[int]) -> npt.NDArray[np.int64]:
 
 
 def validity(valid: Mask) -> Any:
-    """Arrow's validity bitmap; None when every row has a value."""
+    """Arrow's validity bitmap; None if every row has a value."""
     return None if valid.all() else bits(valid)
 
 
 def text(values: pa.Array) -> pa.Array:
-    """Byte strings as text, checked; bytes that are not UTF-8 become U+FFFD, as in the JSON of the properties."""
+    """Byte strings as checked text; bytes that are not UTF-8 become U+FFFD, as in the JSON of the properties."""
     data = values.buffers()[2]
     if data is None or not np.frombuffer(data, np.uint8).max(initial=0) & 0x80:
-        return values.view(pa.string())  # ASCII throughout: Arrow would check string by string
+        return values.view(pa.string())  # ASCII throughout: Arrow would check each string separately
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -152,7 +154,7 @@ def text(values: pa.Array) -> pa.Array:
 
 
 class Repeated:
-    """Arrays that repeat one text; neighbouring batches mostly have the same text, and share its memory."""
+    """Builds arrays that repeat one text; neighbouring batches mostly have the same text and share its memory."""
 
     def __init__(self) -> None:
         self._value = ""
@@ -166,11 +168,11 @@ class Repeated:
 
 
 def host_texts(hosts: pa.Array, repeated: Repeated) -> pa.Array:
-    """``address:port`` per row; each different host is formatted once.
+    """``address:port`` for each row; each different host is formatted only once.
 
     Args:
         hosts: the bytes of each host; at least one row.
-        repeated: makes the array if all rows have the same host.
+        repeated: builds the array if all rows have the same host.
     """
     values = hosts.buffers()[2]
     if values.size != HOST_BYTES_V4 * len(hosts):
@@ -189,7 +191,7 @@ def _texts_of_hosts(hosts: Iterable[bytes]) -> pa.Array:
 
 
 def message_ids(rows: Rows) -> pa.Array:
-    """UNIQ_KEY, or where there is none the offset message id (RocketMQ 5.3.3, MessageClientExt#getMsgId)."""
+    """UNIQ_KEY, or the offset message id if the row has none (RocketMQ 5.3.3, MessageClientExt#getMsgId)."""
     ids = text(rows.bytes_of(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN))
     if ids.null_count == 0:
         return ids

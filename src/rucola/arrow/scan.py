@@ -1,8 +1,9 @@
-"""From a buffer of records to record batches: walk, choose rows, build. Used by every reader, inside ``read()``.
+"""Converts a buffer of records to record batches: walks the records, selects rows, and builds columns. Every reader
+uses it inside ``read()``.
 
-A batch holds up to 4,096 rows and about 1 MiB of records, which stay in the processor's cache from the walk to the
-copy; with many columns it holds more, because each column of a batch costs something by itself. The first one of a task
-is small, so that ``LIMIT 1`` is quick.
+A batch holds up to 4,096 rows and about 1 MiB of records, which then stay in the processor's cache from the walk to the
+copy. With many columns it holds more, because each column of a batch has a fixed cost. The first batch of a task is
+small, so that ``LIMIT 1`` is quick.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ BATCH_ROWS = 4096
 BATCH_ROWS_MIN = 32
 BATCH_BYTES_AIM = 1 << 20
 COLUMN_BYTES_AIM = 192 << 10
-"""Each column of a batch costs some 20 µs whatever its length, until it is in the JVM."""
+"""Each column of a batch costs about 20 µs until it is in the JVM, whatever its length."""
 BATCH_BYTES = 16 << 20
-"""No batch of several rows is larger."""
+"""Only a batch of a single row may be larger."""
 
 
 class RowChooser:
-    """Which rows of the log belong to a query.
+    """Selects the rows of the log that belong to a query.
 
     Args:
-        expression: which messages to keep.
+        expression: selects messages.
         wanted: queue intervals to keep; None if all rows are wanted.
     """
 
@@ -74,7 +75,7 @@ class RowChooser:
         return mask if kept < rows.count else None
 
     def _fulfilled(self, rows: Rows, candidates: npt.NDArray[np.int64]) -> Mask:
-        """Marks those of the candidates, at least one, that fulfil the condition."""
+        """Marks the candidates that fulfil the condition; there is at least one candidate."""
         assert self._condition is not None
         places = array("q", bytes(16 * len(candidates)))
         view = np.frombuffer(places, np.int64).reshape(-1, 2)
@@ -88,7 +89,7 @@ class RowChooser:
         return mask
 
     def _in_intervals(self, rows: Rows) -> tuple[int, Mask]:
-        """How many rows are wanted, and which."""
+        """The number of wanted rows, and the rows."""
         assert self._intervals is not None
         topics, codes = _topics_of(rows)
         marks = np.zeros(rows.count, dtype=np.uint8)
@@ -101,7 +102,7 @@ class RowChooser:
 
 
 class Scanner:
-    """Turns parts of the log into batches; reuses its record table.
+    """Converts parts of the log to batches; reuses its record table.
 
     Args:
         builder: makes the columns.
@@ -121,15 +122,15 @@ class Scanner:
         """Batches of the records in ``source[position:limit]``; ends at the limit or at an end-of-file record.
 
         Args:
-            source: holds the records; may go away after a batch was taken.
+            source: holds the records; may be released after a batch was taken.
             position: a record start.
             limit: a record end.
             base_offset: physical offset of byte 0 of ``source``.
-            name: of the source, for the error.
-            check: of ``walk_records``.
+            name: name of the source, for the error.
+            check: as in ``walk_records``.
 
         Raises:
-            FormatError: there is no record where one must be.
+            FormatError: a record is missing where one must be.
         """
         with memoryview(source) as view:
             stop = int(WalkStop.TABLE_FULL)
@@ -147,7 +148,7 @@ class Scanner:
                 position = end
 
     def _within_bytes(self, position: int, count: int, end: int, stop: int) -> tuple[int, int, int]:
-        """Gives back rows of a walk until it took no more than ``BATCH_BYTES``, but at least one."""
+        """Removes the last rows of a walk until its records have at most ``BATCH_BYTES``, but keeps one row."""
         if end - position <= BATCH_BYTES or count <= 1:
             return count, end, stop
         starts = table_view(self._table)[:count, RecordColumn.RECORD_POS]
@@ -177,7 +178,7 @@ def _topics_of(rows: Rows) -> tuple[list[bytes], npt.NDArray[np.int32]]:
 
 
 def gather_table(positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> array[int]:
-    """A record table that only says where records lie, to copy them together."""
+    """A record table that holds only the positions of records, so that they can be copied together."""
     table = new_table(len(positions))
     view = table_view(table)
     view[:, RecordColumn.RECORD_POS] = positions
@@ -186,7 +187,7 @@ def gather_table(positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64])
 
 
 def _intervals(wanted: Sequence[QueueRange]) -> dict[bytes, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Per topic the first and the end offset by queue id; a queue that is not wanted has an empty interval."""
+    """For each topic the first and the end offset by queue id; a queue that is not wanted has an empty interval."""
     intervals = {}
     for topic in {one.queue.topic for one in wanted}:
         own = [one for one in wanted if one.queue.topic == topic]

@@ -61,7 +61,7 @@ BODIES = frozenset(("body", "value"))
 
 
 def all_columns(options: ReadOptions) -> tuple[Column, ...]:
-    """Every column the options allow, in order."""
+    """Every column that the options allow, in order."""
     if options.schema_style is SchemaStyle.KAFKA:
         return (*KAFKA_COLUMNS, HEADERS) if options.include_headers else KAFKA_COLUMNS
     if options.properties_as_map:
@@ -70,10 +70,10 @@ def all_columns(options: ReadOptions) -> tuple[Column, ...]:
 
 
 def chosen_columns(options: ReadOptions) -> tuple[Column, ...]:
-    """The columns of a query without a user schema: those of option ``columns`` in its order, or all.
+    """The columns of a query without a user schema: the columns that option ``columns`` names, in its order, or all.
 
     Raises:
-        ConfigError: ``columns`` names one that does not exist, or one twice.
+        ConfigError: ``columns`` names a column that does not exist, or names one twice.
     """
     known = {column.name.lower(): column for column in all_columns(options)}
     if not options.columns:

@@ -1,7 +1,7 @@
-"""A store directory as a place to read from, driver side: what is there, and how it is shared out over tasks.
+"""Planning over a store directory, on the driver: its queues, their offsets, and how the work is divided among tasks.
 
-The directory is opened through ``OfflineStore`` and never changed. Offsets are bounded when a plan is made, so that the
-zeros and the half-written tail of a live log are never looked at. Tasks get the paths of the files they need.
+The directory is opened through ``OfflineStore`` and never changed. The end offsets are fixed when a plan is made, so
+that the zeros and the half-written tail of a live log are never read. Tasks get the paths of the files they need.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from rucola.runtime.clock import Clock, SystemClock
 from rucola.store.offline.offline_store import OfflineStore
 
 REFRESH_S = 0.1
-"""How old the picture of a live directory may be; an idle stream asks some 75 times a second."""
+"""How old the view of a live directory may be; an idle stream asks for it about 75 times a second."""
 SAMPLE_UNITS = 512
 SAMPLE_UNITS_MIN = 4
 SAMPLE_UNITS_TOTAL = 16_384
-"""Entries looked at in one plan, as long as that leaves some for each queue."""
+"""Number of entries examined for one plan, as long as each queue gets some."""
 UNIT_BYTES = 20
 NEAR_PART = 16
-"""A cut of the log may lie this part of a task's bytes behind where it should be."""
+"""A cut of the log may lie this fraction of a task's bytes after its ideal position."""
 
 
 class StoreCatalog:
-    """``Catalog`` over a directory. The broker name is an option, because the directory does not hold one."""
+    """``Catalog`` over a directory. The broker name is an option, because the directory does not contain it."""
 
     def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
         self._options = options
@@ -62,7 +62,7 @@ class StoreCatalog:
         return existing_queues(self._options.subscription, existing, all_needed=all_needed)
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """Bounds of each queue at the last look at the directory."""
+        """The bounds of each queue when the directory was last read."""
         existing = self._existing()
         found = {}
         for queue in queues:
@@ -78,17 +78,17 @@ class StoreCatalog:
         """The same.
 
         Raises:
-            ConfigError: a queue has another broker's name: the checkpoint was written under it.
+            ConfigError: a queue has another broker's name: the checkpoint was written with that name.
         """
         wanted = list(queues)
         for queue in wanted:
             if queue.broker_name != self._options.broker_name:
-                allowed = f"{queue.broker_name}, under which the checkpoint knows {queue_text(queue)}"
+                allowed = f"{queue.broker_name}, the name that the checkpoint has for {queue_text(queue)}"
                 raise ConfigError("brokerName", self._options.broker_name, allowed)
         return Look(self.bounds(wanted))
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """The mark of the record at a queue offset of each queue."""
+        """For each queue, the mark of the record at the given queue offset."""
         found: dict[MessageQueue, Mark | None] = {}
         for queue, at in places.items():
             for _, physical_offset, _, _ in self._store.units(queue.topic, queue.queue_id, at, at + 1):
@@ -96,7 +96,7 @@ class StoreCatalog:
         return found
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First offset stored at or after the time."""
+        """The first offset whose message was stored at or after the time."""
         return self._store.offset_by_time(queue.topic, queue.queue_id, timestamp_ms)
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
@@ -121,7 +121,7 @@ class StoreCatalog:
         return [one for one in planned if one is not None]
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Closes all maps."""
         self._store.close()
 
     def _existing(self) -> set[MessageQueue]:
@@ -145,7 +145,7 @@ class StoreCatalog:
         for one in wanted:
             if self._store.is_batch(one.queue.topic):
                 raise ConfigError("topic", one.queue.topic, "topics whose queue.type is not BatchCQ")
-        # The records of a light queue belong to other topics: only its units tell what is in it.
+        # The records of a light queue belong to other topics: only its units show which records it contains.
         light = any(is_light_queue(one.queue.topic) for one in wanted)
         if order is ScanOrder.LOG and light:
             raise ConfigError("scanOrder", order, f"queue or auto for topics that begin with {LMQ_PREFIX}")
@@ -156,14 +156,14 @@ class StoreCatalog:
         return prefers_log_scan(self._wanted_bytes(wanted), span[1] - span[0])
 
     def _records_max(self, wanted: Sequence[QueueRange]) -> int:
-        """The limit on records, or that on bytes turned into records by the mean size."""
+        """The limit on records, or the limit on bytes, converted to records by the mean size."""
         if self._options.records_per_partition_max is not None:
             return self._options.records_per_partition_max
         count = sum(one.count for one in wanted)
         return max(1, self._options.bytes_per_partition_max * count // max(1, self._wanted_bytes(wanted)))
 
     def _wanted_bytes(self, wanted: Sequence[QueueRange]) -> int:
-        """Bytes of all ranges, by a sample of each; a smaller one when there are many."""
+        """Bytes of all ranges, estimated from a sample of each; the samples are smaller if there are many ranges."""
         sample = max(SAMPLE_UNITS_MIN, min(SAMPLE_UNITS, SAMPLE_UNITS_TOTAL // max(1, len(wanted))))
         return sum(one.count * self._mean_record_bytes(one.queue, one.start, one.end, sample) for one in wanted)
 
@@ -197,7 +197,7 @@ class StoreCatalog:
         return tuple(one for one in spans if one.start < end and one.end > start)
 
     def _span(self, wanted: Sequence[QueueRange]) -> tuple[int, int] | None:
-        """Physical offsets from the first wanted record to the end of the last one; None without any."""
+        """Physical offsets from the first wanted record to the end of the last one; None if there is none."""
         starts, ends = [], []
         for one in wanted:
             first = self._unit_from(one, one.start)
@@ -208,14 +208,17 @@ class StoreCatalog:
         return (min(starts), max(ends)) if starts else None
 
     def _unit_from(self, one: QueueRange, queue_offset: int) -> tuple[int, int] | None:
-        """Physical offset and size of the first entry of the range from ``queue_offset`` on that points at a record."""
+        """Physical offset and size of the first entry at or after ``queue_offset`` in the range that points at a
+        record.
+        """
         units = self._store.units(one.queue.topic, one.queue.queue_id, queue_offset, one.end)
         return next(((physical_offset, size) for _, physical_offset, size, _ in units), None)
 
     def _record_start_from(self, wanted: Sequence[QueueRange], physical_offset: int, nearest: int) -> int:
-        """A record start at or behind ``physical_offset``, ``nearest`` at the most, which is one.
+        """A record start at or after ``physical_offset``; at most ``nearest``, which is one.
 
-        The queues are searched in their order until one has a record near enough: not all of some thousands.
+        Searches the queues in order until one has a record near enough, because searching thousands of queues would
+        take too long.
         """
         near = physical_offset + self._options.bytes_per_partition_max // NEAR_PART
         for one in wanted:

@@ -1,6 +1,7 @@
-"""The two scans of a store directory, run in tasks: the log in order, or the records that units of a queue point at.
+"""The two scans of a store directory, run in tasks: one reads the log in order, the other reads the records that the
+units of a queue point at.
 
-Neither opens the store: a task maps the files its range names, all of them before the first row, so that a file deleted
+Neither scan opens the store: a task maps all files that its range names before the first row, so that a file deleted
 later does not matter.
 """
 
@@ -29,9 +30,9 @@ from rucola.runtime.files import Files, MappedSegment
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 PREFILL_SIZE = 0x7FFFFFFF
-"""Size in units before the first entry of a queue; they point at nothing."""
+"""Size in the units before the first entry of a queue; these units point at nothing."""
 PHYSICAL_OFFSET_AT = 28
-"""Position of the field in a record."""
+"""Position of this field in a record."""
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ def scan_log(options: ReadOptions, builder: BatchBuilder, piece: LogRange) -> It
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
-        FormatError: there is no record where one must be.
+        FormatError: a record is missing where one must be.
     """
     scanner = Scanner(builder, RowChooser(options.expression, piece.wanted))
     with _mapped(options, piece.segments, piece.wanted[0]) as files:
@@ -58,11 +59,11 @@ def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) ->
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
-        StoreDamagedError: a unit points at something that is not its record.
+        StoreDamagedError: the record at the place that a unit names is not the unit's record.
     """
     scanner = Scanner(builder, RowChooser(options.expression))
     codes = None
-    # Units of the schedule topic hold the due time where others hold the hash of the tag.
+    # Units of the schedule topic hold the due time, units of other topics the hash of the tag.
     tags = options.expression
     if isinstance(tags, TagExpression) and not tags.matches_all and piece.wanted.queue.topic != SCHEDULE_TOPIC:
         codes = np.array(sorted(tags.codes), dtype=np.int64)
@@ -91,7 +92,9 @@ def _entries(units: npt.NDArray[np.void], codes: Numbers | None) -> tuple[Number
 def _records(
     segments: Sequence[tuple[FileSpan, MappedSegment]], positions: Numbers, sizes: Numbers
 ) -> Iterator[tuple[bytearray, str]]:
-    """The records copied together, at most ``BATCH_BYTES`` at a time, each piece from one segment and with its path."""
+    """The records, copied together in pieces of at most ``BATCH_BYTES``; each piece comes from one segment and has its
+    path.
+    """
     for span, segment in segments:
         here = (positions >= span.start) & (positions < span.end)
         own, own_sizes = positions[here] - span.start, sizes[here]
@@ -105,7 +108,7 @@ def _records(
 
 
 def _copied(span: FileSpan, segment: MappedSegment, positions: Numbers, sizes: Numbers) -> bytearray:
-    """Records of one segment behind each other, each checked to be the one its unit means."""
+    """Consecutive records of one segment; each is checked against its unit."""
     wrong = (sizes <= PHYSICAL_OFFSET_AT + 8) | (positions + sizes > span.size)
     if not wrong.any():
         out = bytearray(int(sizes.sum()))
@@ -127,7 +130,7 @@ def _copied(span: FileSpan, segment: MappedSegment, positions: Numbers, sizes: N
 def _mapped(
     options: ReadOptions, spans: Sequence[FileSpan], wanted: QueueRange
 ) -> Iterator[list[tuple[FileSpan, MappedSegment]]]:
-    """The files, mapped for reading; those that are gone are data loss."""
+    """The files, mapped for reading; missing files are data loss."""
     files = Files()
     with ExitStack() as stack:
         mapped = []
@@ -140,7 +143,7 @@ def _mapped(
                 lost = DataLossError(queue_text(wanted.queue), wanted.start, wanted.end, wanted.end, wanted.end)
                 if options.fail_on_data_loss:
                     raise lost from error
-                log.warning("%s is gone; going on without it, since failOnDataLoss is off", span.path)
+                log.warning("%s is missing; the query continues without it, because failOnDataLoss is off", span.path)
                 continue
             stack.callback(segment.close)
             mapped.append((span, segment))

@@ -150,14 +150,14 @@ class Broker:
         self._dispatching.listeners.append(listener)
 
     def drop_connections(self) -> None:
-        """Closes the port and cuts every connection at once, as if the process had ended; call ``shutdown`` next."""
+        """Closes the port and cuts every connection at once, as if the process had ended; ``shutdown`` must follow."""
         self._server.drop()
 
     async def catch_up(self) -> None:
-        """The wall clock was moved on: what is due by it is done now, not with the next look. For tests.
+        """The wall clock was moved forward: everything that is due by the new time is done now. For tests.
 
-        Delayed and timed messages are in their topics when this returns, unacknowledged ones in their retry topics,
-        and producers were asked about their transactions. Files that are too old go soon.
+        When this returns, delayed and timed messages are in their topics, unacknowledged ones are in their retry
+        topics, and producers were asked about their transactions. Expired files are removed soon afterwards.
         """
         services = self.services
         self.store.clock_moved()
@@ -181,7 +181,9 @@ class Broker:
         foreign = "" if self.config.insecure else services.files.foreign_entry(self.store.root)
         if foreign:
             raise ConfigError(
-                "storePathRootDir", self.store.root, f"a directory that only this user may change, but {foreign}"
+                "storePathRootDir",
+                self.store.root,
+                f"a directory that only this user may change; {foreign} may change it, too",
             )
         if services.access is not None:
             services.access.load()
@@ -238,11 +240,11 @@ class Broker:
     # -- the remoting server's handler --------------------------------------------------------------------------------
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serve all frames of one read."""
+        """Serves all frames of one read."""
         self._handler.frames_received(channel, batch)
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Serve frames that were put off."""
+        """Serves frames that were deferred."""
         self._handler.rest_received(channel, batch, first)
 
     def channel_closed(self, channel: Channel) -> None:

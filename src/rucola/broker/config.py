@@ -68,7 +68,7 @@ class BrokerConfig(TlsConfig):
         "the permission.",
     )
     rocketmq_home: str = option(
-        "rocketmqHome", "", "Directory with `conf/plain_acl.yml` and `conf/acl/`. Empty: the store directory."
+        "rocketmqHome", "", "Directory that contains `conf/plain_acl.yml` and `conf/acl/`. Empty: the store directory."
     )
     authentication_enabled: bool = option(
         "authenticationEnabled",
@@ -111,7 +111,7 @@ class BrokerConfig(TlsConfig):
     default_topic_queue_nums: int = option(
         "defaultTopicQueueNums",
         8,
-        "Number of queues of the topic TBW102, and so the most that an automatically created topic gets.",
+        "Number of queues of the topic TBW102. An automatically created topic gets at most as many.",
         minimum=1,
         maximum=4096,
     )
@@ -124,7 +124,8 @@ class BrokerConfig(TlsConfig):
     auto_create_per_account_max: int = option(
         "autoCreatePerAccountMax",
         1000,
-        "Number of topics and groups that one account may create by using them, until the next start. Rucola's own.",
+        "Number of topics and groups that one account may create by using new names, until the next start. Rucola's "
+        "own.",
         minimum=0,
         maximum=1_000_000,
     )
@@ -178,7 +179,7 @@ class BrokerConfig(TlsConfig):
     transaction_check_interval_ms: int = option(
         "transactionCheckInterval",
         30_000,
-        "Pause between two rounds of such questions.",
+        "Pause between two rounds of questions about half messages.",
         unit="ms",
         minimum=10,
         maximum=86_400_000,
@@ -230,13 +231,13 @@ class BrokerConfig(TlsConfig):
     default_message_request_mode: str = option(
         "defaultMessageRequestMode",
         "PULL",
-        "How a group reads if nothing else was set for it.",
+        "How a group reads a topic if no mode was set for it.",
         choices=("PULL", "POP"),
     )
     default_pop_share_queue_num: int = option(
         "defaultPopShareQueueNum",
         -1,
-        "Number of other consumers' queues that a popping consumer reads beside its own. Below 1: every consumer "
+        "Number of other consumers' queues that a popping consumer reads beside its own. If below 1, every consumer "
         "reads all queues.",
         minimum=-1,
         maximum=4096,
@@ -244,7 +245,7 @@ class BrokerConfig(TlsConfig):
     reject_pull_consumer_enable: bool = option(
         "rejectPullConsumerEnable",
         False,
-        "Whether pulls of consumers that poll by themselves (CONSUME_ACTIVELY) are refused.",
+        "Whether the broker refuses pulls of consumers that poll by themselves (CONSUME_ACTIVELY).",
     )
     send_thread_pool_queue_capacity: int = option(
         "sendThreadPoolQueueCapacity",
@@ -326,7 +327,7 @@ class BrokerConfig(TlsConfig):
     cg_cold_read_threshold: int = option(
         "cgColdReadThreshold",
         3 << 20,
-        "What one group may read from the disk in 5 s, unless a request set another threshold for it.",
+        "Bytes that one group may read from the disk in 5 s, unless a request has set another threshold for it.",
         unit="bytes",
         minimum=0,
         maximum=1 << 62,
@@ -334,7 +335,7 @@ class BrokerConfig(TlsConfig):
     global_cold_read_threshold: int = option(
         "globalColdReadThreshold",
         100 << 20,
-        "What all groups together may read from the disk in 5 s.",
+        "Bytes that all groups together may read from the disk in 5 s.",
         unit="bytes",
         minimum=0,
         maximum=1 << 62,
@@ -350,7 +351,7 @@ class BrokerConfig(TlsConfig):
     connections_max: int = option(
         "connectionsMax",
         8192,
-        "Number of open connections. Rucola's own; RocketMQ has no limit.",
+        "Number of open connections. RocketMQ does not have this option or this limit.",
         minimum=1,
         maximum=1_000_000,
     )

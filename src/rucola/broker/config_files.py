@@ -61,9 +61,10 @@ class ConfigFiles:
         return any(self._files.exists(f"{self._directory}/{name}{suffix}") for suffix in ("", ".bak"))
 
     def replacer(self, name: str) -> Callable[[bytes | Iterable[bytes]], None]:
-        """A function that replaces file ``name`` and keeps the content before as ``.bak``; it raises ``DiskError``.
+        """Returns a function that replaces file ``name`` and keeps the previous content as ``.bak``; the function
+        raises ``DiskError``.
 
-        Any thread may call it, one at a time for each file.
+        Any thread may call the function, but only one thread at a time for each file.
         """
         path = f"{self._directory}/{name}"
 

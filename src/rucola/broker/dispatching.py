@@ -1,7 +1,7 @@
-"""Connects the store with waiting requests: decides when to dispatch and notifies who waits. Event loop only.
+"""Connects the store with waiting requests: decides when to dispatch, and resumes the requests. Event loop only.
 
 The store's ``dispatch`` records arrivals. Afterwards the waiting requests are notified, and an error of one does not
-affect the others. Whoever resumes a pull or pop answers it with an error if it fails.
+affect the others. If resuming a pull or pop fails, the function that resumes it answers it with an error.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class Dispatching:
         self._delivery: DelayedDelivery
 
     def wire(self, loop: asyncio.AbstractEventLoop, services: BrokerServices, delivery: DelayedDelivery) -> None:
-        """Sets whom to notify."""
+        """Sets the functions to call after a dispatch."""
         self._loop = loop
         self._services = services
         self._delivery = delivery
 
     def appended(self) -> None:
-        """Messages were appended. With SYNC_FLUSH they are not visible before the sync."""
+        """Messages were appended. With SYNC_FLUSH, messages are not visible before the sync."""
         if not self._sync_flush:
             self._schedule()
 
@@ -73,8 +73,8 @@ class Dispatching:
             self._dispatch()
 
     def _schedule(self) -> None:
-        """Schedules a dispatch: within this turn of the loop if a pull waits, else a little later, so that the sends of
-        several reads share it.
+        """Schedules a dispatch: within this turn of the loop if a pull waits, otherwise a little later, so that the
+        sends of several reads share one dispatch.
         """
         if self._call is None:
             if len(self._services.hold) or self._services.pops.waiting:
@@ -91,7 +91,7 @@ class Dispatching:
         try:
             store.dispatch()
             self.failed = False
-        except Exception as error:  # noqa: BLE001 - also a defect must not end dispatch unnoticed
+        except Exception as error:  # noqa: BLE001 - even a defect must not end dispatch unnoticed
             if not self.failed:
                 self.failed = True
                 event(_log, logging.CRITICAL, "messages are stored but not delivered", error=error)
@@ -99,7 +99,7 @@ class Dispatching:
         self._wake()
 
     def _wake(self) -> None:
-        """Notifies the waiting requests after the store is done. An error of one does not affect the others."""
+        """Notifies the waiting requests after the store has dispatched. An error of one does not affect the others."""
         services = self._services
         call, hold = services.supervisor.call, services.hold
         for topic, queue_id, max_queue_offset, tags_code in services.store.take_arrivals():

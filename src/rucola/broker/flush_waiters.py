@@ -49,7 +49,7 @@ class FlushWaiters:
 
     def add(self, end_physical_offset: int, channel: Peer, answers: Answers) -> None:
         """Keeps ``answers`` until everything below ``end_physical_offset`` is on the disk and all earlier answers have
-        left.
+        been sent.
         """
         self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
         channel.owe(len(answers))
@@ -68,13 +68,13 @@ class FlushWaiters:
         _send(parts)
 
     def fail_all(self, reason: str) -> None:
-        """Answers everyone after a failed sync: whether the waiting messages are on the disk stays unknown."""
+        """Answers every waiting request after a failed sync: nobody knows whether the messages are on the disk."""
         failed = list(self._waiting)
         self._waiting.clear()
         self._answer_refused(failed, f"the message is stored, its flush failed: {reason}")
 
     def _expire(self) -> None:
-        """Answers those whose time is over, which are the oldest, and schedules the next check."""
+        """Answers the requests that have waited too long, which are the oldest, and schedules the next check."""
         now = self._monotonic()
         expired = []
         while self._waiting and self._waiting[0][1] <= now:
@@ -91,7 +91,7 @@ class FlushWaiters:
             try:
                 parts.setdefault(channel, []).append(self._refuse(answers, remark))
             except Exception:  # noqa: BLE001 - as in _send
-                _log.exception("answer to %s is no answer", channel.remote_address)
+                _log.exception("an encoded answer cannot be decoded; answer to %s", channel.remote_address)
         _send(parts)
 
 

@@ -1,4 +1,4 @@
-"""Stands in for POP until the first request needs it. Event loop only."""
+"""A placeholder for POP until the first request needs it. Event loop only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LazyPopServices:
         self._serving = False
 
     def get(self) -> PopServices:
-        """The POP services; created now if necessary, and started if the broker serves."""
+        """The POP services; they are created now if necessary, and started if the broker serves."""
         if self.started is None:
             services = self._made()
             services.load(after_pops=False)
@@ -86,7 +86,7 @@ class LazyPopServices:
             self.started.forget(lambda queue: queue.group == group)
 
     def settle(self) -> None:
-        """Notes what reached the disk, before the consumer offsets are written."""
+        """Records which pops have reached the disk, before the consumer offsets are written."""
         if self.started is not None:
             self.started.settle()
 

@@ -1,4 +1,4 @@
-"""The request processors. A thread imports each one, and its first request makes it.
+"""The request processors. Processors that are imported on a thread and created by their first request.
 
 The processors that every consumer needs are imported right after the broker begins to serve, and so is POP. A broker
 that nobody administers never loads the administration. ``requests`` maps request codes to processors.
@@ -45,7 +45,7 @@ class LazyProcessor(Generic[P]):
         name: the name of its class, which takes the broker's services; or a function that returns the processor.
 
     Attributes:
-        module: the module's full name. It must be imported before ``processor`` is called on the event loop.
+        module: the full name of the module. It must be imported before ``processor`` is called on the event loop.
     """
 
     def __init__(self, module: str, name: str | Callable[[BrokerServices], P]) -> None:
@@ -88,9 +88,9 @@ pops: LazyProcessor[PopServices] = LazyProcessor("pop_services", lambda services
 timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda services: services.timers)
 
 IMPORTED_FIRST = ("concurrent.futures.thread",)
-"""Imported before them: long bodies and long answers go to a thread, whoever sends them."""
+"""These are imported first, because any request may need them: long bodies and long answers go to a thread."""
 IMPORTED_EARLY = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
-"""Imported in this order when the broker serves: what consumers need first."""
+"""These are imported once the broker serves, in this order: first the processors that consumers need."""
 ALL = (
     *IMPORTED_EARLY,
     topics,

@@ -1,7 +1,7 @@
 """The broker's calls to the name servers (RocketMQ 5.3.3, ``BrokerOuterAPI``).
 
-Every name server gets everything: all topics at the start and at intervals, and a single topic when it changes. A name
-server that does not answer is logged when it fails and when it is back, not each time.
+Every name server gets everything: all topics at the start and at intervals, and a single topic when it changes. The log
+has a line when a name server stops answering and when it answers again, not for every attempt.
 """
 
 from __future__ import annotations
@@ -63,10 +63,11 @@ class BrokerOuterApi:
         await asyncio.gather(*[self._register(name, body, timeout_ms) for name in self._config.namesrv_addresses])
 
     async def register_topics(self, topics: Sequence[TopicConfig], version: DataVersion) -> bool:
-        """Tell every name server about changed topics; True when one does not know this broker and must hear of all.
+        """Tells every name server about changed topics; returns True if one does not know this broker and needs all
+        topics.
 
-        With ``enableSingleTopicRegister`` each topic goes alone, and who does not know this broker waits for the next
-        registration.
+        With ``enableSingleTopicRegister`` each topic is sent alone, and a name server that does not know this broker
+        waits for the next registration.
         """
         names = self._config.namesrv_addresses
         if self._config.enable_single_topic_register:
@@ -140,7 +141,7 @@ class BrokerOuterApi:
         )
 
     async def _tell(self, name_server: str, call: Awaitable[object], may_be_refused: bool = False) -> bool:
-        """Calls a name server; returns False if it refused, which may happen."""
+        """Calls a name server; returns False if the server refused, which is a normal outcome."""
         try:
             await call
         except RucolaError as error:
@@ -149,11 +150,11 @@ class BrokerOuterApi:
             if name_server not in self._failing:
                 self._failing.add(name_server)
                 level = logging.WARNING if isinstance(error, RemotingError) else logging.ERROR
-                event(_log, level, "name server does not take the registration", address=name_server, error=error)
+                event(_log, level, "name server refuses the registration", address=name_server, error=error)
             return True
         if name_server in self._failing:
             self._failing.discard(name_server)
-            event(_log, logging.INFO, "name server takes the registration again", address=name_server)
+            event(_log, logging.INFO, "name server accepts the registration again", address=name_server)
         return True
 
 

@@ -18,8 +18,9 @@ class PacedWork:
 
     Args:
         name: name of the work, for log and metrics.
-        step: does what it can, and returns the milliseconds until the next call; None waits for ``soon``. If it raises
-            ``NotInMemoryError``, its progress is kept, and it is called again after the fetch.
+        step: does as much as it can, and returns the milliseconds until the next call; with None the next call waits
+            for ``soon``. If it raises ``NotInMemoryError``, its progress is kept, and it is called again after the
+            fetch.
     """
 
     def __init__(
@@ -41,16 +42,16 @@ class PacedWork:
         self._call: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Starts with the work that is already there."""
+        """Starts, first with the work that is already there."""
         self._works = True
         self._work(ColdRecords())
 
     def soon(self) -> None:
-        """Wakes it: there is work now."""
+        """Wakes it, because there is new work."""
         self._schedule(0)
 
     async def catch_up(self) -> None:
-        """Do all there is to do now; what a step cannot do at once it goes on with as ever."""
+        """Does all the work that is due now; a step that must wait is continued later as usual."""
         while self._works and await self._cold_reads.done(self._step) == 0:
             await asyncio.sleep(0)
         self.soon()
@@ -76,7 +77,7 @@ class PacedWork:
             self._fetching = True
             self._cold_reads.fetch(cold.fetch).add_done_callback(partial(self._fetched, cold))
             return
-        except Exception as error:  # noqa: BLE001 - whatever one message holds, the others must come
+        except Exception as error:  # noqa: BLE001 - whatever one message holds, the others must be processed
             self._supervisor.failed(self._name, error)
             pause_ms = _AFTER_ERROR_MS
         else:

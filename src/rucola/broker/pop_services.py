@@ -67,7 +67,7 @@ class PopServices:
         """Loads POP data after the store and the consumer offsets.
 
         Args:
-            after_pops: there may have been pops before.
+            after_pops: whether messages may have been popped before.
 
         Raises:
             StoreDamagedError: a table cannot be read.
@@ -142,7 +142,7 @@ class PopServices:
         self._locks.clock_moved()
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Forgets all pops from queues of a deleted topic or group; one of that name starts afresh."""
+        """Forgets all pops from the queues of a deleted topic or group; a new one of that name starts afresh."""
         self._popped.forget_all(concerned)
         self._orders.forget_all(concerned)
 

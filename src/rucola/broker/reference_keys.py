@@ -1,6 +1,6 @@
 """Keys that RocketMQ 5.3.3 accepts in ``broker.conf``: one for each setter of ``BrokerConfig``, ``MessageStoreConfig``,
 ``NettyServerConfig``, ``NettyClientConfig`` and ``AuthConfig``. The options declare the keys that this broker serves.
-The others are listed only to tell them from typing errors.
+The other keys are listed only to distinguish them from typing errors.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ _MEANINGS = (
     (re.compile("Socket|^client[A-Z]|^server[A-Z]|Netty|writeBuffer|Epoll"), "connections are asyncio's"),
     (re.compile("rocksdb|memTable|dispatchCq|dispatchFromSender", re.IGNORECASE), "queues are files, without RocksDB"),
     (re.compile("^metric"), "figures are served at /metrics"),
-    (re.compile("cold", re.IGNORECASE), "reads from the disk hold up nobody"),
+    (re.compile("cold", re.IGNORECASE), "reads from the disk do not delay other requests"),
     (re.compile(""), "not served"),
 )
 

@@ -14,14 +14,15 @@ from rucola.remoting.processors import Answer
 from rucola.runtime.supervision import Supervisor
 
 REGISTER_AGAIN_S = 10.0
-"""The second registration comes early, as the reference's."""
+"""The second registration comes early, as in the reference."""
 TOGETHER_MAX = 1000
-"""Topics in one request: some milliseconds of the event loop here, and of the name server's. A frame of 16 MiB takes
-some 80,000."""
+"""Number of topics in one request; they take some milliseconds of the event loop here and in the name server. A frame
+of 16 MiB holds about 80,000.
+"""
 
 
 class Registration:
-    """Life: ``register``, again and again, ``close``."""
+    """Life: Call ``register``, repeatedly, and ``close`` at the end."""
 
     def __init__(
         self,
@@ -40,7 +41,9 @@ class Registration:
         topics.on_register(self._topics_changed)
 
     async def register(self) -> None:
-        """Tell every name server of all topics, part by part if that is set or there are too many for one request."""
+        """Tells every name server of all topics; in several requests if the option says so or there are too many topics
+        for one.
+        """
         await self._register(self._topics.table)
 
     async def _register(self, topics: Mapping[str, TopicConfig]) -> None:
@@ -85,12 +88,13 @@ class Registration:
 def answer_when_told(
     answer: RemotingCommand, told: Iterable[asyncio.Future[None] | None]
 ) -> Answer | asyncio.Future[Answer]:
-    """``answer`` once what a request changed is kept and the name servers know it, or could not be told.
+    """Sends ``answer`` once the change is on the disk and the name servers know it, or could not be reached.
 
-    A client asks them for the route as soon as it is answered; when they do not know it, it asks again 20 s later.
+    A client asks the name servers for the route as soon as it has its answer; if they do not know the topic, it asks
+    again only 20 s later.
 
     Args:
-        told: futures of changes; the first error of one takes the place of the answer.
+        told: futures of changes; if one of them fails, the first error replaces the answer.
     """
     waiting = [each for each in told if each is not None]
     open_ = {each for each in waiting if not each.done()}

@@ -35,9 +35,11 @@ _PLAIN = int(FrameKind.PLAIN)
 _SEND = int(FrameKind.SEND)
 _PULL = int(FrameKind.PULL)
 _UNASKED_ROWS = 16
-"""Sends that are served without a look at the time: a kernel's work, unless each makes a topic."""
+"""Number of sends that are served before the time is checked: a kernel serves them quickly, unless each creates a
+topic.
+"""
 _UNASKED_PULLS = 4
-"""The same for pulls, each of which takes 10 ms at most."""
+"""The same number for pulls, each of which takes at most 10 ms."""
 _JUDGED_ROWS = 128
 """Number of rows that access control checks at a time; each needs a signature check."""
 
@@ -46,15 +48,13 @@ class RequestHandler:
     """The interface that the remoting server calls.
 
     Args:
-        table: processors of plain requests; those for sends and pulls with unusual headers are added here.
+        table: processors of plain requests; processors for sends and pulls with unusual headers are added here.
         before_read: called before a request that may read messages.
         waiters: answers that wait for the disk; None without SYNC_FLUSH.
         waiting_max: maximum number of waiting answers; further sends are refused.
         guard: answers forbidden requests and marks their rows as done; None without access control.
-        guard: answers what is not allowed and marks its rows as done; None without access control.
 
-    stopping: refuse everything; set when the broker stops.
-        stopping: refuse everything; set when the broker stops.
+    stopping: refuse everything; set when the broker stops. stopping: refuse everything; set when the broker stops.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class RequestHandler:
             kind = table[base + _KIND]
             last = _run_end(table, row, count) if kind == _SEND else row + 1
             if table[base + _FLAG] & FLAG_RESPONSE:
-                pass  # an answer to a request of ours; the channel has delivered it already
+                pass  # an answer to one of our requests; the channel has delivered it already
             elif kind == _PLAIN:
                 began_s = self._monotonic()
                 self._before_read()
@@ -122,7 +122,7 @@ class RequestHandler:
             run_ended = last == count or not table[last * ROW_WIDTH + _SAME_TOPIC]
             row = last
             if self._send.topics_made != topics_made:
-                # Files of new queues take more time than thousands of messages: they count in this turn.
+                # Creating files of new queues takes longer than thousands of messages, so they count towards this turn.
                 topics_made = self._send.topics_made
                 self._before_read()
             elif row - asked_row < (
@@ -141,7 +141,7 @@ class RequestHandler:
         self._table.process(channel, command)
 
     def _process_hot(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> int:
-        """Serve rows ``first`` up to ``last``; the row that it got to."""
+        """Serves rows from ``first`` to before ``last``; returns the first row that is left."""
         if kind == _PULL:
             self._before_read()
             self._pull.process_row(channel, batch.source, batch.table, first)
@@ -163,7 +163,7 @@ class RequestHandler:
 
 
 def _run_end(table: array[int], row: int, count: int) -> int:
-    """The row behind the last row of one topic from ``row`` on, found without a Python step per row."""
+    """The row after the last row of the same topic from ``row`` on, found without a Python step for each row."""
     following = (row + 1) * ROW_WIDTH + _SAME_TOPIC
     if row + 1 == count or not table[following]:
         return row + 1

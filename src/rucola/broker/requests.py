@@ -22,13 +22,13 @@ P = TypeVar("P")
 
 
 class Request(NamedTuple):
-    """How requests of one code are served. ``by`` creates it with checked types.
+    """How requests of one code are served. The method ``by`` creates an entry with checked types.
 
     Attributes:
-        source: gives the processor that serves them.
+        source: returns the processor that serves the requests.
         method: picks the processor's method.
-        logged: the request changes what others rely on, so its sender is logged (S-43). Changes of options are logged
-            by themselves.
+        logged: whether the sender is logged, because the request changes data that others rely on (S-43). A change of
+            options writes its own log line.
     """
 
     source: LazyProcessor[Any]
@@ -155,14 +155,14 @@ USER_REQUESTS: Mapping[int, Request] = {
 """Additional requests with access control by users and rules."""
 
 _NAMES = ("topic", "group", "groupName", "consumerGroup", "srcGroup", "destGroup", "timestamp", "queueId", "offset")
-"""Header fields that name what a request refers to."""
+"""Header fields that identify the subject of a request."""
 
 
 def register_requests(services: BrokerServices, table: ProcessorTable) -> None:
-    """Register every request in ``table``. The first request to a processor makes it.
+    """Registers every request in ``table``. The first request to a processor creates it.
 
-    A request that comes before the processor's module is imported waits for the importing thread. The loop goes on
-    serving others.
+    A request that arrives before the processor's module is imported waits for the importing thread. Meanwhile the loop
+    serves other requests.
     """
     requests = dict(REQUESTS)
     if services.access is not None:

@@ -23,7 +23,7 @@ class RuntimeInfo:
         self._services = services
 
     def __call__(self, cold: ColdRecords) -> dict[str, str]:
-        """The table; see ``MessageStore.message_at`` for ``cold``.
+        """The table; ``cold`` is as in ``MessageStore.message_at``.
 
         Raises:
             NotInMemoryError: the first message must be fetched.
@@ -114,7 +114,9 @@ def _text(value: bool) -> str:
 
 
 def _rates(rates: tuple[Rate, Rate, Rate]) -> str:
-    """Rates over a minute, an hour and a day; the reference has ten seconds, a minute and ten minutes here."""
+    """Rates over a minute, an hour and a day; the reference gives rates over ten seconds, a minute and ten minutes
+    here.
+    """
     return " ".join(f"{rate.per_second:.2f}" for rate in rates)
 
 

@@ -49,8 +49,8 @@ _CONSUMER_OFFSETS = "consumerOffset.json"
 
 
 class BrokerServices:
-    """Life: created with the broker, ``load`` with the store, completed by the broker before the first request,
-    ``persist`` now and then.
+    """Life: created with the broker, loaded with the store (``load``), completed by the broker before the first
+    request, and written at intervals (``persist``).
 
     Attributes:
         access: access control; None if it is off.
@@ -115,7 +115,7 @@ class BrokerServices:
         self.pops = LazyPopServices(self)
         self.access: BrokerAccess | None = None
         if config.guarded:
-            # Imported only when needed: with its YAML reader it costs a tenth of the start.
+            # This import is deferred: with its YAML reader it takes a tenth of the start.
             from rucola.broker.acl.access import BrokerAccess
 
             home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)
@@ -136,7 +136,7 @@ class BrokerServices:
             self.access.load_users()
         self._load_topics()
         self.tables.load("subscriptionGroup.json", self.groups.load)
-        # If light queues were switched on later, the progress is still in the other file.
+        # If light queues were switched on only now, the progress is still in the other file.
         name = self._offsets_name if self.tables.exist(self._offsets_name) else _CONSUMER_OFFSETS
         self.tables.load(name, self.offsets.load)
         if self.store.recovered:
@@ -148,7 +148,7 @@ class BrokerServices:
         self.pops.load()
 
     def is_batch_topic(self, topic: bytes) -> bool | None:
-        """Whether a topic is of type BatchCQ. The store already asks during recovery."""
+        """Whether a topic is of type BatchCQ. The store asks this as early as during recovery."""
         self._load_topics()
         config = self.topics.get(topic.decode("utf-8", "replace"))
         return None if config is None else config.is_batch_queue
@@ -159,7 +159,7 @@ class BrokerServices:
         return len(self.waiters) if self.waiters is not None else 0
 
     def when_safe(self, channel: Channel, command: RemotingCommand, answer: RemotingCommand, end: int) -> Answer:
-        """``answer``, or None if it will be sent later: when the log is on the disk up to ``end``, or the sync has
+        """``answer``, or None if it is sent later: when the log is on the disk up to ``end``, or when the sync has
         failed.
         """
         if self.waiters is None or command.is_oneway or end <= self.store.flushed_offset:
@@ -168,7 +168,7 @@ class BrokerServices:
         return None
 
     def persist(self) -> None:
-        """Let the progress of consumers, their filters, and what is popped in order be written."""
+        """Requests writes of the consumers' progress, their filters, and the table of messages popped in order."""
         call = self.supervisor.call
         call("settling of pops", self.pops.settle)
         call("writing of orderly pops", self.pops.persist)
@@ -177,7 +177,7 @@ class BrokerServices:
         self.writer.write_failed_again()
 
     def persist_now(self) -> None:
-        """Write all tables in this thread; only while no thread writes any."""
+        """Writes all tables in this thread; call it only while no other thread writes one."""
         self.persist()
         self.writer.write()
 
@@ -185,7 +185,7 @@ class BrokerServices:
         return partial(self.writer.table, name, self.tables.replacer(name))
 
     def _load_topics(self) -> None:
-        """Reads the topics once. The store is locked by then."""
+        """The topics are read here and never again. At that time the store is already locked."""
         if not self._topics_loaded:
             self._topics_loaded = True
             self.tables.load("topics.json", self.topics.load)

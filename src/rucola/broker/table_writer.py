@@ -1,11 +1,11 @@
-"""Writes the broker's tables off the event loop, many changes at a time.
+"""Writes the broker's tables on a thread, many changes at a time, so that the event loop never waits for the disk.
 
-A change is noted, and its future ends with the write that covers it. The first change is written at once; those that
-come during a write share the next one. A thread encodes and syncs; the loop only takes the snapshot. After a write the
-table rests for twice the time that it took, ``REST_MAX_S`` at most: a table of 100,000 topics costs a share of the
-processor, a small one is written as often as the disk can.
+Each change gets a future, which ends with the write that includes the change. The first change is written at once;
+changes during a write share the next write. A thread encodes and syncs the file; the event loop only takes the
+snapshot. After a write the table rests for twice the duration of the write, but at most ``REST_MAX_S``: a table of
+100,000 topics then takes only a share of the processor, and a small table is written as often as the disk allows.
 
-A write that fails ends the futures of its changes with the error. No later write makes a success of them.
+If a write fails, the futures of its changes end with the error. A later write does not turn them into a success.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from rucola.runtime.background import Worker
 from rucola.runtime.supervision import Supervisor
 
 Pieces = Iterable[bytes]
-"""The content of a file, encoded while it is written."""
+"""The content of a file, encoded piece by piece during the write."""
 Snapshot = Callable[[], Pieces]
-"""Takes what the table holds now; the pieces are made in another thread later."""
+"""Takes a snapshot of the table; its pieces are encoded later in another thread."""
 Ended = Callable[[Exception | None], None]
 Keep = Callable[[Snapshot, Ended], "KeptTable"]
-"""Makes the file of a table."""
+"""Creates the writer for the file of one table."""
 REST_MAX_S = 0.5
 _REST_SHARE = 2.0
 _Value = TypeVar("_Value")
 
 
 class TableWriter:
-    """The thread that writes, for all tables of a broker. Event loop only.
+    """The thread that writes all tables of a broker. Event loop only.
 
-    Life: ``table`` for each, ``start``, ``stop``; what is left then is written by ``KeptTable.write``.
+    Life: Call ``table`` for each table, then ``start`` and ``stop``; changes that are left then are written by
+        ``KeptTable.write``.
 
     Args:
-        supervisor: hears of failures.
-        monotonic: seconds.
+        supervisor: receives failures.
+        monotonic: returns seconds.
     """
 
     def __init__(self, supervisor: Supervisor, monotonic: Callable[[], float]) -> None:
@@ -47,7 +48,7 @@ class TableWriter:
         self.works = False
         self._tables: list[KeptTable] = []
         self._jobs: deque[_Write] = deque()
-        """Filled by the loop, emptied by the thread."""
+        """The loop fills this queue, and the thread empties it."""
         self._worker = Worker("rucola-tables", self._work)
         self._started = False
 
@@ -55,27 +56,27 @@ class TableWriter:
         """A table.
 
         Args:
-            name: of the file.
-            replace: writes it in the thread; raises ``DiskError``.
+            name: name of the file.
+            replace: writes the file in the thread; raises ``DiskError``.
             snapshot: called on the loop when a write begins.
-            ended: called on the loop after a write, before anybody who waits for it hears; with the error, or None.
+            ended: called on the loop after a write, before the futures end; its argument is the error, or None.
         """
         table = KeptTable(self, name, replace, snapshot, ended)
         self._tables.append(table)
         return table
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Changes are written from now on."""
+        """From now on, changes are written."""
         self.loop = loop
         self.works = True
 
     def stop(self) -> None:
-        """No write begins any more; returns when the one under way has ended."""
+        """Begins no further write; returns when the current one has ended."""
         self.works = False
         self._worker.stop()
 
     def submit(self, job: _Write) -> None:
-        """Let the thread write."""
+        """Hands a write to the thread."""
         if not self._started:
             self._started = True
             self._worker.start()
@@ -83,12 +84,12 @@ class TableWriter:
         self._worker.wake()
 
     def write_failed_again(self) -> None:
-        """Try what could not be written; nobody waits for it any more."""
+        """Repeats writes that failed; nobody waits for them any more."""
         for table in self._tables:
             table.write_failed_again()
 
     def write(self) -> None:
-        """Write what is left, in this thread; failures are told to the supervisor."""
+        """Writes the remaining changes in this thread; failures go to the supervisor."""
         for table in self._tables:
             table.write()
 
@@ -100,7 +101,7 @@ class TableWriter:
 
 
 class KeptTable:
-    """One table and its file; made by ``TableWriter.table``. Event loop only."""
+    """One table and its file; created by ``TableWriter.table``. Event loop only."""
 
     def __init__(
         self, writer: TableWriter, name: str, replace: Callable[[Pieces], None], snapshot: Snapshot, ended: Ended
@@ -111,32 +112,34 @@ class KeptTable:
         self._snapshot = snapshot
         self._ended = ended
         self._open: asyncio.Future[None] | None = None
-        """Of the changes that no write covers yet."""
+        """The future of the changes that no write includes yet."""
         self._job: _Write | None = None
         self._planned = False
         self._failed = False
         self._rests_until_s = float("-inf")
 
     def changed(self) -> asyncio.Future[None]:
-        """Note a change; the future ends when it is on the disk, or with the error."""
+        """Registers a change; the future ends when it is on the disk, or with the error."""
         if self._open is None:
             self._open = self.new_future()
             self._plan()
         return self._open
 
     def new_future(self) -> asyncio.Future[None]:
-        """One for somebody who waits for more than the write; its error need not be looked at."""
+        """A future of its own for a caller that waits for more than the write; nobody needs to read its error."""
         future: asyncio.Future[None] = asyncio.Future(loop=self._writer.loop)
         future.add_done_callback(_retrieve)
         return future
 
     def write_failed_again(self) -> None:
-        """Begin a write if the last one failed."""
+        """Begins a write if the last one failed."""
         if self._failed:
             self.changed()
 
     def write(self) -> None:
-        """Write now, in this thread, what has changed. Only while no thread writes, as after ``TableWriter.stop``."""
+        """Writes the changes now, in this thread. Call it only while no thread writes, such as after
+        ``TableWriter.stop``.
+        """
         if self._open is None and self._job is None and not self._failed:
             return
         waiting = [] if self._job is None else self._job.waiting
@@ -189,8 +192,8 @@ class _Write:
     """One write of a table.
 
     Attributes:
-        error: what it failed with.
-        took_s: seconds.
+        error: the error of a failed write.
+        took_s: its duration in seconds.
     """
 
     def __init__(
@@ -214,24 +217,24 @@ class _Write:
         began_s = self._monotonic()
         try:
             self._replace(self._content)
-        except Exception as error:  # noqa: BLE001 - whoever waits for it hears of it
+        except Exception as error:  # noqa: BLE001 - the futures of the changes receive the error
             self.error = error
         self.took_s = self._monotonic() - began_s
 
 
 class Undo(Generic[_Value]):
-    """What entries of a table were before changes that are not on the disk yet. Event loop only."""
+    """The former values of entries whose changes are not on the disk yet. Event loop only."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Value | None] = {}
         self._writing: dict[str, _Value | None] = {}
 
     def note(self, name: str, before: _Value | None) -> None:
-        """Entry ``name`` is about to change; None: it is made."""
+        """Entry ``name`` is about to change; with None, it is about to be created."""
         self._open.setdefault(name, before)
 
     def forget(self, name: str) -> None:
-        """The entry stays as it is, whatever becomes of the write."""
+        """The entry keeps its new value even if the write fails."""
         self._open.pop(name, None)
         self._writing.pop(name, None)
 
@@ -241,13 +244,15 @@ class Undo(Generic[_Value]):
         self._open = {}
 
     def end(self, table: dict[str, _Value], failed: bool) -> bool:
-        """A write has ended; when it failed, ``table`` is again what it was before. Returns whether that changed it."""
+        """A write has ended; if it failed, the entries in ``table`` get their former values back. Returns whether that
+        changed the table.
+        """
         writing, self._writing = self._writing, {}
         if not failed:
             return False
         undone = False
         for name, before in writing.items():
-            if name in self._open:  # changed once more since then, which the next write covers
+            if name in self._open:  # the entry has changed again since then, and the next write includes that change
                 self._open[name] = before
                 continue
             undone = True
@@ -259,6 +264,6 @@ class Undo(Generic[_Value]):
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """Perhaps nobody waits; the supervisor has told of the error."""
+    """Perhaps nobody waits for the future; the supervisor has reported the error."""
     if not future.cancelled():
         future.exception()

@@ -52,7 +52,9 @@ class AdminApi(RemotingApi):
         try:
             return TopicConfig.from_dict(fastjson.load_object(answer.body, "TopicConfig"))
         except (TypeError, ValueError) as error:
-            raise FormatError("TopicConfig", 0, "its members of their types", str(error)[:200]) from error
+            raise FormatError(
+                "TopicConfig", 0, "the members of these objects, with their types", str(error)[:200]
+            ) from error
 
     async def system_topics(self, address: str) -> list[str]:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
@@ -72,7 +74,9 @@ class AdminApi(RemotingApi):
     async def change_topic(
         self, address: str, config: TopicConfig, attributes: str = "", timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """UPDATE_AND_CREATE_TOPIC (17). ``attributes``: ``+key=value,-key``, instead of those of ``config``."""
+        """UPDATE_AND_CREATE_TOPIC (17). ``attributes``: ``+key=value,-key``, instead of the attributes of
+        ``config``.
+        """
         header = headers.CreateTopicRequestHeader(
             config.topic_name,
             "TBW102",
@@ -144,13 +148,13 @@ class AdminApi(RemotingApi):
     # clients
 
     async def consumer_connection(self, address: str, group: str) -> ConsumerConnection:
-        """GET_CONSUMER_CONNECTION_LIST (203); nobody online is ``BrokerError`` 206."""
+        """GET_CONSUMER_CONNECTION_LIST (203); if nobody is online, ``BrokerError`` 206."""
         header = headers.ConsumerGroupRequestHeader(group)
         answer = await self._ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
         return ConsumerConnection.decode(answer.body)
 
     async def producer_connection(self, address: str, group: str) -> ProducerConnection:
-        """GET_PRODUCER_CONNECTION_LIST (204); nobody online is ``BrokerError`` 1."""
+        """GET_PRODUCER_CONNECTION_LIST (204); if nobody is online, ``BrokerError`` 1."""
         header = headers.ProducerGroupRequestHeader(group)
         answer = await self._ask(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
         return ProducerConnection.decode(answer.body)
@@ -160,7 +164,7 @@ class AdminApi(RemotingApi):
         return ProducerTableInfo.decode((await self._ask(address, RequestCode.GET_ALL_PRODUCER_INFO)).body)
 
     async def running_info(self, address: str, group: str, client_id: str, jstack: bool) -> dict[str, object]:
-        """GET_CONSUMER_RUNNING_INFO (307), as the client's JSON has it."""
+        """GET_CONSUMER_RUNNING_INFO (307), in the client's JSON form."""
         header = headers.ConsumerRunningInfoRequestHeader(group, client_id, jstack)
         answer = await self._ask(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header, timeout_ms=15_000)
         return fastjson.load_object(answer.body, "ConsumerRunningInfo")
@@ -212,7 +216,7 @@ class AdminApi(RemotingApi):
         return TopicList.decode((await self._ask(address, RequestCode.GET_TOPICS_BY_CLUSTER, header)).body).topic_list
 
     async def kv_config(self, address: str, namespace: str, key: str) -> str | None:
-        """GET_KV_CONFIG (101); None when there is none (code 22)."""
+        """GET_KV_CONFIG (101); None if there is no such key (code 22)."""
         header = namesrv_headers.KVConfigRequestHeader(namespace, key)
         answer = await self._call(address, RequestCode.GET_KV_CONFIG, header, timeout_ms=TIMEOUT_MS, expected=_ABSENT)
         return None if answer.code else answer.ext_fields.get("value")
@@ -228,13 +232,13 @@ class AdminApi(RemotingApi):
         await self._ask(address, RequestCode.DELETE_KV_CONFIG, header)
 
     async def wipe_write_perm(self, address: str, broker_name: str) -> int:
-        """WIPE_WRITE_PERM_OF_BROKER (205): how many topics it concerns."""
+        """WIPE_WRITE_PERM_OF_BROKER (205); returns the number of affected topics."""
         header = namesrv_headers.BrokerNameRequestHeader(broker_name)
         answer = await self._ask(address, RequestCode.WIPE_WRITE_PERM_OF_BROKER, header)
         return namesrv_headers.WipeWritePermResponseHeader.from_ext_fields(answer.ext_fields).wipe_topic_count
 
     async def add_write_perm(self, address: str, broker_name: str) -> int:
-        """ADD_WRITE_PERM_OF_BROKER (327): how many topics it concerns."""
+        """ADD_WRITE_PERM_OF_BROKER (327); returns the number of affected topics."""
         header = namesrv_headers.BrokerNameRequestHeader(broker_name)
         answer = await self._ask(address, RequestCode.ADD_WRITE_PERM_OF_BROKER, header)
         return namesrv_headers.AddWritePermResponseHeader.from_ext_fields(answer.ext_fields).add_topic_count

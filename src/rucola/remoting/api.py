@@ -1,7 +1,7 @@
 """Typed calls, one per request code, over a ``RemotingClient``.
 
 Each call takes the server's address first and its timeout in milliseconds last. It raises ``BrokerError`` for a code
-that is no ordinary outcome of the call, ``FormatError`` for an answer that does not follow protocol.md 2, and the
+that is not an ordinary outcome of the call, ``FormatError`` for an answer that does not follow protocol.md 2, and the
 errors of ``RemotingClient.invoke``.
 """
 
@@ -112,7 +112,7 @@ class RemotingApi(NameServerApi):
     async def query_message(
         self, address: str, header: QueryMessageRequestHeader, timeout_ms: int = TIMEOUT_MS
     ) -> bytes:
-        """QUERY_MESSAGE (12): stored records whose key has the same hash; empty when there are none."""
+        """QUERY_MESSAGE (12): stored records whose key has the same hash; empty if there are none."""
         expected = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
         answer = await self._call(address, RequestCode.QUERY_MESSAGE, header, timeout_ms=timeout_ms, expected=expected)
         return bytes(answer.body)
@@ -127,7 +127,7 @@ class RemotingApi(NameServerApi):
     async def end_transaction(
         self, address: str, header: EndTransactionRequestHeader, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """END_TRANSACTION (37) with a decision; the answer means that the broker has it."""
+        """END_TRANSACTION (37) with a decision; the answer confirms that the broker has it."""
         await self._call(address, RequestCode.END_TRANSACTION, header, timeout_ms=timeout_ms)
 
     # offsets
@@ -153,7 +153,7 @@ class RemotingApi(NameServerApi):
     async def update_consumer_offset(
         self, address: str, group: str, queue: MessageQueue, consumer_offset: int, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """UPDATE_CONSUMER_OFFSET (15), waiting for the answer."""
+        """UPDATE_CONSUMER_OFFSET (15); waits for the answer."""
         header = UpdateConsumerOffsetRequestHeader(
             group, queue.topic, queue.queue_id, consumer_offset, queue.broker_name
         )
@@ -177,7 +177,7 @@ class RemotingApi(NameServerApi):
         return await self._offset(address, RequestCode.GET_MAX_OFFSET, header, timeout_ms)
 
     async def min_offset(self, address: str, queue: MessageQueue, timeout_ms: int = TIMEOUT_MS) -> int:
-        """GET_MIN_OFFSET (31): the first queue offset still held."""
+        """GET_MIN_OFFSET (31): the first queue offset that the broker still has."""
         header = GetMinOffsetRequestHeader(queue.topic, queue.queue_id, queue.broker_name)
         return await self._offset(address, RequestCode.GET_MIN_OFFSET, header, timeout_ms)
 

@@ -30,7 +30,7 @@ class AuthApi(RemotingApi):
         await self._call(address, RequestCode.DELETE_ACL_CONFIG, header)
 
     async def change_global_addresses(self, address: str, addresses: str, path: str | None) -> None:
-        """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53); ``path``: of the file, None for the usual one."""
+        """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53); ``path`` names the file, None means the usual one."""
         header = headers.UpdateGlobalWhiteAddrsConfigRequestHeader(addresses, path)
         await self._call(address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
 
@@ -61,7 +61,7 @@ class AuthApi(RemotingApi):
         await self._call(address, RequestCode.AUTH_DELETE_USER, headers.UserRequestHeader(name))
 
     async def user(self, address: str, name: str) -> dict[str, Any] | None:
-        """AUTH_GET_USER (3004); None when there is none of that name."""
+        """AUTH_GET_USER (3004); None if there is no user of that name."""
         answer = await self._call(address, RequestCode.AUTH_GET_USER, headers.UserRequestHeader(name))
         return fastjson.load_object(answer.body, "UserInfo") if answer.body else None
 
@@ -88,7 +88,7 @@ class AuthApi(RemotingApi):
         await self._call(address, RequestCode.AUTH_DELETE_ACL, header)
 
     async def acl(self, address: str, subject: str) -> dict[str, Any] | None:
-        """AUTH_GET_ACL (3009); None when the user has no rules, ``BrokerError`` 16 when there is no such user."""
+        """AUTH_GET_ACL (3009); None if the user has no rules, ``BrokerError`` 16 if there is no such user."""
         answer = await self._call(address, RequestCode.AUTH_GET_ACL, headers.AclRequestHeader(subject))
         return fastjson.load_object(answer.body, "AclInfo") if answer.body else None
 

@@ -1,6 +1,6 @@
 """One accepted connection: reads frames into a reused buffer, collects answers, and sends them with one write.
 
-For each read the loop asks for the buffer, the kernel of ``protocol`` finds the frames, the handler answers all of
+For each read, the loop asks for the buffer, the kernel of ``protocol`` finds the frames, the handler answers all of
 them, and one write sends the collected answers. If the peer does not accept them, no more requests are read from it.
 
 Task rule: everything here runs on the server's event loop.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _REQUEST_BYTES = 512
-"""The memory that a waiting request costs, in addition to the bytes kept of it."""
+"""Memory that a waiting request needs, in addition to the kept part of the request."""
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 
@@ -35,7 +35,7 @@ _OPAQUE = int(FrameColumn.OPAQUE)
 class Channel(asyncio.BufferedProtocol):
     """A client's connection, from the server's view.
 
-    Life: ``RemotingServer`` creates one for every accepted connection. It ends by ``close``, by the peer, by an
+    Life: ``RemotingServer`` creates one for every accepted connection. A channel ends by ``close``, by the peer, by an
     undecodable frame or by silence. ``handler.channel_closed`` is then called exactly once.
 
     Attributes:
@@ -47,8 +47,8 @@ class Channel(asyncio.BufferedProtocol):
         closed: whether the connection is gone.
         costly: whether its last request took so long that the next one waits for a turn with time left.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
-        framed: whether a frame was completed since the last look of ``ConnectionWatch``. The next four attributes are
-            its notes as well.
+        framed: whether a frame was completed since the last look of ``ConnectionWatch``. The next four attributes also
+        belong to ``ConnectionWatch``.
         active: whether a byte was received or sent since that look. ``idle_since``: time of the last look without one.
         begun_since: time in seconds since which the same frame is incomplete.
         stalled_since: time in seconds since which no unsent answer was accepted. ``unsent_before``: number of unsent
@@ -132,9 +132,10 @@ class Channel(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
 
     def owe(self, size: int) -> None:
-        """Notes a request that waits on the server side; ``size`` bytes are kept of it or of its answer.
+        """Counts a request that waits in the server; ``size`` is the number of bytes kept of the request or of its
+        answer.
 
-        Above the limit for unsent answers, reading pauses until enough of them are released.
+        Above the limit for unsent answers, reading pauses until enough of these bytes are released.
         """
         self._owed += size + _REQUEST_BYTES
         if not self.held_back and self._owed > self._server.options.outbound_bytes_high:
@@ -142,7 +143,7 @@ class Channel(asyncio.BufferedProtocol):
             self._stop_reading()
 
     def settle(self, size: int) -> None:
-        """Releases a request noted by ``owe`` with the same ``size``: it was answered, or never will be."""
+        """Releases a request that was counted by ``owe`` with the same ``size``: it was answered, or never will be."""
         self._owed -= size + _REQUEST_BYTES
         if self.held_back and self._owed <= self._server.options.outbound_bytes_high // 4:
             self.held_back = False
@@ -157,7 +158,7 @@ class Channel(asyncio.BufferedProtocol):
     def put_off(self, batch: FrameBatch, row: int) -> None:
         """Passes the rows from ``row`` on to ``handler.rest_received`` in the next turn of the loop.
 
-        Reading pauses until they are served. While the peer does not accept its answers, they wait for that too.
+        Reading pauses until they are served. While the peer does not accept its answers, the rows wait for that too.
         """
         self._put_off = batch, row
         self._stop_reading()
@@ -200,7 +201,7 @@ class Channel(asyncio.BufferedProtocol):
         self.send(command.encode())
 
     def send_oneway(self, frame: bytes) -> None:
-        """As ``invoke_oneway``, with a frame that was encoded once for many clients."""
+        """As ``invoke_oneway``, for a frame that is encoded once and sent to many clients."""
         if not self.closed:
             self.send(frame)
 
@@ -211,18 +212,18 @@ class Channel(asyncio.BufferedProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Number of unsent answer bytes for a peer that is slow; 0 while reading is paused because of them."""
+        """Number of unsent answer bytes for a slow peer; 0 while reading is paused because of them."""
         return self._transport.get_write_buffer_size() if self._paused and self._transport is not None else 0
 
     def close(self) -> None:
-        """Sends what was collected, then closes."""
+        """Sends the collected bytes, then closes."""
         if self._parts:
             self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
-        """Closes without sending what is still unsent."""
+        """Closes without sending the remaining bytes."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -246,7 +247,7 @@ class Channel(asyncio.BufferedProtocol):
         return -1 if used is None else int(used.fileno())
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by the event loop: where the next bytes go."""
+        """Called by the event loop: returns the buffer for the next bytes."""
         while self._put_off is not None:  # some transports read once more after they were told to pause
             self.costly = False
             self._serve_rows(*self._put_off)
@@ -348,7 +349,7 @@ class Channel(asyncio.BufferedProtocol):
             self._flush_gathered()
 
     def _large_frame(self) -> None:
-        """Accounts for a frame that needs more than the ordinary buffer, or did so until now."""
+        """Accounts for a frame that needs more than the ordinary buffer, or that needed more until now."""
         if not self._reader.wants_more:
             self._server.large_frames.ended(self)
         elif not self._server.has_room(self, self._reader.begun_bytes):

@@ -41,9 +41,9 @@ _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _WRITE_AT_BYTES = 64 * 1024
 _WRITE_AT_PARTS = 64
-"""At this number of bytes or parts the collected frames leave at once; a send has two parts, its header and its body. A
-long turn of the loop then keeps the server busy, which would otherwise be idle until the turn ends. Smaller values cost
-both sides CPU time for writes and reads.
+"""At this number of bytes or parts, the collected frames are sent at once; a message counts as two parts, header and
+body. Thus the server is busy during a long turn of the loop; otherwise it would be idle until the turn ends. Smaller
+values cost both sides CPU time for writes and reads.
 """
 _LOOP_LATE_S = 0.5
 """A timer that is later than this was delayed by the application."""
@@ -185,7 +185,7 @@ class RemotingClient:
             gone = [asyncio.ensure_future(connection.gone.wait()) for connection in connections]
             await asyncio.wait(gone, timeout=self.options.closing_ms / 1000)
             for connection in connections:
-                connection.abort()  # a peer that accepts nothing would delay us for as long as the system retries
+                connection.abort()  # else a peer that accepts nothing would delay us as long as the system retries
             await asyncio.gather(*gone)
 
     def lost(self, connection: Connection) -> None:
@@ -284,7 +284,7 @@ class Connection(asyncio.BufferedProtocol):
             self._gathered = 0
 
     def close(self) -> None:
-        """Sends what was collected and closes. A connection that is being opened closes as soon as it is open."""
+        """Sends the collected frames and closes. A connection that is being opened closes as soon as it is open."""
         self._closing = True
         if self._transport is None:
             self._ended()
@@ -293,17 +293,18 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Closes without sending what is still unsent; does nothing if it is closed."""
+        """Closes without sending the remaining frames; does nothing if it is closed."""
         if self._transport is not None:
             self._transport.abort()
 
     def _expired(self, late: list[Waiter]) -> None:
-        """Gives up a connection that swallows everything, so that the next request, including retries, opens a new one.
+        """Closes a connection that no longer answers anything, so that the next request, including retries, opens a new
+        one.
 
-        A single short timeout proves little, and a connection that answers other requests is only slow. It is given up
-        if several requests in a row have expired and nothing at all has arrived for ``silence_ms`` since the first of
-        them was sent. Silence before that does not count: either no request waited, or pulls were held as they had
-        asked.
+        A single short timeout proves little, and a connection that answers other requests is only slow. The connection
+        is closed if several requests in a row have expired and nothing at all has arrived for ``silence_ms`` since the
+        first of them was sent. Silence before that does not count: either no request was waiting, or the server held
+        pulls as the client had asked.
 
         If the application has blocked the loop, unread answers may be waiting; they are read first.
         """

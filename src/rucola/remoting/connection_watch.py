@@ -1,8 +1,8 @@
-"""Decides which connections to close: limits their number, their silence, incomplete frames and unsent answers.
+"""Decides which connections to close: limits the number of connections, silence, incomplete frames and unsent answers.
 
-A hostile peer costs a connection and the bytes that it sent, for a limited time; other peers do not notice (security.md
-S-02, S-07 to S-09). Nothing here runs per message: channels note what happens, and ``overdue`` checks each of them
-every few seconds.
+A hostile peer costs one connection and the bytes that it sent, for a limited time; other peers are not affected
+(security.md S-02, S-07 to S-09). Nothing here runs for each message: channels count what happens, and ``overdue``
+checks each of them every few seconds.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ConnectionWatch:
         if now - channel.stalled_since > options.stalled_timeout_ms / 1000:
             return f"no answer taken for {options.stalled_timeout_ms} ms"
         begun = channel.begun_bytes
-        # nothing begun, begun recently, or reading is paused
+        # no frame has begun, it began recently, or reading is paused
         if not begun or channel.framed or unsent or channel.held_back:
             channel.framed = False
             channel.begun_since = now

@@ -54,7 +54,7 @@ class ConsumerApi(RemotingApi):
         queues: Collection[MessageQueue],
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
-        """UNLOCK_BATCH_MQ (42), waiting for the answer."""
+        """UNLOCK_BATCH_MQ (42); waits for the answer."""
         body = LockBatchRequestBody(group, client_id, mq_set=list(queues))
         await self._call(address, RequestCode.UNLOCK_BATCH_MQ, body=body.encode(), timeout_ms=timeout_ms)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 SHORT_BYTES = 8 * 1024
-"""Longest body that is parsed at once: 20 ms of the slowest kind."""
+"""Longest body that is parsed at once; parsing it takes at most 20 ms."""
 WAITING_BYTES_MAX = 32 * 1024 * 1024
 """Limit for all bodies that wait to be parsed; requests beyond it are refused."""
 JSON_CODES = frozenset(

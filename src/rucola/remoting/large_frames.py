@@ -1,8 +1,8 @@
 """Limits the memory of all frames that are larger than the receive buffers of their connections.
 
-If there is no room for a frame, reading from its connection pauses. Meanwhile, frames that arrive slowly lose their
-room, and their connections are closed. A peer that begins large frames and does not continue therefore delays others by
-a few seconds at most.
+If there is no room for a frame, reading from its connection pauses. While others wait, frames that arrive slowly lose
+their room, and their connections are closed. A peer that begins large frames and does not continue therefore delays
+others by a few seconds at most.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class LargeFrames:
         return len(self._waiting)
 
     def grew(self, channel: Channel, size: int, now_s: float) -> bool:
-        """Notes that ``size`` bytes of a large frame of ``channel`` have arrived; returns whether there is room for
+        """Records that ``size`` bytes of a large frame of ``channel`` have arrived; returns whether there is room for
         more.
         """
         before, since_s = self._held.get(channel, (0, now_s))
         self._held[channel] = size, since_s
         self._total += size - before
-        # The holder of all room must be able to finish.
+        # A connection that holds all the room must be able to finish.
         if self._total <= self._bytes_max or len(self._held) == 1:
             return True
         self._waiting.add(channel)

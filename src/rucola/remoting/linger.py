@@ -3,7 +3,7 @@
 Sleeping and waking costs a broker more CPU time than serving several sends: about 17 µs on a virtual machine, whereas
 checking the sockets takes one or two. After a read with more than one request the loop therefore checks the sockets
 several more times before it sleeps. Requests that arrive meanwhile are served at once, and share the cost of a read, an
-append and a write. A connection with one request at a time does not benefit, because its next request is a round trip
+append and a write. A connection with one request at a time gains nothing, because its next request is a round trip
 away.
 """
 
@@ -14,7 +14,7 @@ import asyncio
 __all__ = ["Linger"]
 
 _LOOKS = 4
-"""About half of the cost of a sleep. With 12 there was no gain."""
+"""This takes about half as much CPU time as a sleep. With 12 there was no gain."""
 
 
 class Linger:

@@ -1,4 +1,4 @@
-"""The connection of a client, as the parts of a server use it. ``Channel`` implements it."""
+"""The connection of a client, as other parts of a server see it. ``Channel`` implements it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Part = bytes | bytearray | memoryview
 
 
 class Peer(Protocol):
-    """A connected client. Peers are compared by identity, and can be keys of a dictionary.
+    """A connected client. Peers are compared by identity, so they can be keys of a dictionary.
 
     Attributes:
         closed: whether the connection is gone.

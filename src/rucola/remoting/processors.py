@@ -43,7 +43,7 @@ class ProcessorTable:
         self._waiting_max = waiting_max
         self._processors: dict[int, Processor] = {}
         self._makers: dict[int, Callable[[], Processor | Awaitable[Processor]]] = {}
-        """Makers of processors that no request has needed yet."""
+        """Functions that create processors, for codes that no request has used yet."""
         self._waiting: set[asyncio.Future[Answer]] = set()
         self.json_bodies = JsonBodies()
 
@@ -72,7 +72,7 @@ class ProcessorTable:
         self.process(channel, batch.command(row))
 
     def process(self, channel: Channel, command: RemotingCommand) -> None:
-        """Serve a decoded request."""
+        """Serves a decoded request."""
         if command.code not in self._processors and command.code not in self._makers:
             remark = f" request type {command.code} not supported"
             _send(channel, command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
@@ -140,7 +140,7 @@ class ProcessorTable:
         self._makers.pop(code, None)
 
     async def close(self) -> None:
-        """End requests that are still being served; their clients are told."""
+        """Ends requests that are still being served; their clients receive an error."""
         waiting = list(self._waiting)
         for answered in waiting:
             answered.cancel()
@@ -149,8 +149,8 @@ class ProcessorTable:
 
 
 def _forgive(command: RemotingCommand, waited_ms: int) -> None:
-    """Updates the creation time in requests that state one: otherwise they would be refused as too old through no fault
-    of their own.
+    """Updates the creation time in requests that state one; otherwise they would be refused as too old because of a
+    delay in this server.
     """
     born_time = command.ext_fields.get(_BORN_TIME, "0")
     if born_time.isascii() and born_time.isdigit() and born_time != "0":
@@ -171,7 +171,7 @@ def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -
 def serve_again(
     channel: Channel, command: RemotingCommand, processor: Callable[[Channel, RemotingCommand], Answer]
 ) -> None:
-    """Lets ``processor`` process a request again that waited for something; sends its answer, if any."""
+    """Lets ``processor`` process a request again after its wait has ended; sends the answer, if there is one."""
     try:
         answer = processor(channel, command)
     except Exception as error:  # noqa: BLE001 - see ProcessorTable.process

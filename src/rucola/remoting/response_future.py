@@ -37,7 +37,7 @@ class Waiter:
         raise AssertionError("a waiter takes answers")
 
     def failed(self, error: RemotingError) -> None:
-        """No answer will come."""
+        """The request failed: no answer will come."""
         raise AssertionError("a waiter takes failures")
 
 
@@ -51,7 +51,7 @@ class ResponseFuture(Waiter):
         self.future = future
 
     def answered(self, batch: FrameBatch, row: int) -> None:
-        """Resolve with the whole command, or with what is wrong with its header."""
+        """Resolves the future with the whole command, or with the error in its header."""
         if self.future.done():
             return
         try:
@@ -60,7 +60,7 @@ class ResponseFuture(Waiter):
             self.future.set_exception(error)
 
     def failed(self, error: RemotingError) -> None:
-        """Resolve with the error."""
+        """Resolves the future with the error."""
         if not self.future.done():
             self.future.set_exception(error)
 
@@ -71,7 +71,7 @@ class ResponseTable:
     Args:
         loop: the connection's event loop.
         address: the peer as ``host:port``, for the errors.
-        on_expired: called with requests that got no answer in time, before their waiters are told.
+        on_expired: called with requests that got no answer in time, before their waiters.
 
     Attributes:
         waiting: the waiters by ``opaque``; the dictionary is never replaced. Code that adds a waiter directly

@@ -57,7 +57,8 @@ class FramesHandler(Protocol):
     """The handler of a server's frames."""
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Handles all complete frames of one read. ``batch`` is valid during this call, and while rows are postponed.
+        """Handles all complete frames of one read. ``batch`` is valid during this call, and as long as some of its rows
+        are postponed.
 
         Rows with bit 0 of FLAG are answers to ``Channel.invoke`` that were already delivered: skip them.
         """
@@ -157,7 +158,7 @@ class RemotingServer:
 
         Raises:
             AddressInUseError: another process listens there.
-            ConfigError: the address cannot be listened on for another reason.
+            ConfigError: the address cannot be used for another reason.
         """
         loop = asyncio.get_running_loop()
         options = self.options
@@ -201,7 +202,7 @@ class RemotingServer:
         self._looking = self._supervisor.every("look at connections", lambda: self._watch.period_s, self._look, loop)
 
     async def close(self) -> None:
-        """Stops accepting, sends what is collected, and closes every connection; returns when all are closed."""
+        """Stops accepting, sends the collected bytes, and closes every connection; returns when all are closed."""
         if self._looking is not None:
             await self._looking.stop()
         if self._room_timer is not None:
@@ -222,7 +223,7 @@ class RemotingServer:
             await self._all_closed.wait()
 
     def drop(self) -> None:
-        """Stops accepting and cuts every connection, dropping what is unsent. Call ``close`` next."""
+        """Stops accepting and cuts every connection, discarding unsent bytes. Call ``close`` next."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -230,7 +231,7 @@ class RemotingServer:
             channel.abort()
 
     def next_opaque(self) -> int:
-        """Correlation id of the next request from here to a client."""
+        """Correlation id of the server's next request to a client."""
         return next(self._opaques) & 0x7FFFFFFF
 
     # called by the channels
@@ -255,8 +256,8 @@ class RemotingServer:
             self._all_closed.set()
 
     def has_room(self, channel: Channel, size: int) -> bool:
-        """Whether ``channel``, which has ``size`` bytes of a large frame, may be read further; if not, it is told when
-        it may.
+        """Whether more may be read from ``channel``, which has ``size`` bytes of a large frame; otherwise the channel
+        is told later when it may continue.
         """
         loop = asyncio.get_running_loop()
         if self.large_frames.grew(channel, size, loop.time()):
@@ -268,7 +269,9 @@ class RemotingServer:
     def _look_for_room(self) -> None:
         loop = asyncio.get_running_loop()
         for channel in self.large_frames.slow(loop.time()):
-            self._log(channel.remote_address, "a large frame that does not come on while others wait for its room")
+            self._log(
+                channel.remote_address, "a large frame makes no progress while other connections wait for its room"
+            )
             self.large_frames.ended(channel)
             channel.abort()
         for channel in self.large_frames.admit():
@@ -281,7 +284,7 @@ class RemotingServer:
 
     def overrun(self, channel: Channel) -> None:
         """``channel`` accepts its answers too slowly."""
-        self._log(channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of answers not taken")
+        self._log(channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of unread answers")
 
     def _log(self, peer: str, reason: str) -> None:
         now = asyncio.get_running_loop().time()

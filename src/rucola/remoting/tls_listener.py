@@ -39,7 +39,7 @@ class TlsListener:
         listening: a listening socket, which this object closes.
         protocol: creates the protocol of a connection.
         tls: certificate and mode.
-        supervisor: is told of defects, which do not stop the listener.
+        supervisor: receives defects, which do not stop the listener.
         failed: called with peer and reason if a handshake fails.
     """
 
@@ -81,7 +81,7 @@ class TlsListener:
             except OSError as error:  # otherwise the peer left before it was accepted
                 if error.errno in _OUT_OF_FILES:
                     await asyncio.sleep(_PAUSE_S)
-            except Exception as error:  # noqa: BLE001 - a defect costs one connection, not all to come
+            except Exception as error:  # noqa: BLE001 - a defect costs one connection and not all later ones
                 self._supervisor.failed("acceptance of connections", error)
                 await asyncio.sleep(_PAUSE_S)
 
@@ -121,7 +121,7 @@ class TlsListener:
                 accepted.close()
 
     async def _first_byte(self, accepted: socket.socket) -> int:
-        """The first byte waiting in ``accepted``, which is not consumed; -1 at its end."""
+        """The first byte waiting in ``accepted``, without consuming it; -1 if the peer has closed."""
         accepted.setblocking(False)
         ready = asyncio.Event()
         self._loop.add_reader(accepted.fileno(), ready.set)

@@ -1,8 +1,8 @@
 """Limits the time that a server's requests may take in one turn of the event loop.
 
 Sends need no limit: a kernel processes all sends of a read in one call. Other requests are processed one by one, and
-one read can contain thousands of them. When their time is up, or a connection's answers become large, the rest waits
-for the next turn.
+one read can contain thousands of them. When their time is up, or the answers of a connection become large, the
+remaining requests wait for the next turn.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""Yields wherever other requests may be served. Its result may combine states from before and after a change."""
+"""The steps yield wherever other requests may be served. Its result may combine states from before and after a
+change.
+"""
 
 TURN_S = 0.01
-"""Time for all connections together; a request that was begun is finished."""
+"""Time of one turn for all connections together; a request that has begun is always finished."""
 ANSWER_BYTES = 1024 * 1024
 """Limit for one connection."""
 COSTLY_S = 0.002
-"""If a connection's last request took longer, even the first request of its next read waits for a turn with time left:
-many connections may send one such request each.
+"""If a connection's last request took longer, even the first request of its next read waits for a turn with time left,
+because many connections may each send such a request.
 """
 PIECE_S = 0.005
 """Time for work that is done in pieces, in each turn."""

@@ -1,8 +1,9 @@
-"""Watches how long one turn of an event loop takes: for as long nobody else is served.
+"""Measures how long one turn of an event loop takes; during a turn, no other client is served.
 
-The loop notes the time at each tick. A tick that comes late was kept back by a turn, so the watch costs nothing per
-message. A thread looks while a turn still runs, at most once for each, and reads from the loop's stack what it does.
-A turn that ends within ``PERIOD_S`` after it began may go unnoticed; the length of others is right to within that.
+At regular intervals (ticks) the loop records the time. A late tick means that a long turn delayed it, so the watch
+costs nothing for each message. If a turn is still running when a tick is late, a thread reads from the loop's stack
+what the turn is doing, at most once for each turn. A turn that ends within ``PERIOD_S`` may go unnoticed; the measured
+length of other turns is exact to ``PERIOD_S``.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ _log = logging.getLogger(__name__)
 
 PERIOD_S = 0.02
 LIMIT_S = 0.05
-"""Longer turns are counted and logged."""
+"""Turns longer than the limit are counted and logged."""
 WINDOW_S = 60.0
-"""``longest_s`` is of this time and the one before."""
+"""``longest_s`` covers this interval and the one before."""
 LOG_INTERVAL_S = 10.0
 WARN_S = 1.0
-"""Clients notice turns from here on; what is shorter is for whoever looks for it."""
+"""Clients notice turns of this length; shorter turns interest only those who search for them."""
 _FRAMES_MAX = 40
 
 
 class LoopWatch:
-    """Life: ``start``, ``stop``. On the loop's thread.
+    """Life: ``start``, ``stop``. Called on the loop's thread.
 
     Args:
         monotonic: seconds.
 
     Attributes:
-        slow_turns: how many took longer than ``LIMIT_S``.
+        slow_turns: number of turns that took longer than ``LIMIT_S``.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -50,19 +51,19 @@ class LoopWatch:
         self._due_s = 0.0
         self._window_began_s = 0.0
         self._longest_s = [0.0, 0.0]
-        """Of this window and of the one before."""
+        """The longest turns of this interval and of the one before."""
         self._logged_s = float("-inf")
         self._not_logged = 0
         self._seen: tuple[float, str] | None = None
-        """The tick that is late, and what the loop did when the thread looked; written as one value."""
+        """The late tick, and what the loop was doing when the thread looked; written as one value."""
 
     @property
     def longest_s(self) -> float:
-        """The longest turn of the last one to two minutes."""
+        """The longest turn in the last one to two minutes."""
         return max(self._longest_s)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Watch ``loop``, which runs in this thread."""
+        """Watches ``loop``, which runs in this thread."""
         self._loop = loop
         self._thread_id = threading.get_ident()
         self._window_began_s = self._monotonic()
@@ -103,7 +104,7 @@ class LoopWatch:
         self._logged_s, self._not_logged = now_s, 0
 
     def _look(self) -> None:
-        """In the thread: whether a tick is late, and why."""
+        """Called in the thread: finds out whether a tick is late, and why."""
         due_s, seen = self._due_s, self._seen
         if self._monotonic() - due_s > LIMIT_S / 2 and (seen is None or seen[0] != due_s):
             frame = sys._current_frames().get(self._thread_id)
@@ -111,7 +112,7 @@ class LoopWatch:
 
 
 def _doing(frame: FrameType | None) -> str:
-    """The innermost functions of ours on a stack, and the code of the request that is served."""
+    """The innermost functions of this package on a stack, and the code of the request that is being served."""
     functions: list[str] = []
     code: object = None
     for _ in range(_FRAMES_MAX):

@@ -1,4 +1,4 @@
-"""How much of a backlog one micro-batch takes. Pure functions: the same arguments give the same offsets."""
+"""Decides how much of a backlog one micro-batch reads. Pure functions: the same arguments give the same offsets."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from rucola.common.message_queue import MessageQueue
 
 
 def admit_rows(start: Mapping[MessageQueue, int], available: Mapping[MessageQueue, int], rows_max: int) -> QueueOffsets:
-    """End offsets that take at most ``rows_max`` messages, shared out by backlog.
+    """End offsets that cover at most ``rows_max`` messages, shared among the queues in proportion to their backlog.
 
-    Each queue with a backlog gets one message before the rest is shared in proportion, so that a short queue beside
-    long ones still moves. Both arguments name the same queues; no end is below its start.
+    Each queue with a backlog gets one message before the rest is shared, so that a short queue also advances next to
+    long ones. Both arguments name the same queues; no end is below its start.
     """
     backlog = {queue: max(0, available[queue] - start[queue]) for queue in sorted(start)}
     if sum(backlog.values()) <= rows_max:
@@ -36,7 +36,7 @@ def admit_bytes(
     bytes_max: int,
     mean_record_bytes: Mapping[MessageQueue, int],
 ) -> QueueOffsets:
-    """End offsets that take about ``bytes_max`` bytes, estimated from the mean record size of each queue.
+    """End offsets that cover about ``bytes_max`` bytes, estimated from the mean record size of each queue.
 
     Every queue with a backlog gets at least one message, so a record larger than the limit does not stop the query.
     """

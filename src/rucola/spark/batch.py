@@ -1,4 +1,4 @@
-"""The batch face: offsets are fixed once on the driver, then every task reads its own range."""
+"""The batch reader: the driver fixes the offsets once, then every task reads its own range."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class RocketMQReader(DataSourceReader):
-    """Reads what lies between the starting and the ending offsets at the time of planning."""
+    """Reads the messages between the starting and the ending offsets at the time of planning."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        """One partition per planned range; none when there is nothing to read."""
+        """One partition for each planned range; none if there is nothing to read."""
         catalog = open_catalog(self.options)
         try:
             queues = catalog.queues(all_needed=True)
@@ -41,7 +41,7 @@ class RocketMQReader(DataSourceReader):
             catalog.close()
 
     def _chosen(self, ranges: list[QueueRange], catalog: Catalog) -> list[QueueRange]:
-        """The parts of the ranges that the query has a use for."""
+        """The parts of the ranges that the query needs."""
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -52,8 +52,8 @@ class RocketMQReader(DataSourceReader):
 
 
 class FilteringReader(RocketMQReader):
-    """Leaves out what the query's filters drop. Spark must not be given it unless it pushes filters down: it refuses
-    readers that could take filters while it does not.
+    """A reader that leaves out messages which the query's filters drop. Spark must get it only when it pushes filters
+    down; otherwise it refuses readers that accept filters.
     """
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
@@ -61,7 +61,7 @@ class FilteringReader(RocketMQReader):
         self._wanted = Wanted()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Remembers what the filters say; all of them are Spark's to apply."""
+        """Remembers the filters; Spark still applies all of them."""
         self._wanted = wanted_by(filters)
         self.options = narrowed(self.options, self._wanted)
         return filters

@@ -1,4 +1,6 @@
-"""Avro and Protocol Buffers in Python: their types as Spark's, and their content as rows. Pickled to the tasks."""
+"""Avro and Protocol Buffers in Python: converts their types to Spark's types, and their content to rows. The decoders
+are pickled and sent to the tasks.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from rucola.errors import ConfigError, MissingProgramError
 ERROR = "_error"
 ADVICE = "pip install 'rucola[decoding]', on the driver and on every executor"
 DEPTH_MAX = 16
-"""Messages in messages; deeper ones, and those that contain themselves, have no type in Spark."""
+"""Deepest nesting of messages; deeper messages, and messages that contain themselves, have no type in Spark."""
 
 _AVRO_TYPES: dict[str, DataType] = {
     "boolean": BooleanType(),
@@ -59,21 +61,21 @@ _SCALARS: dict[int, DataType] = {
     7: BooleanType(),
     9: StringType(),
 }
-"""By C++'s type: int32, int64, uint32, uint64, double, float, bool, string."""
+"""Keys are types of the C++ implementation: int32, int64, uint32, uint64, double, float, bool, string."""
 
 
 class BodyDecoder(Protocol):
-    """Makes rows of bodies."""
+    """Converts bodies to rows."""
 
     def schema(self) -> StructType:
         """The fields of a row."""
 
     def row(self, body: bytes | str | None) -> dict[str, Any]:
-        """The fields of one body; ``_error`` alone when it cannot be decoded."""
+        """The fields of one body; only ``_error`` if the body cannot be decoded."""
 
 
 class _Decoder:
-    """What both have in common."""
+    """The common part of both decoders."""
 
     def __init__(self, skip_bytes: int) -> None:
         self.skip_bytes = skip_bytes
@@ -87,11 +89,11 @@ class _Decoder:
             return {ERROR: f"shorter than the {self.skip_bytes} bytes before its content"}
         try:
             return self.decode(content[self.skip_bytes :])
-        except Exception as error:  # noqa: BLE001 - whatever a foreign decoder raises over foreign bytes
+        except Exception as error:  # noqa: BLE001 - a foreign decoder may raise anything over foreign bytes
             return {ERROR: f"{type(error).__name__}: {error}"}
 
     def decode(self, content: bytes) -> dict[str, Any]:
-        """The fields; raises anything when it cannot."""
+        """The fields; may raise any exception."""
         raise NotImplementedError
 
 
@@ -100,10 +102,10 @@ class AvroDecoder(_Decoder):
 
     Args:
         text: the schema as JSON.
-        skip_bytes: before the datum.
+        skip_bytes: number of bytes before the datum.
 
     Raises:
-        ConfigError: the text is no schema of a record.
+        ConfigError: the text is not the schema of a record.
         MissingProgramError: fastavro is not installed.
     """
 
@@ -184,12 +186,12 @@ class ProtobufDecoder(_Decoder):
     """One message of Protocol Buffers.
 
     Args:
-        descriptors: a serialized ``FileDescriptorSet``, imports included.
+        descriptors: a serialized ``FileDescriptorSet`` that includes all imports.
         message: full name of the message.
-        skip_bytes: before the message.
+        skip_bytes: number of bytes before the message.
 
     Raises:
-        ConfigError: it is no descriptor set, or does not have the message.
+        ConfigError: ``descriptors`` is not a descriptor set, or does not contain the message.
         MissingProgramError: protobuf is not installed.
     """
 
@@ -197,7 +199,7 @@ class ProtobufDecoder(_Decoder):
         super().__init__(skip_bytes)
         self._descriptors = descriptors
         self._message = message
-        self._class  # noqa: B018 - tells what is wrong on the driver
+        self._class  # noqa: B018 - reports the mistake on the driver
 
     def __reduce__(self) -> tuple[Callable[[bytes, str, int], ProtobufDecoder], tuple[bytes, str, int]]:
         return ProtobufDecoder, (self._descriptors, self._message, self.skip_bytes)
@@ -228,7 +230,7 @@ class ProtobufDecoder(_Decoder):
 
 
 def _names_in(schema: Any) -> dict[str, Any]:
-    """Named types that a schema defines, for those that come after it."""
+    """The named types that a schema defines, so that later parts of the schema can use them."""
     if isinstance(schema, list):
         return {name: kind for one in schema for name, kind in _names_in(one).items()}
     if not isinstance(schema, dict):
@@ -240,7 +242,7 @@ def _names_in(schema: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Values of Avro as Arrow takes them."""
+    """Converts values of Avro to values that Arrow accepts."""
     import uuid
 
     if isinstance(value, uuid.UUID):
@@ -273,7 +275,7 @@ def _single_type(field: Any, depth: int) -> DataType:
 
 
 def _message_row(message: Any) -> dict[str, Any]:
-    """The fields of a message; those that know whether they are set are null when they are not."""
+    """The fields of a message. A field that records whether it is set is null when it is not set."""
     row: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         if field.has_presence and not message.HasField(field.name):

@@ -1,4 +1,4 @@
-"""Rows that could not be sent, as Parquet files of which Spark makes a DataFrame again."""
+"""Writes rows that could not be sent to Parquet files, which Spark can read as a DataFrame."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ if TYPE_CHECKING:
     from rucola.spark.sink_send import Refused
 
 ID, TOPIC, REASON = "_msgId", "_topic", "_error"
-"""Columns beside those of the row."""
+"""Columns that the file has in addition to the columns of the row."""
 
 
 class DeadLetterFile:
-    """The file of one attempt of a task; it is made when there is something for it, and is there when it is complete.
+    """The file of one attempt of a task. It is created with the first refused row, and gets its name when it is
+    complete.
 
     Args:
         path: the directory, or its URI; empty for none.
-        job: names query and micro-batch, empty in a batch.
-        partition_id: of the task.
-        attempt_id: of the attempt; unique in an application.
+        job: names the query and the micro-batch; empty in a batch.
+        partition_id: number of the partition.
+        attempt_id: number of the attempt, unique in an application.
     """
 
     def __init__(self, path: str, job: str, partition_id: int, attempt_id: int) -> None:
@@ -32,7 +33,7 @@ class DeadLetterFile:
         self._tables: list[pa.Table] = []
 
     def put(self, chunk: Chunk, refused: Refused) -> None:
-        """Takes the refused rows of ``chunk``."""
+        """Adds the refused rows of ``chunk``."""
         numbers = sorted(refused)
         table = pa.Table.from_batches([chunk.rows]).take(pa.array(numbers))
         messages = [chunk.messages[number] for number in numbers]
@@ -41,7 +42,7 @@ class DeadLetterFile:
         self._tables.append(table.append_column(REASON, pa.array([str(refused[n]) for n in numbers], pa.string())))
 
     def close(self) -> None:
-        """Writes the file: under a name that Spark passes over, and then under its own."""
+        """Writes the file under a name that Spark ignores, and then renames it."""
         if not self._tables:
             return
         if "://" in self._path:

@@ -1,10 +1,11 @@
-"""Bodies as typed columns: ``decode`` adds the fields of JSON, Avro, Protocol Buffers or text, and ``_error``.
+"""Decodes bodies into typed columns: ``decode`` adds the fields of JSON, Avro, Protocol Buffers or text, and
+``_error``.
 
-A body that cannot be decoded ends no query: its fields are null and ``_error`` says why. Such *poison rows* can be
-written to a table or a topic (``poison_rows``), and are counted where ``decode`` is told a name for that.
+A body that cannot be decoded does not end the query: its fields are null and ``_error`` holds the reason. Such *poison
+rows* can be written to a table or a topic (``poison_rows``). They are counted if ``count_as`` names a counter.
 
-JSON and text are decoded by the JVM. Avro and Protocol Buffers need jars there that PySpark lacks, so Python tasks
-decode them: that needs the extra ``decoding``.
+JSON and text are decoded by the JVM. For Avro and Protocol Buffers the JVM would need jars that PySpark lacks, so
+Python tasks decode them; this needs the extra ``decoding``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ERROR = "_error"
-"""Why a body could not be decoded; null when it was."""
+"""The reason why a body could not be decoded; null if it was decoded."""
 TEXT = "text"
 """The column of ``format="string"``."""
 _RECORD, _DECODED = "_rucola_record", "_rucola_decoded"
@@ -50,23 +51,25 @@ def decode(
     skip_bytes: int = 0,
     count_as: str | None = None,
 ) -> DataFrame:
-    """The rows with the fields of their bodies as columns behind their own, and ``_error``.
+    """Adds the fields of the bodies to the rows, as columns after the existing ones, and the column ``_error``.
 
     Args:
-        rows: of a batch or a stream.
+        rows: rows of a batch or a stream.
         format: ``json``, ``avro`` (one datum without a container), ``protobuf`` or ``string``.
-        schema: JSON: a ``StructType``, DDL, or a file with DDL or with a schema as Spark writes it (``.json``). Avro:
-            its schema as JSON, or a file with it (``.avsc``). Protocol Buffers: a file with a descriptor set
-            (``protoc --include_imports --descriptor_set_out``). None for text. Files are read on the driver.
+        schema: JSON: a ``StructType``, DDL, or a file that holds DDL or a schema as Spark writes it (``.json``). Avro:
+            its schema as JSON, or a file that holds the schema (``.avsc``). Protocol Buffers: a file that holds a
+            descriptor set (``protoc --include_imports --descriptor_set_out``). None for text. Files are read on the
+            driver.
         body: the column with the bodies, binary or string.
-        into: puts the fields into one struct column of this name, and not beside the columns of the row.
-        message: of Protocol Buffers: full name of the message.
-        skip_bytes: bytes before the content, as the 5 that schema registries put there; of Avro and Protocol Buffers.
-        count_as: name under which rows and poison rows are counted (``observe``): in a stream's
-            ``observedMetrics``, ``rows`` and ``poison``.
+        into: puts the fields into one struct column of this name instead of columns of their own.
+        message: full name of the message (Protocol Buffers only).
+        skip_bytes: number of bytes before the content, such as the 5 that schema registries add (Avro and Protocol
+        Buffers only).
+        count_as: name under which rows and poison rows are counted (``observe``): in a stream's ``observedMetrics``,
+            ``rows`` and ``poison``.
 
     Raises:
-        ConfigError: the format is not known, the schema cannot be read, or a column has the name of a field.
+        ConfigError: the format is unknown, the schema cannot be read, or a column has the name of a field.
     """
     from pyspark.sql import functions as f
 
@@ -89,7 +92,7 @@ def decode(
     taken = {name.lower() for name in rows.columns} | {ERROR}
     new = [into] if into else names
     if clash := [name for name in new if name.lower() in taken]:
-        raise ConfigError("into", into or "", f"a name for a struct column: rows have a column {clash[0]} already")
+        raise ConfigError("into", into or "", f"a name for a struct column; the rows already have a column {clash[0]}")
     fields_of = [f.col(f"{_DECODED}.`{name}`").alias(name) for name in names]
     added = [f.when(f.col(ERROR).isNull(), f.struct(*fields_of)).alias(into)] if into else fields_of
     found = decoded.select(*rows.columns, *added, ERROR)
@@ -99,10 +102,11 @@ def decode(
 
 
 def poison_rows(decoded: DataFrame) -> DataFrame:
-    """The rows that could not be decoded, in columns that ``format("rocketmq")`` writes.
+    """The rows that could not be decoded, with columns that ``format("rocketmq")`` can write.
 
-    Body, tags, keys and the source position are those of the row, so ids are stable; the properties ``POISON_TOPIC``
-    and ``POISON_ERROR`` say where it came from and why it is here. Sent to a topic they can be read and decoded again.
+    Body, tags, keys and source position are unchanged, so the ids are stable. The property ``POISON_TOPIC`` names the
+    topic that the row came from, and ``POISON_ERROR`` the reason why it could not be decoded. When the rows are sent to
+    a topic, they can be read and decoded again.
 
     Args:
         decoded: the result of ``decode`` over rows of ``format("rocketmq")``.
@@ -127,11 +131,11 @@ def sample_schema(spark: SparkSession, rows: int = SAMPLE_ROWS, **options: str) 
 
     Args:
         spark: a session.
-        rows: how many messages are looked at.
-        options: of ``format("rocketmq")``.
+        rows: number of messages to examine.
+        options: options of ``format("rocketmq")``.
 
     Raises:
-        ConfigError: there is no JSON object among them.
+        ConfigError: none of the messages is a JSON object.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import ArrayType, StructType
@@ -164,7 +168,7 @@ def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
 
     if any(name.lower() in (_RECORD, ERROR) for name in schema.fieldNames()):
         raise ConfigError("schema", schema.simpleString(), f"no field {_RECORD} or {ERROR}")
-    # A corrupt record fills this field; the others keep what could be read of it.
+    # Spark puts a corrupt record into this field; the other fields keep the values that could be read.
     with_record = StructType([*schema.fields, StructField(_RECORD, StringType())])
     text = f.try_validate_utf8(f.col(body).cast("string"))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _RECORD}
@@ -196,9 +200,9 @@ def _decode_in_python(
             raise ConfigError("message", "", "the full name of a message in the descriptor set")
         decoder = ProtobufDecoder(_file_bytes(schema), message, skip_bytes)
     fields = decoder.schema()
-    # PySpark's annotations leave structs out, its documentation has them.
+    # PySpark's annotations leave structs out, although its documentation has them.
     returned: Any = StructType([*fields.fields, StructField(ERROR, StringType())])
-    # Spark looks at the types of a function's arguments, so it gets one with annotations and not the object.
+    # Spark inspects the types of a function's arguments, so it gets an annotated function and not the object.
     function: Any = arrow_udf(_arrow_function(decoder, returned), returned)
     return fields.fieldNames(), function(value)
 
@@ -237,7 +241,7 @@ def _json_schema(schema: StructType | str | None) -> StructType:
 
 
 def _file_text(name: str, endings: Sequence[str]) -> str | None:
-    """The text of the file that ``name`` names; None when it looks like no file."""
+    """The content of the file ``name``; None if ``name`` does not look like a file name."""
     return _file_bytes(name).decode() if name.lower().endswith(tuple(endings)) else None
 
 

@@ -1,6 +1,7 @@
-"""Options as Spark hands them over, names in any case and values as text, turned into checked values.
+"""Converts options from Spark, with names in any case and texts as values, to checked values.
 
-A name that is not known is refused with the nearest known one, so that a typo never turns into a silent default.
+An unknown name is refused, and the error names the most similar option, so that a typing error never becomes a silent
+default.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rucola.errors import ConfigError
 
 @dataclass(frozen=True)
 class Option:
-    """One option as the documentation shows it."""
+    """One option, as the documentation shows it."""
 
     name: str
     default: str
@@ -26,14 +27,19 @@ class Option:
 
 
 ACCESS_OPTIONS: tuple[Option, ...] = (
-    Option("accessKey", "", "account that signs every request, with `secretKey`; with `nameServer`, as all of these"),
+    Option(
+        "accessKey",
+        "",
+        "account that signs every request, with `secretKey`; needs `nameServer`, as do the next options",
+    ),
     Option("secretKey", "", "its secret"),
     Option("securityToken", "", "sent along and signed"),
-    Option("useTLS", "false", "encrypt connections; the servers' certificates are verified then"),
+    Option("useTLS", "false", "encrypt connections and verify the servers' certificates"),
     Option(
         "caCertificate",
         "",
-        "PEM file, on the driver and every executor, of who may sign those; default is the system's",
+        "PEM file with the authorities that may sign these certificates; it must exist on the driver and every "
+        "executor; default is the system's",
     ),
 )
 ACCESS_NAMES = ("accessKey", "secretKey", "securityToken", "caCertificate")
@@ -42,16 +48,16 @@ ACCESS_NAMES = ("accessKey", "secretKey", "securityToken", "caCertificate")
 def known_values(
     given: Mapping[str, str], defaults: Mapping[str, str], aliases: Mapping[str, str], elsewhere: Mapping[str, str]
 ) -> dict[str, str]:
-    """Every option by its own name, defaults filled in.
+    """Every option by its own name, including defaults.
 
     Args:
-        given: what the user wrote.
+        given: the user's options.
         defaults: every known option.
-        aliases: further names, in lower case, and which option they mean.
-        elsewhere: names of other sources and sinks, in lower case, and what to say of them.
+        aliases: further names, in lower case, and the options that they stand for.
+        elsewhere: names from other sources and sinks, in lower case, and the hint for each.
 
     Raises:
-        ConfigError: a name is not known, or comes twice with different values.
+        ConfigError: a name is unknown, or is given twice with different values.
     """
     known = {name.lower(): name for name in defaults} | dict(aliases)
     values = dict(defaults)
@@ -101,15 +107,15 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d"
 
 
 def milliseconds(values: Mapping[str, str], name: str) -> int:
-    """A time as Spark's options have it: a whole number and a unit, milliseconds without one."""
+    """A time in the form of Spark's options: a whole number and a unit; milliseconds if there is no unit."""
     found = re.fullmatch(r"([0-9]{1,12}) ?(ms|s|m|min|h|d|)", values[name].lower())
     if found is None:
-        raise ConfigError(name, values[name], "a whole number and ms, s, m, h or d, as 15m")
+        raise ConfigError(name, values[name], "a whole number and ms, s, m, h or d, such as 15m")
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def optional_number(values: Mapping[str, str], name: str) -> int | None:
-    """A number from 1, or None when the option is not given."""
+    """A number from 1, or None if the option is not given."""
     return number(values, name, 1, 1 << 62) if values[name] else None
 
 

@@ -43,72 +43,92 @@ from rucola.spark.option_values import (
 )
 
 OPTIONS: tuple[Option, ...] = (
-    Option("nameServer", "", "name servers, `host:port` separated by `;`: read through the brokers"),
+    Option("nameServer", "", "name servers, `host:port` separated by `;`; messages are read from the brokers"),
     Option(
         "storePath",
         "",
-        "store directory to read in place; `path` is an alias; exactly one of `nameServer`, `storePath`",
+        "store directory that is read in place; `path` is an alias; give exactly one of `nameServer` and `storePath`",
     ),
     Option(
         "brokerName",
         DEFAULT_BROKER_NAME,
-        "with `storePath`: the broker name used in offsets and in column `brokerName`",
+        "with `storePath`: the broker name that appears in offsets and in column `brokerName`",
     ),
     Option("topic", "", "one topic, or several separated by commas; same as `subscribe`"),
     Option("subscribe", "", "topics separated by commas"),
     Option(
         "subscribePattern",
         "",
-        "regular expression that the whole topic name must match; the cluster's own topics are left out, and "
-        "retry and dead-letter topics unless the pattern has `%RETRY%` or `%DLQ%` in it",
+        "regular expression that the whole topic name must match; system topics are left out, and so are retry and "
+        "dead-letter topics unless the pattern contains `%RETRY%` or `%DLQ%`",
     ),
-    Option("assign", "", 'queues, `{"TopicA":{"broker-a":[0,1]}}`; exactly one of the four'),
-    Option("subExpression", "*", "tags separated by `||`, or a condition in SQL92 (`region = 'eu'`); `*` is all"),
+    Option("assign", "", 'queues, as `{"TopicA":{"broker-a":[0,1]}}`; use only one of these four options'),
     Option(
-        "expressionType", "auto", "how `subExpression` is read: `tag`, `sql92`, or `auto` (SQL92 when it has operators)"
+        "subExpression",
+        "*",
+        "tags separated by `||`, or a condition in SQL92 (`region = 'eu'`); `*` selects all messages",
+    ),
+    Option(
+        "expressionType",
+        "auto",
+        "how `subExpression` is interpreted: `tag`, `sql92`, or `auto` (SQL92 if it contains operators)",
     ),
     Option(
         "startingOffsets",
         "",
-        "`earliest`, `latest` or `{topic:{broker:{queue:n}}}`, -2 earliest, -1 latest; "
-        "default earliest in a batch, latest in a stream",
+        "`earliest`, `latest` or `{topic:{broker:{queue:n}}}`, where -2 means earliest and -1 latest; the default is "
+        "earliest in a batch and latest in a stream",
     ),
     Option(
-        "startingTimestamp", "", "milliseconds: start at the first message stored at or after it; beats the offsets"
+        "startingTimestamp",
+        "",
+        "milliseconds; start at the first message stored at or after this time; takes precedence over the offsets",
     ),
-    Option("startingOffsetsByTimestamp", "", "the same per queue, `{topic:{broker:{queue:ms}}}`"),
+    Option("startingOffsetsByTimestamp", "", "the same for each queue, `{topic:{broker:{queue:ms}}}`"),
     Option(
         "startingOffsetsByTimestampStrategy",
         "error",
-        "`error` or `latest`, when a queue has nothing at or after the time",
+        "`error` or `latest`: the reaction to a queue without messages at or after the time",
     ),
-    Option("endingOffsets", "latest", "batch only: `latest` or a document; the offset itself is not read"),
-    Option("endingTimestamp", "", "batch only: read what was stored before it; milliseconds"),
-    Option("endingOffsetsByTimestamp", "", "batch only: the same per queue"),
-    Option("failOnDataLoss", "true", "fail when wanted messages are gone; `false` reads what is left"),
-    Option("maxOffsetsPerTrigger", "", "stream only: messages per micro-batch, shared out by backlog"),
-    Option("minOffsetsPerTrigger", "", "stream only: a micro-batch waits until there are so many messages"),
-    Option("maxTriggerDelay", "15m", "stream only: how long it waits for them at most; a number with ms, s, m, h or d"),
-    Option("maxBytesPerTrigger", "", "stream only: bytes per micro-batch, estimated from the mean record size"),
-    Option("minPartitions", "", "split ranges until there are about this many tasks"),
+    Option(
+        "endingOffsets", "latest", "batch only: `latest` or a document; the message at the given offset is not read"
+    ),
+    Option("endingTimestamp", "", "batch only: milliseconds; read only messages that were stored before this time"),
+    Option("endingOffsetsByTimestamp", "", "batch only: the same for each queue"),
+    Option(
+        "failOnDataLoss",
+        "true",
+        "whether the query fails if requested messages are gone; `false` reads the remaining ones",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "",
+        "stream only: number of messages in a micro-batch, shared among the queues in proportion to their backlog",
+    ),
+    Option("minOffsetsPerTrigger", "", "stream only: a micro-batch waits until there are at least this many messages"),
+    Option(
+        "maxTriggerDelay", "15m", "stream only: the longest time that it waits for them; a number with ms, s, m, h or d"
+    ),
+    Option("maxBytesPerTrigger", "", "stream only: bytes in a micro-batch, estimated from the mean record size"),
+    Option("minPartitions", "", "ranges are split until there are about this many tasks"),
     Option("maxRecordsPerPartition", "", "messages per task"),
-    Option("maxBytesPerPartition", str(128 * MEBIBYTE), "bytes of log per task, with `storePath`"),
+    Option("maxBytesPerPartition", str(128 * MEBIBYTE), "bytes of the log for each task, with `storePath`"),
     Option(
         "scanOrder",
         "auto",
-        "with `storePath`: `log`, `queue`, or `auto` (log scan when over 15 % of the bytes are wanted)",
+        "with `storePath`: `log`, `queue`, or `auto` (log scan if more than 15 % of the bytes are requested)",
     ),
     Option(
         "body",
         "decompressed",
-        "`decompressed`: what was sent, also when the client compressed it; `stored`: the bytes in the log",
+        "`decompressed`: the body as it was sent, even if the client compressed it; `stored`: the bytes in the log",
     ),
-    Option("columns", "", "columns separated by commas; what is not named is not decoded"),
+    Option("columns", "", "columns separated by commas; other columns are not decoded"),
     Option(
         "pushFilters",
         "false",
-        "batch only, where `spark.sql.python.filterPushdown.enabled` is set: read less for the filters of the query; "
-        "load a DataFrame of its own for each query then",
+        "batch only, with `spark.sql.python.filterPushdown.enabled`: use the filters of the query to read less; each "
+        "query then needs a DataFrame of its own",
     ),
     Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
     Option("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
@@ -116,10 +136,10 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "consumerGroup",
         DEFAULT_GROUP,
-        "group named in pull requests; no progress is stored under it; every broker has the default",
+        "group named in pull requests; no progress is stored for it; the default group exists on every broker",
     ),
     *ACCESS_OPTIONS,
-    Option("pullBatchSize", "1024", "messages asked for in one pull, 1 to 65536; the broker sends fewer if it wants"),
+    Option("pullBatchSize", "1024", "messages requested in one pull, 1 to 65536; the broker may return fewer"),
     Option("pullTimeoutMs", "3000", "time for one answer"),
     Option(
         "retryTimeoutMs",
@@ -130,11 +150,11 @@ OPTIONS: tuple[Option, ...] = (
 ELSEWHERE = {
     "kafka.bootstrap.servers": "nameServer, the name servers of the cluster",
     "kafka.group.id": "consumerGroup",
-    "groupidprefix": "consumerGroup, which needs no prefix: nothing is stored under it",
+    "groupidprefix": "consumerGroup; it needs no prefix, because no progress is stored for the group",
     "namesrvaddr": "nameServer",
     "tls.client.trustcertpath": "caCertificate",
 }
-"""Options of other sources, and their names here; the most similar spelling would be a wrong hint."""
+"""Options of other sources, and their names in this one; a hint by similar spelling would be wrong."""
 DEFAULTS = {option.name: option.default for option in OPTIONS}
 
 
@@ -157,13 +177,14 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     """
     if not given:
         advice = (
-            "some; Spark keeps those of CREATE TABLE to itself, CREATE TEMPORARY VIEW v USING rocketmq hands them on"
+            "options; Spark does not pass on those of CREATE TABLE, but it does pass on those of CREATE TEMPORARY VIEW "
+            "v USING rocketmq"
         )
         raise ConfigError("options", "none", advice)
     values = known_values(given, DEFAULTS, {"path": "storePath"}, ELSEWHERE)
     if bool(values["nameServer"]) == bool(values["storePath"]):
         both = values["nameServer"] and values["storePath"]
-        raise ConfigError("nameServer, storePath", "both" if both else "neither", "exactly one of the two")
+        raise ConfigError("nameServer, storePath", "both" if both else "neither", "exactly one of these two options")
     values["storePath"] = _local_path(values["storePath"])
     least, most = (optional_number(values, f"{side}OffsetsPerTrigger") for side in ("min", "max"))
     if least and most and least > most:
@@ -171,7 +192,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     subscription = _subscription(values)
     style = choice(values, "schemaStyle", SchemaStyle)
     if flag(values, "includeHeaders") and style is not SchemaStyle.KAFKA:
-        raise ConfigError("includeHeaders", "true", "with schemaStyle=kafka only; else there is column properties")
+        raise ConfigError("includeHeaders", "true", "only with schemaStyle=kafka; otherwise use column properties")
     return SourceOptions(
         name_server=values["nameServer"],
         store_path=values["storePath"],
@@ -205,7 +226,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _local_path(text: str) -> str:
-    """The path of a ``file:`` URI; other texts are paths as they are."""
+    """The path of a ``file:`` URI; any other text is a path already."""
     uri = urlsplit(text)
     if uri.scheme == "file" and uri.netloc in ("", "localhost"):
         return unquote(uri.path)
@@ -218,7 +239,9 @@ def _subscription(values: dict[str, str]) -> Subscription:
     names = [name for name in ("topic", "subscribe", "subscribePattern", "assign") if values[name]]
     if len(names) != 1:
         raise ConfigError(
-            "topic, subscribe, subscribePattern, assign", ", ".join(names) or "none", "exactly one of the four"
+            "topic, subscribe, subscribePattern, assign",
+            ", ".join(names) or "none",
+            "exactly one of these four options",
         )
     name = names[0]
     value = values[name]
@@ -256,7 +279,11 @@ def _assigned_queues(text: str) -> tuple[MessageQueue, ...]:
 def _access(values: dict[str, str]) -> Access:
     given = [name for name in ACCESS_NAMES if values[name]]
     if values["storePath"] and (given or flag(values, "useTLS")):
-        raise ConfigError(", ".join(given or ["useTLS"]), "given", "with nameServer only: a directory asks nobody")
+        raise ConfigError(
+            ", ".join(given or ["useTLS"]),
+            "given",
+            "only with nameServer; a directory needs no account and no encryption",
+        )
     return access(values)
 
 
@@ -270,7 +297,9 @@ def _ending(values: dict[str, str]) -> Position:
 
 
 def _position(values: dict[str, str], side: str, names: tuple[str, ...]) -> Position:
-    """A side of the range; one time beats times per queue, and these beat offsets, as in Spark's Kafka source."""
+    """One end of the range. One time takes precedence over times per queue, and these take precedence over offsets, as
+    in Spark's Kafka source.
+    """
     timestamp, by_queue, offsets = (values[side + end] for end in ("Timestamp", "OffsetsByTimestamp", "Offsets"))
     if timestamp:
         return Position(timestamp_ms=number(values, side + "Timestamp", 0, 1 << 62))

@@ -1,8 +1,8 @@
-"""How far streams are, told to brokers and to Prometheus: a listener for ``spark.streams.addListener``.
+"""Publishes the progress of streams to brokers and Prometheus: a listener for ``spark.streams.addListener``.
 
-What a micro-batch read up to becomes the progress of a consumer group when the micro-batch is done, so that
-``mqadmin consumerProgress`` shows the pipeline like any consumer. The progress is advisory: a stream goes on from its
-checkpoint and never reads it. Nothing that fails here reaches the query.
+After each micro-batch, the offsets that it reached become the progress of a consumer group, so that ``mqadmin
+consumerProgress`` shows the pipeline like any consumer. The progress is advisory: a stream continues from its
+checkpoint and never reads the progress. No failure here affects the query.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 
 
 class Reached(NamedTuple):
-    """What a progress report says of the sources that are ours."""
+    """The part of a progress report about sources of this format."""
 
     end: QueueOffsets
-    """Behind the last message of the micro-batch."""
+    """Offsets after the last message of the micro-batch."""
     newest: QueueOffsets
-    """Behind the last message that existed when it was planned."""
+    """Offsets after the last message that existed when the micro-batch was planned."""
 
     def lag(self) -> dict[str, int]:
-        """Messages of each topic that were not yet read."""
+        """Number of unread messages of each topic."""
         found: dict[str, int] = {}
         for queue, at in self.end.items():
             found[queue.topic] = found.get(queue.topic, 0) + max(0, self.newest.get(queue, at) - at)
@@ -49,7 +49,7 @@ class Reached(NamedTuple):
 
 
 def reached(sources: Iterable[Any]) -> Reached:
-    """The offsets in the reports of sources; those of other formats are passed over."""
+    """The offsets in the reports of sources; sources of other formats are ignored."""
     found = Reached({}, {})
     for source in sources:
         try:
@@ -65,14 +65,16 @@ def reached(sources: Iterable[Any]) -> Reached:
 class ProgressPublisher(StreamingQueryListener):
     """Publishes the progress of the streams of a session.
 
-    Life cycle: ``spark.streams.addListener(publisher)``; ``removeListener`` and ``close`` at the end. Spark calls it
-    in one thread.
+    Life cycle: Pass it to ``spark.streams.addListener``; at the end call ``removeListener`` and ``close``. Spark calls
+    it in one thread.
 
     Args:
-        name_server: name servers, ``host:port`` separated by ``;``; with ``commit_group``.
-        commit_group: consumer group that gets the progress; empty for none. Brokers make it when they do not have it.
-        query_name: of the one stream that is published; None for all, which must not share topics then.
-        registry: where metrics go, as ``prometheus_client.REGISTRY``; None for no metrics. Needs prometheus-client.
+        name_server: name servers, ``host:port`` separated by ``;``; needed with ``commit_group``.
+        commit_group: consumer group that gets the progress; empty for none. Brokers create the group if it does not
+        exist.
+        query_name: name of the only stream that is published; None for all streams, which then must not share topics.
+        registry: where metrics are registered, such as ``prometheus_client.REGISTRY``; None for no metrics. This needs
+        prometheus-client.
         config: account and encryption.
 
     Raises:
@@ -102,16 +104,16 @@ class ProgressPublisher(StreamingQueryListener):
             self._consumer.shutdown()
             self._started = False
 
-    # The methods below have Spark's names.
+    # The methods below have the names that Spark expects.
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Nothing: the first progress report says more."""
+        """Does nothing, because the first progress report contains more."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing: an idle stream is where it was."""
+        """Does nothing, because an idle stream has made no progress."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Publishes what a finished micro-batch reached."""
+        """Publishes the offsets that a finished micro-batch reached."""
         progress = event.progress
         if self._query_name is not None and progress.name != self._query_name:
             return
@@ -122,15 +124,15 @@ class ProgressPublisher(StreamingQueryListener):
             try:
                 self._commit(self._consumer, found.end)
             except RucolaError as error:
-                log.warning("progress of %s is not published for now: %s", progress.name or progress.id, error)
+                log.warning("progress of %s cannot be published at present: %s", progress.name or progress.id, error)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Takes the stream's metrics away."""
+        """Removes the stream's metrics."""
         if self._metrics is not None:
             self._metrics.forget(str(event.id))
 
     def _commit(self, consumer: PullConsumer, end: Mapping[MessageQueue, int]) -> None:
-        """Tells the brokers what has changed; raises the first error after all queues had their turn."""
+        """Sends the changed offsets to the brokers; raises the first error after all queues were tried."""
         if not self._started:
             consumer.start()
             self._started = True
@@ -148,7 +150,7 @@ class ProgressPublisher(StreamingQueryListener):
 
 
 class _Metrics:
-    """The metrics of all streams, labelled with the stream's name, or its id where it has none."""
+    """The metrics of all streams. The label is the stream's name, or its id if it has no name."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         from prometheus_client import Counter, Gauge
@@ -156,7 +158,7 @@ class _Metrics:
         query = ["query"]
         self._lag = Gauge(
             "rucola_spark_lag_messages",
-            "Messages not yet read, as of the last micro-batch.",
+            "Unread messages at the end of the last micro-batch.",
             [*query, "topic"],
             registry=registry,
         )
@@ -164,23 +166,23 @@ class _Metrics:
         self._batches = Counter("rucola_spark_batches", "Micro-batches with rows.", query, registry=registry)
         self._rate = Gauge(
             "rucola_spark_processed_rows_per_second",
-            "Rows a second while a micro-batch runs.",
+            "Rows per second during a micro-batch.",
             query,
             registry=registry,
         )
         self._seconds = Gauge(
-            "rucola_spark_batch_seconds", "How long the last micro-batch took.", query, registry=registry
+            "rucola_spark_batch_seconds", "Duration of the last micro-batch.", query, registry=registry
         )
         self._observed = Gauge(
             "rucola_spark_observed",
-            "Numbers that the query observes, of the last micro-batch.",
+            "Numbers that the query observes, from the last micro-batch.",
             [*query, "name", "metric"],
             registry=registry,
         )
         self._labels: dict[str, dict[Any, set[tuple[str, ...]]]] = {}
 
     def show(self, progress: Any, lag: Mapping[str, int]) -> None:
-        """Shows a progress report."""
+        """Updates the metrics from a progress report."""
         name = str(progress.name or progress.id)
         labels = self._labels.setdefault(str(progress.id), {})
 
@@ -200,7 +202,7 @@ class _Metrics:
                     of(self._observed, observation, metric).set(value)
 
     def forget(self, query_id: str) -> None:
-        """Takes away what a stream showed."""
+        """Removes the metrics of a stream."""
         for metric, labels in self._labels.pop(query_id, {}).items():
             for one in labels:
                 metric.remove(*one)

@@ -1,4 +1,4 @@
-"""What Spark does not do for Python sources: read only the columns, and the messages, that a query has a use for."""
+"""Reads only the columns and messages that a query needs. Spark does not do this for Python sources."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **options: str) -> DataFrame:
-    """The result of ``query`` over a load of ``format("rocketmq")`` that has only the columns which the query uses.
+    """The result of ``query`` over a load of ``format("rocketmq")`` that has only the columns that the query uses.
 
-    The query is made twice: over all columns, to see from Spark's optimized plan which ones it uses, and over those.
-    Where the session pushes filters down (``spark.sql.python.filterPushdown.enabled``), fewer messages are read, too.
+    The query is built twice: first over all columns, because Spark's optimized plan then shows which ones it uses, and
+    then over those columns. If the session pushes filters down (``spark.sql.python.filterPushdown.enabled``), fewer
+    messages are read, too.
 
     Args:
-        spark: a session; not one of Spark Connect, which does not show its plans.
-        query: makes a DataFrame of the rows, each time a new one, and does nothing else. It reads them once: where it
-            joins the rows with themselves, the columns of either side are read for both.
-        options: of ``format("rocketmq")``, without ``columns``; for a batch.
+        spark: a session, but not one of Spark Connect, which does not show its plans.
+        query: builds a DataFrame from the rows, a new one in each call, and does nothing else. If it joins the rows
+        with themselves, the columns of both sides are read for both.
+        options: options of ``format("rocketmq")`` for a batch, without ``columns``.
 
     Raises:
-        ConfigError: ``columns`` is given, or the session shows no plans.
+        ConfigError: ``columns`` is given, or the session does not show plans.
     """
     if any(name.lower() == "columns" for name in options):
-        raise ConfigError("columns", "given", "nothing: the query says which columns it uses")
+        raise ConfigError("columns", "given", "no columns: the query determines them")
     if spark.conf.get(PUSHDOWN, "false") == "true" and not any(name.lower() == "pushfilters" for name in options):
         options = {**options, "pushFilters": "true"}
 
@@ -38,19 +39,21 @@ def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **option
 
     rows = load()
     used = used_columns(rows, query(rows))
-    # A count uses no column, but a source has at least one; the topic's costs least.
+    # A count uses no column, but a source must have one; column ``topic`` costs least.
     names = [name for name in rows.columns if name in used] or [rows.columns[0]]
     return query(load(columns=",".join(names)))
 
 
 def used_columns(rows: DataFrame, result: DataFrame) -> set[str]:
-    """Names of the columns of ``rows`` that ``result`` uses: for its own columns, and on the way to them.
+    """Names of the columns of ``rows`` that ``result`` uses, either as its own columns or in intermediate steps.
 
     Raises:
-        ConfigError: the session shows no plans.
+        ConfigError: the session does not show plans.
     """
     if not hasattr(result, "_jdf"):
-        raise ConfigError("spark", "Spark Connect", "a session in this process; option columns does the same by hand")
+        raise ConfigError(
+            "spark", "Spark Connect", "a session in this process; with option columns you can choose them yourself"
+        )
     own = {int(one.exprId().id()): str(one.name()) for one in _elements(_plan(rows, "analyzed").output())}
     plan = _plan(result, "optimizedPlan")
     found = {int(one.exprId().id()) for one in _elements(plan.output())}

@@ -1,10 +1,10 @@
-"""Filters of a batch query turned into less to read: topics, queues and offsets are left out, and tags chosen.
+"""Uses the filters of a batch query to read less: leaves out topics, queues and offsets, and selects tags.
 
-Only with ``spark.sql.python.filterPushdown.enabled`` and option ``pushFilters``. PySpark 4.3 keeps what was planned
-with filters for the next query over the same DataFrame, if that has none to push: so each query loads its own. Every
-filter is handed back, so Spark applies all of them to whatever is read: what is cut here may be too little, and never
-too much. Store times of a queue are taken to increase, but for steps back of its broker's clock of up to
-``CLOCK_STEP_MS``.
+This works only with ``spark.sql.python.filterPushdown.enabled`` and option ``pushFilters``. PySpark 4.3 reuses a plan
+with filters for the next query over the same DataFrame if that query has no filters to push. Therefore each query must
+load its own DataFrame. Every filter is handed back, so Spark applies all of them to the rows that are read. This module
+may leave out too little, but never too much. The store times of a queue are assumed to increase, except when its
+broker's clock steps back by up to ``CLOCK_STEP_MS``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ _TAG = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What filters leave over; None is everything. Offsets and times are from ``_min`` to before ``_end``."""
+    """The messages that filters can let through; None means no restriction. Offsets and times are in the range from
+    ``_min`` to before ``_end``.
+    """
 
     topics: frozenset[object] | None = None
     broker_names: frozenset[object] | None = None
@@ -56,7 +58,7 @@ class Wanted:
 
 
 def wanted_by(filters: Iterable[Filter]) -> Wanted:
-    """What all of the filters let through, as far as they are understood."""
+    """The messages that all of the filters can let through; filters that are not understood are ignored."""
     wanted = Wanted()
     for one in filters:
         if isinstance(
@@ -74,7 +76,7 @@ def wanted_by(filters: Iterable[Filter]) -> Wanted:
 
 
 def cut_ranges(wanted: Wanted, ranges: Sequence[QueueRange], catalog: Catalog) -> list[QueueRange]:
-    """The parts of the ranges that may hold what is wanted."""
+    """The parts of the ranges that may hold such messages."""
     kept = []
     for one in ranges:
         queue = one.queue
@@ -95,7 +97,7 @@ def cut_ranges(wanted: Wanted, ranges: Sequence[QueueRange], catalog: Catalog) -
 
 
 def narrowed(options: SourceOptions, wanted: Wanted) -> SourceOptions:
-    """The options of a reader that asks for the wanted tags only, where nothing else chooses messages."""
+    """The options of a reader that requests only the wanted tags, if no other option selects messages."""
     tags = wanted.tags
     if tags is None or not options.expression.matches_all:
         return options
@@ -118,7 +120,7 @@ def _with_values(wanted: Wanted, field: str, one: Filter) -> Wanted:
         return wanted
     values -= {None}
     before: frozenset[object] | None = getattr(wanted, field)
-    if not values:  # nothing but nulls: left to Spark
+    if not values:  # only nulls: this filter is left to Spark
         return wanted
     chosen: Any = {field: values if before is None else values & before}
     return replace(wanted, **chosen)
@@ -157,9 +159,9 @@ def _values(one: Filter) -> list[object]:
 
 
 def _bounds(one: Filter, values: list[int]) -> tuple[int | None, int | None] | None:
-    """Least value and that behind the greatest which a filter can let through; None when that is not known.
+    """The smallest value that a filter can let through, and the largest one plus 1; None if they are not known.
 
-    A value of time has lost its microseconds: bounds are a millisecond wider than the operators say.
+    Times have lost their microseconds, so the bounds are a millisecond wider than the operators say.
     """
     if not values or len(values) < len([value for value in _values(one) if value is not None]):
         return None

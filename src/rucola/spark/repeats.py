@@ -1,9 +1,9 @@
-"""Ids that identify repeats, and how to drop repeats.
+"""Makes ids that identify repeated messages, and drops repeats.
 
-The sink sends at least once: a failed task runs again, and a broker that dies may have stored messages without a
+The sink sends at least once: a failed task runs again, and a broker that crashes may have stored messages without a
 response. The UNIQ_KEY of a message depends on its row and not on the attempt, so repeats have the same id. The id has
-the form of those that clients make (32 upper-case hex digits, bytes 10 to 13 the milliseconds since the start of the
-month, here 0); RocketMQ's tools search from that time on.
+the form that clients use: 32 upper-case hex digits, with the milliseconds since the start of the month in bytes 10 to
+13. Here these are 0, and RocketMQ's tools search from that time on.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _TIME = "00000000"
 
 
 def position_id(scope: str, topic: str, broker_name: str, queue_id: int, queue_offset: int) -> str:
-    """The id of the message made from one message; unique among the messages of a queue.
+    """The id of a message that is made from one source message; unique among the messages of a queue.
 
     Args:
-        scope: which pipeline.
-        topic: topic of the message that was read.
-        broker_name: its broker.
-        queue_id: its queue.
+        scope: names the pipeline.
+        topic: topic of the source message.
+        broker_name: broker of the source message.
+        queue_id: queue of the source message.
         queue_offset: its queue offset, below 2^40.
     """
     queue = _queue_digits(scope, topic, broker_name, queue_id)
@@ -35,19 +35,20 @@ def position_id(scope: str, topic: str, broker_name: str, queue_id: int, queue_o
 
 
 def value_id(scope: str, value: object) -> str:
-    """The id of a value that a user chose to tell messages apart: text, bytes or a number."""
+    """The id for a value that a user chose to distinguish messages: text, bytes or a number."""
     content = value if isinstance(value, bytes) else str(value).encode()
     digits = hashlib.blake2b(scope.encode() + b"\0" + content, digest_size=12).hexdigest().upper()
     return f"{digits[:20]}{_TIME}{digits[20:]}"
 
 
 def drop_repeats(rows: DataFrame, *, within: str | None = None, by: str = "msgId") -> DataFrame:
-    """Keeps one row for each id in a topic and drops its repeats, whatever their queue.
+    """Keeps one row for each id in a topic and drops its repeats in any queue.
 
     Args:
-        rows: of ``format("rocketmq")``, with the columns ``by``, ``topic`` and, in a stream, ``storeTimestamp``.
+        rows: rows of ``format("rocketmq")``, with the columns ``by``, ``topic`` and, in a stream, ``storeTimestamp``.
         within: streams only: how long after a message its repeats are dropped, an interval such as ``10 minutes``.
-            Spark keeps the ids of that time as state, and also drops rows that are older than the newest by more.
+            Spark keeps the ids of this interval as state. It also drops rows that are older than the newest row by more
+            than the interval.
         by: the column with the id.
 
     Raises:

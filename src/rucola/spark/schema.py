@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def to_ddl(columns: Iterable[Column]) -> str:
-    """The columns as Spark reads them from ``DataSource.schema()``."""
+    """The columns in the form that ``DataSource.schema()`` returns."""
     return ", ".join(f"`{column.name}` {column.ddl_type}" for column in columns)
 
 
 def check_schema(options: SourceOptions, schema: StructType) -> tuple[str, ...]:
-    """Names of the columns to build for ``schema``, which the user gave or which came from ``to_ddl``.
+    """Names of the columns to build for ``schema``, which comes from the user or from ``to_ddl``.
 
     Raises:
         ConfigError: a field is not a column of the source, has another type or cannot be NOT NULL, or option
-            ``columns`` says something else.
+            ``columns`` names other columns.
     """
     known = {column.name.lower(): column for column in all_columns(options)}
     for field in schema.fields:
@@ -37,11 +37,13 @@ def check_schema(options: SourceOptions, schema: StructType) -> tuple[str, ...]:
             raise ConfigError(
                 "schema", f"{field.name} {field.dataType.simpleString()}", f"{column.name} {column.ddl_type}"
             )
-        # A body is null when it cannot be decompressed and failOnDataLoss is off.
+        # A body is null if it cannot be decompressed and failOnDataLoss is off.
         nullable = column.name in MAY_BE_ABSENT or (column.name in BODIES and not options.fail_on_data_loss)
         if nullable and not field.nullable:
-            raise ConfigError("schema", f"{field.name} NOT NULL", f"{column.name} {column.ddl_type}: it may be null")
+            raise ConfigError("schema", f"{field.name} NOT NULL", f"{column.name} {column.ddl_type} without NOT NULL")
     names = tuple(schema.fieldNames())
     if options.columns and [name.lower() for name in names] != [name.lower() for name in options.columns]:
-        raise ConfigError("columns", ", ".join(options.columns), "either columns or .schema(...), which names others")
+        raise ConfigError(
+            "columns", ", ".join(options.columns), "either columns or .schema(...); the two name different columns"
+        )
     return names

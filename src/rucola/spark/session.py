@@ -1,7 +1,7 @@
 """A local Spark session that starts quickly, for tests, the demo and the command line.
 
-The defaults are those that a session of a few seconds' work wants: a compiler tier and a collector without warm-up, no
-web interface, few shuffle partitions, and workers that run this very interpreter.
+The defaults suit a session that lives for seconds: a compiler tier and a collector without warm-up, no web interface,
+few shuffle partitions, and workers that run this same interpreter.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ FAST_START = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
-"""Settings of every session made here; an argument of the same name wins."""
+"""Settings of every session created here; an argument of the same name takes precedence."""
 
 
 def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkSession:
-    """A session on this machine with the ``rocketmq`` format known to it.
+    """A session on this machine that knows the format ``rocketmq``.
 
     Args:
         name: application name.
         master: Spark master, ``local[N]``.
-        conf: further settings, ``**{"spark.sql.warehouse.dir": ...}``; they win over the defaults.
+        conf: further settings, ``**{"spark.sql.warehouse.dir": ...}``; they take precedence over the defaults.
 
     Raises:
-        MissingProgramError: there is no Java, or an old one.
+        MissingProgramError: Java is missing or too old.
     """
     check_java()
-    # Spark takes "python3" from PATH otherwise, and the format is then silently not found.
+    # Otherwise Spark takes "python3" from PATH, and the format is silently not found.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # Without it Spark looks up the machine's own name and warns about what it finds.
+    # Otherwise Spark looks up the machine's own name and logs a warning about the result.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
@@ -60,10 +60,10 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
 
 
 def check_java() -> None:
-    """Returns when Spark will find a Java it can run on.
+    """Returns if Spark will find a Java that it can run on.
 
     Raises:
-        MissingProgramError: with what was found and what to install.
+        MissingProgramError: Java is missing or too old; the error says what was found and what to install.
     """
     home = os.environ.get("JAVA_HOME")
     program = shutil.which(os.path.join(home, "bin", "java") if home else "java")  # noqa: PTH118 - text in, text out
@@ -76,6 +76,6 @@ def check_java() -> None:
 
 
 def java_version(text: str) -> int | None:
-    """The feature release in what ``java -version`` prints, 8 for "1.8.0"; None when there is none in it."""
+    """The feature release in the output of ``java -version``, 8 for "1.8.0"; None if the output contains none."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None

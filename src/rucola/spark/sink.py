@@ -1,4 +1,4 @@
-"""The writing faces: batch and stream. Spark makes them on the driver and sends copies to the tasks."""
+"""The batch writer and the stream writer. Spark creates them on the driver and sends copies to the tasks."""
 
 from __future__ import annotations
 
@@ -22,25 +22,27 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What a task did."""
+    """The result of a task."""
 
     rows: int
     refused: int
 
 
 class RocketMQWriter(DataSourceArrowWriter):
-    """Sends the rows of a batch. All is done when the tasks are: a commit adds nothing, an abort takes nothing back."""
+    """Sends the rows of a batch. All work is done when the tasks end: a commit adds nothing, and an abort takes nothing
+    back.
+    """
 
     def __init__(self, options: SinkOptions, layout: SinkLayout) -> None:
         self.options = options
         self.layout = layout
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Sends the rows of one task and waits until brokers have them."""
+        """Sends the rows of one task and waits until brokers have stored them."""
         return _written(self.options, self.layout, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Tells how much was refused."""
+        """Logs how many rows were refused."""
         _tell(messages, "the batch")
 
 
@@ -81,4 +83,4 @@ def _tell(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
     done = [message for message in messages if isinstance(message, TaskWritten)]
     rows, refused = sum(one.rows for one in done), sum(one.refused for one in done)
     if refused:
-        log.warning("%d of %d rows of %s are dead letters", refused, rows, what)
+        log.warning("%d of %d rows of %s became dead letters", refused, rows, what)

@@ -1,4 +1,4 @@
-"""The options of ``df.write.format("rocketmq")``, and which column of a row is what of a message. Pure functions."""
+"""The options of ``df.write.format("rocketmq")``, and the part of a message that each column holds. Pure functions."""
 
 from __future__ import annotations
 
@@ -20,46 +20,56 @@ MEBIBYTE = 1 << 20
 
 SINK_OPTIONS: tuple[Option, ...] = (
     Option("nameServer", "", "name servers, `host:port` separated by `;`"),
-    Option("topic", "", "where all rows go; without it the rows need a column `topic`"),
+    Option("topic", "", "topic of all rows; without this option the rows need a column `topic`"),
     Option(
         "idColumn",
         "",
-        "column whose value makes the id of a message: equal values, equal ids; by default the source position does",
+        "column whose value determines the id of a message: equal values give equal ids; the default is the source "
+        "position",
     ),
     Option(
         "idScope",
         "",
-        "text that goes into every id, so that two pipelines give one row two ids; "
-        "with the source position it defaults to the id of the streaming query",
+        "text that is part of every id, so that two pipelines give one row two ids; with ids from the source "
+        "position, the default is the id of the streaming query",
     ),
-    Option("queueColumn", "", "column with the queue to send to; default is `queueId`, unless rows have a position"),
-    Option("deadLetterTopic", "", "rows that cannot be sent go there; by default they fail the query"),
-    Option("deadLetterPath", "", "rows that cannot be sent go there as Parquet; a directory or the URI of one"),
+    Option(
+        "queueColumn",
+        "",
+        "column with the number of the queue to send to; the default is `queueId`, unless the rows have a source "
+        "position",
+    ),
+    Option("deadLetterTopic", "", "topic for rows that cannot be sent; without it or a path, they fail the query"),
+    Option("deadLetterPath", "", "directory, or its URI, for rows that cannot be sent, as Parquet files"),
     Option(
         "acceptedStatus",
         "SEND_OK",
-        "answers that count as sent, separated by commas; others are sent again: "
-        "`FLUSH_DISK_TIMEOUT`, `FLUSH_SLAVE_TIMEOUT`, `SLAVE_NOT_AVAILABLE`",
+        "answers that count as success, separated by commas; after other answers (`FLUSH_DISK_TIMEOUT`, "
+        "`FLUSH_SLAVE_TIMEOUT`, `SLAVE_NOT_AVAILABLE`) the message is sent again",
     ),
     Option("producerGroup", "rucola-spark", "group named in send requests"),
     *ACCESS_OPTIONS,
-    Option("batchBytes", str(256 << 10), "bytes of messages in one request, at most"),
-    Option("maxBytesInFlight", str(32 * MEBIBYTE), "bytes that one task has on their way before it waits for answers"),
-    Option("maxMessageSize", str(4 * MEBIBYTE), "largest body; larger ones cannot be sent"),
-    Option("compressMsgBodyOverHowmuch", "4096", "larger bodies are compressed, and each goes in a request of its own"),
-    Option("sendTimeoutMs", "3000", "time for one request, its own retries included"),
-    Option("retryTimeoutMs", "120000", "how long failing requests are made again before the task fails"),
+    Option("batchBytes", str(256 << 10), "largest number of message bytes in one request"),
+    Option(
+        "maxBytesInFlight", str(32 * MEBIBYTE), "bytes that one task may have in flight before it waits for answers"
+    ),
+    Option("maxMessageSize", str(4 * MEBIBYTE), "largest body; rows with larger bodies cannot be sent"),
+    Option(
+        "compressMsgBodyOverHowmuch", "4096", "larger bodies are compressed, and each is sent in a request of its own"
+    ),
+    Option("sendTimeoutMs", "3000", "time limit of one request, including its own retries"),
+    Option("retryTimeoutMs", "120000", "how long failing requests are repeated before the task fails"),
 )
 DEFAULTS = {option.name: option.default for option in SINK_OPTIONS}
 ALIASES: dict[str, str] = {"namesrvaddr": "nameServer"}
 ELSEWHERE = {
     "kafka.bootstrap.servers": "nameServer, the name servers of the cluster",
     "subscribe": "topic",
-    "path": "topic: save() and start() take no path",
-    "storepath": "nameServer: messages are sent to brokers, not put into a directory",
+    "path": "topic; save() and start() take no path",
+    "storepath": "nameServer; messages are sent to brokers, not written to a directory",
 }
 OF_SPARK = frozenset({"checkpointlocation"})
-"""Spark hands these to every streaming sink."""
+"""Spark passes these options to every streaming sink."""
 
 _TEXT = ("string",)
 _BYTES = ("string", "binary")
@@ -79,16 +89,16 @@ COLUMN_TYPES: dict[str, tuple[str, ...]] = {
     "brokerName": _TEXT,
     "queueOffset": ("bigint",),
 }
-"""What the sink takes, and which Spark types."""
+"""The columns that the sink accepts, and their Spark types."""
 KAFKA_NAMES = {"value": "body", "key": "keys"}
 LEFT_OUT = frozenset(column.name.lower() for column in ROCKETMQ_COLUMNS)
-"""Columns of the source that say nothing to a broker; rows may have them."""
+"""Columns of the source that rows may have and the sink ignores."""
 POSITION = ("topic", "brokerName", "queueId", "queueOffset")
 
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Checked options of one sink; picklable, because it travels to the tasks."""
+    """Checked options of one sink. They can be pickled, because Spark sends them to the tasks."""
 
     name_server: str
     topic: str
@@ -110,14 +120,14 @@ class SinkOptions:
 
 @dataclass(frozen=True)
 class SinkLayout:
-    """Which field of a row is what.
+    """The part of a message that each field of a row holds.
 
     Attributes:
         fields: number of the field by the name in ``COLUMN_TYPES``.
         names: all fields, in order.
-        has_position: rows say where in a topic they come from, and so have an id.
-        id_field: number of the field that makes the id; None without ``idColumn``.
-        queue_field: number of the field with the queue to send to; None where the producer chooses.
+        has_position: whether rows contain their source position, and so have an id.
+        id_field: number of the field that determines the id; None without ``idColumn``.
+        queue_field: number of the field with the queue to send to; None if the producer chooses the queue.
     """
 
     fields: dict[str, int]
@@ -138,10 +148,11 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     if not values["nameServer"]:
         raise ConfigError("nameServer", "", "the name servers of the cluster, host:port separated by ;")
     if values["deadLetterTopic"] and values["deadLetterPath"]:
-        raise ConfigError("deadLetterTopic, deadLetterPath", "both", "one of the two, or neither")
+        raise ConfigError("deadLetterTopic, deadLetterPath", "both", "at most one of the two")
     for name in ("topic", "deadLetterTopic"):
         if values[name]:
-            from rucola.client.instance import check_topic  # loads the client; planning of reads has no need of it
+            # This loads the client, which the planning of reads does not need.
+            from rucola.client.instance import check_topic
 
             try:
                 check_topic(values[name])
@@ -168,15 +179,16 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def sink_layout(options: SinkOptions, schema: StructType) -> SinkLayout:
-    """What the fields of ``schema`` are.
+    """Assigns the fields of ``schema`` to the parts of a message.
 
     Raises:
-        ConfigError: a column is missing, unknown or of a wrong type, or an option names one that is not there.
+        ConfigError: a column is missing, is unknown or has a wrong type, or an option names a column that does not
+            exist.
     """
     names = schema.fieldNames()
     numbers = {name.lower(): at for at, name in enumerate(names)}
     if len(numbers) < len(names):
-        raise ConfigError("columns", ", ".join(names), "each name once, whatever its case")
+        raise ConfigError("columns", ", ".join(names), "each name once, regardless of its case")
     known = {name.lower(): name for name in COLUMN_TYPES} | KAFKA_NAMES
     chosen = {option: _named(options, option, numbers) for option in ("idColumn", "queueColumn")}
     fields: dict[str, int] = {}
@@ -199,7 +211,9 @@ def sink_layout(options: SinkOptions, schema: StructType) -> SinkLayout:
     has_position = all(name in fields for name in POSITION)
     if "queueOffset" in fields and not has_position and chosen["idColumn"] is None:
         missing = ", ".join(name for name in POSITION if name not in fields)
-        raise ConfigError("columns", "queueOffset", f"with {missing} too, which make a source position; or idColumn")
+        raise ConfigError(
+            "columns", "queueOffset", f"together with {missing}, which complete the source position; or idColumn"
+        )
     queue_field = chosen["queueColumn"]
     if queue_field is None and "queueOffset" not in fields:
         queue_field = fields.get("queueId")
@@ -217,7 +231,7 @@ def _accepted(text: str) -> frozenset[SendStatus]:
 
 
 def _named(options: SinkOptions, option: str, numbers: Mapping[str, int]) -> int | None:
-    """Number of the column that an option names; None when it is not given."""
+    """Number of the column that an option names; None if the option is not given."""
     name = options.id_column if option == "idColumn" else options.queue_column
     if name and name.lower() not in numbers:
         raise ConfigError(option, name, "a column of the rows: " + ", ".join(numbers))
@@ -227,4 +241,4 @@ def _named(options: SinkOptions, option: str, numbers: Mapping[str, int]) -> int
 def _unknown(name: str, known: list[str]) -> ConfigError:
     nearest = difflib.get_close_matches(name.lower(), [one.lower() for one in known], n=1, cutoff=0.0)[0]
     nearest = next(one for one in known if one.lower() == nearest)
-    return ConfigError("columns", name, f"columns of a message only, the nearest is {nearest}; select them first")
+    return ConfigError("columns", name, f"only columns of a message; the nearest is {nearest}; select them first")

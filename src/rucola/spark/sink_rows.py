@@ -1,4 +1,4 @@
-"""Rows as messages, in a task. Imports no Spark; it needs PyArrow and is imported inside ``write()``."""
+"""Converts rows to messages, in a task. Imports no Spark; it needs PyArrow and is imported inside ``write()``."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ NOT_CARRIED = message_const.DELAYING | {
     message_const.DUP_INFO,
     message_const.CRC32,
 }
-"""Properties that brokers and clients write; they are not copied from a message that was read."""
+"""Properties that brokers and clients write; they are not copied from the source message."""
 
 
 @dataclass
 class Chunk:
-    """Messages that are sent in one go, each beside the row it is made of.
+    """Messages that are sent together, with the row of each one.
 
     Attributes:
         rows: the rows, for the dead letters.
         messages: one for each row, even an invalid one.
-        queues: by number of the row: broker name, empty for any, and queue id, where a column chooses.
-        invalid: by number of the row: why it makes no message.
+        queues: if a column chooses queues: broker name (empty for any broker) and queue id, by number of the row.
+        invalid: the reason why a row does not make a message, by number of the row.
         size: bytes of the bodies.
     """
 
@@ -83,12 +83,12 @@ class Chunk:
 
 
 class RowReader:
-    """Makes messages of the rows of one task.
+    """Creates messages from the rows of one task.
 
     Args:
-        options: of the sink.
-        layout: which field of a row is what.
-        query_id: of the streaming query, empty in a batch.
+        options: options of the sink.
+        layout: the part of a message that each field of a row holds.
+        query_id: id of the streaming query; empty in a batch.
     """
 
     def __init__(self, options: SinkOptions, layout: SinkLayout, query_id: str) -> None:
@@ -102,7 +102,8 @@ class RowReader:
         """The rows of ``batch``, in order.
 
         Raises:
-            ConfigError: two rows have one source position: as repeats, all but one would be dropped.
+            ConfigError: two rows have the same source position, so consumers would drop one of their messages as a
+                repeat.
         """
         start = 0
         mean = max(1, batch.get_total_buffer_size() // max(1, batch.num_rows))
@@ -133,7 +134,7 @@ class RowReader:
         return chunk
 
     def _properties(self, rows: pa.RecordBatch, chunk: Chunk) -> list[dict[str, str]]:
-        """The properties of each row, its tags, keys, sharding key and delay among them."""
+        """The properties of each row, including its tags, keys, sharding key and delay."""
         fields = self._layout.fields
         made: list[dict[str, str]] = [{} for _ in range(rows.num_rows)]
         if "properties" in fields:
@@ -168,7 +169,9 @@ class RowReader:
                     chunk.invalid[number] = ClientError("the source position is not complete")
                 ids.append(position_id(scope, topic or "", broker or "", queue or 0, offset or 0))
             if len(set(ids)) < len(ids) - len(chunk.invalid):
-                raise ConfigError("idColumn", "", "a column that tells rows apart: several are made of one message")
+                raise ConfigError(
+                    "idColumn", "", "a column that distinguishes rows, because several have the same source position"
+                )
         for own, msg_id in zip(properties, ids, strict=True):
             own[message_const.UNIQ_KEY] = msg_id
 
@@ -192,7 +195,7 @@ class RowReader:
 
 
 def _carried(value: str | list[tuple[str, str | None]] | None) -> dict[str, str]:
-    """The properties in the text of a JSON object, or in a map, that go with a message."""
+    """The properties of a message, from the text of a JSON object or from a map."""
     if not value:
         return {}
     pairs = orjson.loads(value).items() if isinstance(value, str) else value

@@ -1,7 +1,9 @@
-"""Messages of a task on their way to the brokers: each answer is looked at, failures are sent again, refusals told.
+"""Sends the messages of a task to the brokers: checks each answer, sends failed messages again, and reports refused
+ones.
 
-Rows that need no certain queue go together, in batches and to the queues in turn. Rows with a queue or a sharding key
-go to it in their order, one batch after the other. Delayed messages go one by one, as RocketMQ takes them in no batch.
+Messages for any queue are sent in batches, to the queues in turn. Messages for a certain queue, or with a sharding key,
+are sent to their queue in order, one batch after another. Delayed messages are sent one by one, because RocketMQ does
+not accept them in a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
 BATCH_MESSAGES_MAX = 1_000
 REFUSALS = frozenset({int(ResponseCode.NO_PERMISSION), int(ResponseCode.TOPIC_NOT_EXIST)})
-"""Answers that may pass, and that are about the message when they do not."""
+"""Answers that may be temporary; if they are not, the message is the reason."""
 _STATUS_CODES = {
     SendStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     SendStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
@@ -41,7 +43,7 @@ _STATUS_CODES = {
 Outcome = SendResult | RucolaError
 Refused = dict[int, RucolaError]
 Attempt = Callable[[list[int]], Awaitable[list[Outcome]]]
-"""Sends messages, given by their numbers, and gives the outcome of each."""
+"""Sends messages, identified by their numbers, and returns the outcome of each."""
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,7 @@ def producer_config(options: SinkOptions) -> ProducerConfig:
     """The settings of a task's producer.
 
     Raises:
-        ConfigError: one of them cannot be.
+        ConfigError: a setting is invalid.
     """
     config = ProducerConfig(
         send_msg_timeout_ms=options.send_timeout_ms,
@@ -63,14 +65,14 @@ def producer_config(options: SinkOptions) -> ProducerConfig:
 
 
 class RowSender:
-    """Sends the messages of one task. Life cycle: ``async with``, on one event loop.
+    """Sends the messages of one task. Life cycle: Use it as ``async with``, on one event loop.
 
     Args:
-        options: of the sink.
-        clock: measures the patience.
+        options: options of the sink.
+        clock: measures how long failed requests are repeated.
 
     Raises:
-        ConfigError: a name server is none, or the CA certificate cannot be read.
+        ConfigError: the address of a name server is invalid, or the CA certificate cannot be read.
     """
 
     def __init__(self, options: SinkOptions, clock: Clock | None = None) -> None:
@@ -96,14 +98,15 @@ class RowSender:
         """Sends the messages; when it returns, each is stored or refused.
 
         Args:
-            messages: what to send.
-            queues: by number of the message: broker name, empty for the first that has the queue, and queue id.
+            messages: the messages to send.
+            queues: broker name and queue id by number of the message; an empty broker name means the first broker that
+                has the queue.
 
         Returns:
-            By number of the message: why it cannot be sent, whoever tries.
+            By number of the message: why no attempt can send it.
 
         Raises:
-            RucolaError: brokers failed for as long as the patience lasts; others of the messages may be stored.
+            RucolaError: brokers failed until the time limit; some of the messages may be stored.
         """
         refused: Refused = {}
         routes = {topic: await self._route(topic) for topic in {message.topic for message in messages}}
@@ -133,13 +136,13 @@ class RowSender:
         return refused
 
     async def _route(self, topic: str) -> list[MessageQueue] | RucolaError:
-        """The queues of a topic; why it is refused when no broker has it after all the patience."""
+        """The queues of a topic, or the reason for a refusal if no broker has the topic at the time limit."""
         patience = _Patience(self._clock, self._patience_s)
         while topic not in self._missing:
             try:
                 if queues := await self._producer.message_queues(topic):
                     return queues
-                error: RucolaError = ClientError(f"topic {topic} has no queue that can be written")
+                error: RucolaError = ClientError(f"topic {topic} has no writable queue")
             except RucolaError as caught:
                 error = caught
             if isinstance(error, ClientError) and (patience.is_over or not self._can_be_topic(topic)):
@@ -151,7 +154,7 @@ class RowSender:
         return self._missing[topic]
 
     async def _queue(self, topic: str, broker_name: str, queue_id: int) -> MessageQueue | RucolaError:
-        """The queue of a topic that a row names; why it is refused when there is none after all the patience."""
+        """The queue of a topic that a row names, or the reason for a refusal if it does not exist at the time limit."""
         place = topic, broker_name, queue_id
         patience = _Patience(self._clock, self._patience_s)
         while place not in self._missing_queues:
@@ -159,7 +162,7 @@ class RowSender:
                 if queue.queue_id == queue_id and broker_name in ("", queue.broker_name):
                     return queue
             whose = f" of broker {broker_name}" if broker_name else ""
-            error = ClientError(f"topic {topic} has no queue {queue_id}{whose} that can be written")
+            error = ClientError(f"topic {topic} has no writable queue {queue_id}{whose}")
             if patience.is_over:
                 self._missing_queues[place] = error
             else:
@@ -167,7 +170,7 @@ class RowSender:
         return self._missing_queues[place]
 
     async def _send_free(self, messages: Sequence[Message], numbers: list[int]) -> Refused:
-        """Messages for any queue."""
+        """Sends messages for any queue."""
 
         async def attempt(waiting: list[int]) -> list[Outcome]:
             try:
@@ -178,7 +181,7 @@ class RowSender:
         return await self._until_settled(messages, numbers, attempt)
 
     async def _send_alone(self, messages: Sequence[Message], wanted: list[tuple[int, MessageQueue]]) -> Refused:
-        """Messages for one queue each that no batch takes."""
+        """Sends messages that no batch accepts, each for one queue."""
         queues = dict(wanted)
 
         async def attempt(waiting: list[int]) -> list[Outcome]:
@@ -194,7 +197,7 @@ class RowSender:
         return await self._until_settled(messages, list(queues), attempt)
 
     async def _send_lane(self, messages: Sequence[Message], numbers: list[int], queue: MessageQueue) -> Refused:
-        """Messages for one queue, in their order: a batch is sent when that before it is stored."""
+        """Sends messages for one queue in order: a batch is sent when the previous one is stored."""
 
         async def attempt(waiting: list[int]) -> list[Outcome]:
             batch = [messages[number] for number in waiting]
@@ -212,7 +215,7 @@ class RowSender:
         return refused
 
     def _batches(self, messages: Sequence[Message], numbers: list[int]) -> list[list[int]]:
-        """The messages cut into batches; sizes are estimates from above."""
+        """Cuts the messages into batches; sizes are upper estimates."""
         parts: list[list[int]] = []
         size, storing = self._batch_bytes_max + 1, True
         for number in numbers:
@@ -229,8 +232,8 @@ class RowSender:
     async def _until_settled(self, messages: Sequence[Message], numbers: list[int], attempt: Attempt) -> Refused:
         """Makes attempts until each message is stored or refused.
 
-        A batch is refused as a whole, whichever of its messages is the reason: those of a refused batch go one by one,
-        in order, and then each gets the answer that is its own.
+        A broker refuses a batch as a whole, whichever message is the reason. The messages of a refused batch are then
+        sent one by one and in order, so that each gets its own answer.
         """
         refused: Refused = {}
         suspects = await self._settle(messages, numbers, attempt, refused, alone=len(numbers) == 1)
@@ -241,7 +244,7 @@ class RowSender:
     async def _settle(
         self, messages: Sequence[Message], numbers: list[int], attempt: Attempt, refused: Refused, *, alone: bool
     ) -> list[int]:
-        """Puts into ``refused`` what is; gives the messages that have to be tried one by one."""
+        """Adds the refused messages to ``refused``; returns the messages that must be tried one by one."""
         waiting, suspects = numbers, []
         patience = _Patience(self._clock, self._patience_s)
         while waiting:
@@ -276,7 +279,7 @@ class RowSender:
         return sorted(suspects)
 
     def _error_of(self, outcome: Outcome) -> RucolaError | None:
-        """What keeps ``outcome`` from being a success."""
+        """The reason why ``outcome`` is not a success; None for a success."""
         if not isinstance(outcome, SendResult):
             return outcome
         if outcome.status in self._accepted:
@@ -295,7 +298,7 @@ class RowSender:
         return True
 
     def _fault_of(self, message: Message) -> ClientError | None:
-        """Why no broker would get the message; None when it is sound, and the error had another reason."""
+        """Why no broker would accept the message; None if the message is valid and the error had another reason."""
         try:
             self._encoder.encode(message, 0)
         except ClientError as error:
@@ -304,7 +307,7 @@ class RowSender:
 
 
 class _Patience:
-    """How long something is tried, with growing pauses."""
+    """Limits how long something is tried, with growing pauses."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -318,13 +321,13 @@ class _Patience:
 
     async def wait(self, error: RucolaError) -> None:
         """Pauses before the next attempt."""
-        log.info("sent again in %.2f s: %s", self._pause_s, error)
+        log.info("next attempt in %.2f s: %s", self._pause_s, error)
         await asyncio.sleep(self._pause_s)
         self._pause_s = min(2 * self._pause_s, PAUSE_MAX_S)
 
 
 def _is_about_account(error: BrokerError) -> bool:
-    """Whether a code that may pass does not: an account that is refused is no fault of the row."""
+    """Whether an error with a temporary code is permanent: if an account is refused, the row is not the reason."""
     return error.code in error.RETRIABLE_CODES and not error.retriable
 
 
@@ -333,7 +336,7 @@ def _is_status(error: RucolaError) -> bool:
 
 
 async def _all(works: Sequence[Coroutine[None, None, Refused]]) -> list[Refused]:
-    """What all of them give; the first error ends the others."""
+    """The results of all coroutines; the first error cancels the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""One task of a write: its rows in, messages out, and every answer looked at before it ends."""
+"""One task of a write: reads its rows, sends messages, and checks every answer before it ends."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 REFUSED_TOPIC = "REFUSED_TOPIC"
-"""Property of a dead letter: where the row should have gone."""
+"""Property of a dead letter: the intended topic of the row."""
 REFUSED_REASON = "REFUSED_REASON"
-"""Property of a dead letter: why it could not be sent."""
+"""Property of a dead letter: why the row could not be sent."""
 NO_BODY = b"null"
 """Body of the dead letter of a row without one; no message may be empty."""
 
@@ -38,7 +38,7 @@ class Written(NamedTuple):
 
 
 class TaskPlace(NamedTuple):
-    """Which attempt of which task this is; names the files of dead letters."""
+    """Identifies the attempt and its task; names the files of dead letters."""
 
     query_id: str = ""
     batch_id: str = ""
@@ -49,10 +49,10 @@ class TaskPlace(NamedTuple):
 def write_rows(
     options: SinkOptions, layout: SinkLayout, batches: Iterator[pa.RecordBatch], place: TaskPlace
 ) -> Written:
-    """Sends all rows; when it returns, each is stored by a broker or among the dead letters.
+    """Sends all rows; when it returns, each is stored by a broker or is a dead letter.
 
     Raises:
-        RefusedRowError: a row cannot be sent, and no place for dead letters is given.
+        RefusedRowError: a row cannot be sent, and the options name no place for dead letters.
         RucolaError: brokers failed for too long.
     """
     reader = RowReader(options, layout, place.query_id)
@@ -74,9 +74,10 @@ def write_rows(
 
 
 class _Task:
-    """Chunks on their way.
+    """The chunks that are in flight.
 
-    Chunks with rows that have a queue or a sharding key follow each other, so that these keep their order.
+    A chunk with rows that have a queue or a sharding key waits for the chunk before it, so that these rows keep their
+    order.
     """
 
     def __init__(self, options: SinkOptions, sender: RowSender, letters: DeadLetterFile) -> None:
@@ -91,7 +92,7 @@ class _Task:
         self.refused = 0
 
     def send(self, chunk: Chunk) -> None:
-        """Begins with the rows of ``chunk``, once there is room."""
+        """Starts to send the rows of ``chunk`` as soon as the limit allows it."""
         ordered = bool(chunk.queues) or any(message_const.SHARDING_KEY in one.properties for one in chunk.messages)
         self.settle(0 if ordered or self._ordered else max(0, self._options.in_flight_bytes_max - chunk.size))
         self._ordered = ordered
@@ -99,7 +100,7 @@ class _Task:
         self._sent.append((self._loop.start(self._send(chunk)), chunk))
 
     def settle(self, bytes_max: int) -> None:
-        """Waits until no more than ``bytes_max`` are on their way, and sees to what was refused."""
+        """Waits until at most ``bytes_max`` are in flight, and handles the refused rows."""
         while self._sent and (self._bytes > bytes_max or not bytes_max):
             future, chunk = self._sent.popleft()
             refused = future.result()
@@ -109,7 +110,7 @@ class _Task:
                 self._put_aside(chunk, refused)
 
     def cancel(self) -> None:
-        """Gives up what is on its way, if the task has failed."""
+        """Cancels the chunks in flight if the task has failed."""
         for future, _ in self._sent:
             future.cancel()
 
@@ -122,7 +123,7 @@ class _Task:
         return chunk.invalid | {numbers[at]: error for at, error in refused.items()}
 
     def _put_aside(self, chunk: Chunk, refused: Refused) -> None:
-        """Makes dead letters of the refused rows, if that is wanted."""
+        """Makes dead letters of the refused rows, if the options ask for that."""
         number, error = min(refused.items(), key=lambda one: one[0])
         message = chunk.messages[number]
         if not self._options.dead_letter_topic and not self._options.dead_letter_path:
@@ -139,7 +140,7 @@ class _Task:
             raise RefusedRowError(len(again), letter.topic, letter.uniq_key or "", str(error)) from error
 
     def _letter(self, message: Message, reason: str) -> Message:
-        """What goes to the topic of dead letters for a message that cannot be sent."""
+        """The dead letter for a message that cannot be sent."""
         properties = {REFUSED_TOPIC: message.topic, REFUSED_REASON: _plain(reason)}
         for name in (message_const.UNIQ_KEY, message_const.KEYS, message_const.TAGS):
             value = message.properties.get(name)

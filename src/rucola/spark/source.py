@@ -29,7 +29,9 @@ from rucola.spark.stream import RocketMQStreamReader
 
 
 class RocketMQDataSource(DataSource):
-    """Topics of a RocketMQ cluster, or of a store directory, as rows; and rows as messages of a topic."""
+    """The data source: topics of a RocketMQ cluster or of a store directory as rows, and rows as messages of a
+    topic.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -37,14 +39,14 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        """The columns as DDL; Spark asks only when the user gave none."""
+        """The columns as DDL; Spark asks only if the user gave no schema."""
         return to_ddl(chosen_columns(parse_options(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The batch face."""
         options = parse_options(self.options)
         check_schema(options, schema)
-        # Spark plans in a worker of this name when it pushes filters down, and in another when it does not.
+        # Spark plans in one worker if it pushes filters down, and in a worker of another name if it does not.
         pushes = options.push_filters and "pyspark.sql.worker.data_source_pushdown_filters" in sys.argv
         return FilteringReader(options, schema) if pushes else RocketMQReader(options, schema)
 
@@ -55,15 +57,15 @@ class RocketMQDataSource(DataSource):
         return RocketMQStreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The batch face of the sink."""
+        """The batch writer."""
         if overwrite:
-            raise ConfigError("mode", "overwrite", 'mode("append"): what a topic holds cannot be replaced')
+            raise ConfigError("mode", "overwrite", 'mode("append"); the messages of a topic cannot be replaced')
         options = parse_sink_options(self.options)
         return RocketMQWriter(options, sink_layout(options, schema))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """The stream face of the sink."""
+        """The stream writer."""
         if overwrite:
-            raise ConfigError("outputMode", "complete", "append or update: what a topic holds cannot be replaced")
+            raise ConfigError("outputMode", "complete", "append or update; the messages of a topic cannot be replaced")
         options = parse_sink_options(self.options)
         return RocketMQStreamWriter(options, sink_layout(options, schema))

@@ -1,7 +1,7 @@
-"""The stream face: admission on the driver, reads that are a function of (start, end) in the tasks.
+"""The stream reader: the driver decides how far each micro-batch goes, and the tasks read what (start, end) determines.
 
-The object that answers ``latestOffset`` lives in one driver-side process per query and keeps the catalog open; the
-object that runs ``read`` is another copy. Spark replays a logged but uncommitted micro-batch with the same two offsets.
+The object that answers ``latestOffset`` lives in one process on the driver for each query and keeps the catalog open;
+the object that runs ``read`` is a copy. Spark replays a logged but uncommitted micro-batch with the same two offsets.
 """
 
 from __future__ import annotations
@@ -62,16 +62,20 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told: set[tuple[object, ...]] = set()
         self._clock = clock or SystemClock()
         self._admitted_s: float | None = None
-        """When the latest micro-batch was admitted; the first of a run waits for nothing."""
+        """Time at which the latest micro-batch was admitted; the first one of a run need not wait."""
 
     # The methods below have Spark's names.
 
     def initialOffset(self) -> StreamDocument:  # noqa: N802
-        """Nothing: Spark does not log it. The first micro-batch says where it begins, and that is logged."""
+        """Nothing: Returns nothing, because Spark does not log this offset. The first micro-batch records its own start
+        offsets, and Spark logs those.
+        """
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limit on messages, else the one on bytes; with both, the one on bytes is applied on top."""
+        """The limit on messages, or else the limit on bytes; if both are set, the limit on bytes is applied
+        afterwards.
+        """
         if self.options.offsets_per_trigger_max is not None:
             return ReadMaxRows(self.options.offsets_per_trigger_max)
         if self.options.bytes_per_trigger_max is not None:
@@ -79,10 +83,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: StreamDocument, limit: ReadLimit) -> StreamDocument:  # noqa: N802
-        """Where the next micro-batch ends: what exists, cut by ``limit``; ``start`` itself when there is nothing new.
+        """The end of the next micro-batch: the existing messages, cut by ``limit``; ``start`` itself if there is
+        nothing new.
 
         Raises:
-            DataLossError: a queue is gone, ends before its offset, or is another one, and ``failOnDataLoss`` is set.
+            DataLossError: a queue is gone, ends before its offset, or was replaced by another one, and
+                ``failOnDataLoss`` is set.
         """
         begin = StreamOffsets.from_document(start)
         subscription = self.options.subscription
@@ -116,7 +122,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else to_document(self._newest)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remembers what exists now; this run of the query ends there."""
+        """Records the current ends of the queues; this run of the query ends there."""
         catalog = self._open()
         queues = catalog.queues(all_needed=False)
         try:
@@ -125,17 +131,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds = catalog.look(queues).bounds
             if not bounds:
                 raise
-            log.warning("%s; this run reads the other queues, the next one goes on with all", error)
+            log.warning("%s; this run reads the other queues, and the next run continues with all queues", error)
         self._target = {queue: bounds[queue].max for queue in bounds}
 
     def partitions(self, start: StreamDocument, end: StreamDocument) -> list[InputPartition]:
-        """One partition per planned range between the two offsets."""
+        """One partition for each planned range between the two offsets."""
         if start == end:
             return []
         catalog = self._open()
         begin, stop = StreamOffsets.from_document(start), StreamOffsets.from_document(end)
         first = {**begin.offsets, **stop.starts}
-        if not first and stop.offsets:  # the first micro-batch of an older version, which did not log its beginning
+        if not first and stop.offsets:  # the first micro-batch of an older version, which did not log its start
             first = starting_offsets(self.options, catalog, sorted(stop.offsets), "latest")
         moved = {queue: at for queue, at in stop.offsets.items() if first.get(queue) != at}
         ranges = checked_ranges(
@@ -178,11 +184,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.options.starting == Position(name="earliest")
 
     def _starts(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> QueueOffsets:
-        """Where reading begins in queues that are not continued: new ones, and those that are not what they were."""
+        """Start offsets of queues that are not continued: new queues, and queues that were replaced."""
         catalog = self._open()
         starts: QueueOffsets = {}
         if not begin.offsets and self._initial is None and self._begins_earliest:
-            self._initial = {}  # what a queue still has, whenever its broker answers
+            self._initial = {}  # every message that the queue still has when its broker answers
         elif not begin.offsets and self._initial is None:
             self._initial = starting_offsets(self.options, catalog, catalog.queues(all_needed=False), "latest")
         for queue in look.bounds.keys() - own.keys():
@@ -193,12 +199,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mark, bounds = begin.marks.get(queue), look.bounds[queue]
             kind = AnotherLogError if bounds.max >= own[queue] else DataLossError
             self._lost(kind(queue_text(queue), own[queue], own[queue], *bounds))
-            if mark is not None:  # older versions did not write it: then the queue is waited for
+            if mark is not None:  # older versions did not write it; without it the stream waits for the queue
                 starts[queue] = catalog.offset_at(queue, mark.store_timestamp_ms + 1)
         return {queue: at for queue, at in starts.items() if at != own.get(queue)}
 
     def _replaced(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> list[MessageQueue]:
-        """Queues that end before their offset, or have new messages behind a record that is not the one read there."""
+        """Queues that end before their offset, or whose last read record was replaced while new messages follow it."""
         grown = {
             queue: own[queue] - 1
             for queue in own.keys() & begin.marks.keys() & look.bounds.keys()
@@ -215,14 +221,15 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise error
         if error.args not in self._told:
             self._told.add(error.args)
-            log.warning("%s; going on, since failOnDataLoss is off", error)
+            log.warning("%s; the query continues, because failOnDataLoss is off", error)
 
     def _check_all_found(self, begin: QueueOffsets) -> None:
-        """A run that ends by itself does not wait for topics to be made: a name that is nowhere is a mistyped one.
+        """In a run that ends by itself, a name that does not exist is a mistake: such a run does not wait for topics to
+        be created.
 
         Raises:
-            ConfigError: a topic, or an assigned queue, is neither there nor among those read before, or no topic
-                matches the pattern.
+            ConfigError: a topic, or an assigned queue, neither exists nor was read before, or no topic matches the
+                pattern.
         """
         subscription = self.options.subscription
         catalog = self._open()
@@ -232,7 +239,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             catalog.queues(all_needed=True)
 
     def _waits_for_more(self, backlog: int) -> bool:
-        """Whether ``minOffsetsPerTrigger`` holds a backlog of so many messages back; never in a run that ends."""
+        """Whether ``minOffsetsPerTrigger`` delays a backlog of this many messages; never in a run that ends by
+        itself.
+        """
         least = self.options.offsets_per_trigger_min
         if least is None or backlog >= least or self._target is not None or self._admitted_s is None:
             return False

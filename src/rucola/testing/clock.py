@@ -7,8 +7,7 @@ class ManualClock:
     """Implements ``runtime.clock.Clock``.
 
     wall_ms: initial value of ``wall_ms()``, milliseconds since the epoch.
-    step_ms: how far each reading moves the wall clock. step_ms: how far the wall clock moves by itself after each
-        reading.
+    step_ms: how far the wall clock moves by itself after each reading.
     """
 
     def __init__(self, wall_ms: int = 1_700_000_000_000, step_ms: int = 0) -> None:

@@ -27,12 +27,12 @@ from rucola.testing.store_life import (
 from rucola.testing.store_model import Mismatch, StoreModel
 
 CHANCES = (0.0, 0.03, 0.1, 0.3)
-"""Probabilities that another thread continues at a system call; each process uses one of them."""
+"""Probabilities that another thread continues at a system call; each simulated process uses one of them."""
 
 Workload = Callable[[StoreLife, Random], None]
 
 
-class Violation(AssertionError):  # noqa: N818 - reads as what was found
+class Violation(AssertionError):  # noqa: N818 - the name says what was found
     """A crash state from which the store recovers incorrectly; the text says how to reproduce it."""
 
 
@@ -140,8 +140,8 @@ class CrashExplorer:
     def check(self, state: CrashState, model: StoreModel) -> None:
         """Recovers ``state`` and compares it with ``model``; a state seen before is not recovered again."""
         if state.choice == NOTHING_LOST:
-            # A killed process leaves all it wrote, so every acknowledged message remains, except those only in its
-            # memory.
+            # A killed process leaves everything that it wrote, so every acknowledged message remains, except messages
+            # that were only in its memory.
             model = model.copy()
             model.acked_end = max(model.acked_end, min(model.kept_end, model.end))
         key = hash(tuple((path, content) for path, content in state.image.items()))
@@ -196,7 +196,7 @@ class CrashExplorer:
             sample: number of random crash states at each of the two ends, in addition to the fixed ones.
 
         Returns:
-            Whether a call failed; if not, the workload has fewer calls.
+            Whether a call failed; otherwise the workload has fewer calls than the plan expects.
 
         Raises:
             Violation: the store breaks a promise.

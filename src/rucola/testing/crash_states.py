@@ -67,7 +67,7 @@ def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int 
             else:
                 yield _state(disk, set(items) - {item}, f"only {item.name} lost")
         else:
-            # Seeds of their own, so that a state can be reproduced without the earlier ones.
+            # Each state has its own seed, so that it can be reproduced without the earlier ones.
             seed = random.getrandbits(32)
             yield _random_state(disk, items, seed, torn=number % 2 == 1)
 
@@ -75,7 +75,7 @@ def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int 
 def all_states(disk: SimulatedDisk) -> Iterator[CrashState]:
     """Every state of ``disk`` after a crash now, without torn pages.
 
-    The number of states doubles with each uncertain page, length and name; suitable only for few of them.
+    The number of states doubles with each uncertain page, length and name, so this suits only small disks.
     """
     disk.capture()
     items = list(_items(disk))

@@ -10,7 +10,9 @@ T = TypeVar("T")
 
 
 class SteppedEventLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop; ``advance`` makes timers due. Tests set timeouts of an hour and then advance by an hour."""
+    """asyncio's loop; ``advance`` makes timers due. A test sets timeouts of an hour and then advances the loop by an
+    hour.
+    """
 
     def __init__(self) -> None:
         super().__init__()

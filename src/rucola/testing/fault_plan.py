@@ -18,7 +18,7 @@ NEEDS_MEMORY = frozenset(("map",))
 READS = frozenset(("read",))
 
 
-class Killed(Exception):  # noqa: N818 - reads as what happened
+class Killed(Exception):  # noqa: N818 - the name says what happened
     """The simulated process was killed at this call."""
 
 

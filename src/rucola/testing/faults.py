@@ -40,7 +40,7 @@ class Effect(Enum):
 
 
 class Fault:
-    """One fault, which begins when it is created. Any thread may call its methods.
+    """One fault, which begins when it is created. Its methods may be called from any thread.
 
     Attributes:
         effect, codes, seconds, code, remark: its effect on requests with these codes (None: on all requests).
@@ -89,12 +89,12 @@ class Fault:
                 raise AssertionError(f"after {timeout:g} s the fault has affected {self._hits} requests, not {hits}")
 
     def end(self) -> None:
-        """End the fault. May be called twice."""
+        """End the fault. It may be called twice."""
         end, self._end = self._end, _nothing
         end(self)
 
     def meets(self, code: int) -> bool:
-        """Whether the fault applies to a request; counts it if so. For the thread of the servers."""
+        """Whether the fault applies to a request; counts it if so. Called by the thread of the servers."""
         if self._left == 0 or (self.codes is not None and code not in self.codes):
             return False
         if self._left is not None:
@@ -106,7 +106,7 @@ class Fault:
 
 
 class FaultRules:
-    """The active faults of requests, oldest first. The servers' thread reads them, any thread may change them."""
+    """The active faults of requests, oldest first. The servers' thread reads the faults; any thread may change them."""
 
     def __init__(self) -> None:
         self.faults: tuple[Fault, ...] = ()
@@ -201,18 +201,20 @@ class Faults:
     def blackhole(self) -> Fault:
         """No data passes in either direction between the broker and its clients, and no connection closes.
 
-        New connections are accepted but receive no data. At the end of the fault the affected connections are closed.
+        The broker accepts new connections, but they receive no data. At the end of the fault the affected connections
+        are closed.
         """
         self._blackhole(True)
         return self._other(lambda: self._blackhole(False))
 
     def slow_disk(self, seconds: float) -> Fault:
-        """Each sync takes ``seconds`` longer. With ``flushDiskType`` ``SYNC_FLUSH`` producers wait for it."""
+        """Each sync takes ``seconds`` longer. With ``flushDiskType`` ``SYNC_FLUSH``, producers wait for these syncs."""
         self._slow_disk(seconds)
         return self._other(lambda: self._slow_disk(0.0))
 
     def full_disk(self) -> Fault:
-        """The disk is full: the broker refuses new messages and delivers stored ones. Returns once the broker does so.
+        """The disk is full: the broker refuses new messages and delivers stored ones. Returns once the broker refuses
+        messages.
 
         At the end of the fault it returns once the broker accepts messages again.
         """

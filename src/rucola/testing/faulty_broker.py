@@ -1,4 +1,6 @@
-"""A broker with the faults of a test, which also reports possible changes. For use on its event loop only."""
+"""A broker with the faults of a test, which also reports possible changes. It is used on the broker's event loop
+only.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ class FaultyBroker(Broker):
         self.services.consumers.on_change(lambda _group: on_change())
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serve the frames of a read that no fault concerns."""
+        """Serves the frames of a read that no fault affects."""
         if self._blackholed:
             self._met.add(channel)
             return

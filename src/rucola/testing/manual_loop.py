@@ -30,7 +30,7 @@ class ManualLoop:
         return False
 
     def call_soon(self, callback: Callable[..., object], *arguments: object, context: Context | None = None) -> _Call:
-        """With the next ``run``."""
+        """The call is made by the next ``run``."""
         return self.call_later(0, callback, *arguments)
 
     call_soon_threadsafe = call_soon

@@ -36,7 +36,7 @@ class ManualWorker:
         self._task: Task | None = None
 
     def start(self) -> None:
-        """From now on the real thread would wait for work."""
+        """From now on, the real thread would wait for work."""
         self.started = True
 
     def wake(self) -> None:

@@ -1,6 +1,6 @@
 """The pytest plugin with the fixtures ``rocketmq`` and ``rocketmq_session``, a RocketMQ for tests.
 
-pytest finds it by its entry point. All else is imported by the first test that uses a fixture.
+pytest finds it by its entry point. All other modules are imported by the first test that uses a fixture.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from rucola.testing.store_model import Mismatch, SentRecord, StoreModel
 
 
 class ProgressCheck:
-    """Check of one process, from its start on; the result of its recovery has been compared before.
+    """Checks one process from its start on; the result of its recovery was compared before.
 
     Args:
         disk: the disk of the store.

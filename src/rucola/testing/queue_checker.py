@@ -3,11 +3,11 @@
 A test records what it did and observed as a ``History`` and gets a list of findings, which is empty if the history
 keeps every promise. The promises are RocketMQ's. A message whose send was acknowledged is delivered at least once; a
 message whose send was refused never is. A message with an unknown outcome may be delivered, but once seen it stays. A
-queue keeps the order in which one producer's sends were acknowledged. Values are unique. Times are of one clock, in any
-unit.
+queue keeps the order in which one producer's sends were acknowledged. Values are unique. All times are of one clock, in
+any unit.
 
-A delivery through a retry topic (``retried``) comes from another queue and position: it counts as a delivery of the
-value, but its position is not checked. No clock, no I/O.
+A delivery through a retry topic (``retried``) has the queue and position of that topic: it counts as a delivery of the
+value, but its position is not checked. The module uses no clock and no I/O.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Delivery(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A committed offset: the next queue offset to consume. ``reset``: set back on purpose."""
+    """A committed offset: the next queue offset to consume. ``reset``: whether it was set back on purpose."""
 
     queue: str
     offset: int

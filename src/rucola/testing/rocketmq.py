@@ -94,7 +94,7 @@ class RocketMQ:
     # topics and groups
 
     def create_topic(self, name: str, *, queues: int = 4, order: bool = False, type: str | None = None) -> None:
-        """Create or change a topic; returns once its route is known. Sends create topics too.
+        """Create or change a topic; returns once its route is known. Also sends create topics.
 
         Args:
             order: whether the order configuration lists its queues, so that they remain in the route without the
@@ -117,7 +117,7 @@ class RocketMQ:
         """
         self._run(self._servers.create_group(name, retry_max_times))
 
-    # life of the broker
+    # -- life of the broker
 
     def start(self) -> None:
         """Start the broker over the same store, on the same port.
@@ -141,7 +141,7 @@ class RocketMQ:
         self.start()
 
     def kill(self) -> None:
-        """End the broker as SIGKILL would: connections break, and the store stays as it is at that moment.
+        """Ends the broker as SIGKILL would: connections break, and the store stays as it is at that moment.
 
         Raises:
             RuntimeError: the broker is not running.

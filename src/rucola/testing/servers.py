@@ -1,9 +1,9 @@
 """Name server and broker of a ``RocketMQ`` for tests, on its event loop.
 
-The broker may stop and restart; the name server, the port and the directory stay. A kill is simulated with the files:
-in one turn of the loop, in which nothing is appended, the connections are closed and the store is copied. Then the
-broker is shut down over the original, and the copy replaces it. This equals the state after SIGKILL: pages in the page
-cache survive the process.
+The broker may stop and start again; the name server, the port and the directory stay the same. A kill is simulated with
+the files: in one turn of the loop, in which nothing is appended, the connections are closed and the store is copied.
+Then the broker is shut down over the original, and the copy replaces it. This equals the state after SIGKILL: pages in
+the page cache survive the process.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _SMALL = {
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
 }
-"""Small sizes, because a test's store is removed before it grows."""
+"""Files are small, because the store of a test is removed before it grows."""
 _READ_BYTES_MAX = 1 << 20
 _LOOK_S = 0.01
 
 
 class Servers:
-    """The servers. ``open`` once, then ``close`` once.
+    """The servers. Call ``open`` once, then ``close`` once.
 
     Args:
         options: broker options, as in ``broker.conf``.
@@ -72,7 +72,7 @@ class Servers:
         self._changed: asyncio.Event
 
     async def open(self) -> None:
-        """Start both. Raises the errors of ``Broker.start``, and leaves nothing running after an error."""
+        """Start both. Raises the errors of ``Broker.start``; after an error nothing keeps running."""
         self._changed = asyncio.Event()
         try:
             await self.namesrv.start()
@@ -130,7 +130,7 @@ class Servers:
         return self._broker
 
     async def catch_up(self) -> None:
-        """Do what has become due after the wall clock was moved, if the broker is running."""
+        """Does the work that became due when the wall clock was moved, if the broker is running."""
         if self._broker is not None:
             await self._broker.catch_up()
             self._tell()
@@ -147,7 +147,7 @@ class Servers:
         self._files.sync_s = seconds
 
     async def full_disk(self, begins: bool) -> None:
-        """Make the disk full, or end it; returns when the store has noticed."""
+        """Makes the disk full, or makes space again; returns when the store has noticed."""
         self._files.full = begins
         state = StoreState.DISK_FULL if begins else StoreState.RUNNING
         while self._broker is not None and self._broker.store.state is not state:

@@ -1,8 +1,8 @@
 """A disk in memory that records what a power failure could leave of it.
 
-It is below ``runtime.files`` (see ``simulated_os``), which runs unchanged. In addition to what a running process sees,
-it keeps all contents that the real disk may hold for every page of 4 KiB, and the name changes that are not yet certain
-because their directory was not synced. The rules are the weakest that a file system may have:
+The disk lies below ``runtime.files`` (see ``simulated_os``), which runs unchanged. It holds the content that a running
+process sees. It also holds every content that the real disk may have for each page of 4 KiB, and the name changes that
+are uncertain because their directory was not synced. The rules are the weakest that a file system may have:
 
 * A written page may reach the disk at any time before it is synced, or never. Each page is independent, and may be in
   any version since its last sync. Versions are recorded at every call that reaches the disk.
@@ -57,7 +57,7 @@ class MappedBytes(bytearray):
 
 
 class Directory:
-    """Represents a directory; the paths tell its content."""
+    """Represents a directory; its content follows from the paths."""
 
 
 class Inode:
@@ -177,14 +177,14 @@ class SimulatedDisk:
 
     @classmethod
     def of(cls, image: Image) -> SimulatedDisk:
-        """A disk on which ``image`` is certain."""
+        """A disk that certainly holds ``image``."""
         names: dict[str, Inode | Directory] = {
             path: Directory() if content is None else Inode(content) for path, content in image.items()
         }
         return cls(names, dict(names))
 
     def step(self, kind: str, path: str) -> None:
-        """Announce a change to ``path``; tests call it too, for moments of their own (``ack``)."""
+        """Announces a change to ``path``; tests also call it for moments of their own (``ack``)."""
         if self.versions:
             self.capture()
         self.steps += 1

@@ -39,7 +39,7 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
     memory = types.SimpleNamespace(lock_memory=lambda *_: "")
     modules = {"os": system, "mmap": _Mmap(system), "fcntl": _Fcntl(), "rucola.runtime.memory": memory}
     if interleaver is not None:
-        # A thread may pause at a call while it holds a segment's lock; threads that wait for the lock are not chosen.
+        # A thread may pause at a call while it holds a segment's lock; threads that wait for this lock are not chosen.
         modules["threading"] = types.SimpleNamespace(Lock=partial(InterleavedLock, interleaver))
 
     def import_module(

@@ -51,7 +51,7 @@ class StartRefused(Exception):  # noqa: N818 - reads as what happened
 
 
 def empty_disk() -> SimulatedDisk:
-    """A disk with only its root directory."""
+    """A disk that has only its root directory."""
     root = Directory()
     return SimulatedDisk({"/": root}, {"/": root})
 
@@ -70,7 +70,7 @@ class StoreLife:
 
     Args:
         prepare: changes the ``Files``, for example to plant a defect.
-        interleave: creates an interleaver for the threads of a process; without it they run one after another.
+        interleave: creates an interleaver for the threads of a process; without one, they run one after another.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class StoreLife:
             self.store._reader._in_memory_bytes = 0
 
     def _ready(self) -> list[Callable[[], Task]]:
-        """Functions that start the work for which the store's threads are ready."""
+        """Functions that start the work that the store's threads could do now."""
         return [worker.begin for worker in self._workers() if worker.ready]
 
     def end(self) -> None:
@@ -178,7 +178,7 @@ class StoreLife:
     def stop(self) -> None:
         """Stop the store; after a clean stop, all its messages must be on disk."""
         if self.interleaver is not None:
-            self.interleaver.wait(lambda: self._cold is None or self._cold.done)  # the broker does so, too
+            self.interleaver.wait(lambda: self._cold is None or self._cold.done)  # the broker does the same
         self.store.shutdown()
         if f"{ROOT}/abort" not in self.disk.names:
             self.model.acked_end = self.model.end
@@ -240,7 +240,8 @@ class StoreLife:
     def _reported_end(self) -> int:
         return self.store.flushed_offset if self._started else 0
 
-    # -- what producers, consumers and threads do ---------------------------------------------------------------------
+    # -- the work of producers, consumers and threads
+    # --------------------------------------------------------------------
 
     def put(self, *messages: StoreMessage) -> bool:
         """Append messages of one topic, all or none; returns whether they were accepted."""
@@ -378,8 +379,8 @@ class StoreLife:
                 )
 
     def begin_to_expire(self, passes: int) -> None:
-        """Low disk space for ``passes`` passes of the keeper: expired segments leave the lists, but not all are
-        removed.
+        """Simulates low disk space for ``passes`` passes of the keeper: expired segments leave the lists, but not all
+        files are removed.
         """
         model = self.model
         model.may_expire = model.end - model.end % model.segment_bytes
@@ -391,7 +392,7 @@ class StoreLife:
         self.disk.used_percent = 0
 
     def expire(self) -> None:
-        """Low disk space for some time: the oldest segments that may expire are removed."""
+        """Simulates low disk space for some time: the oldest segments that may expire are removed."""
         model = self.model
         model.may_expire = model.end - model.end % model.segment_bytes
         self.disk.used_percent = _SHORT_OF_SPACE
@@ -498,8 +499,8 @@ def _check_recovered(life: StoreLife, failing: bool) -> StoreModel:
 def check_kept_aside(life: StoreLife, image: Image) -> None:
     """Check that the quarantine holds what a recovery of ``image`` removed.
 
-    An earlier recovery may have kept more: it read data from memory, and power failed before all of the data was on
-    disk, or after a part had been zeroed.
+    An earlier recovery may have kept more: it read data from memory, and power failed before all of this data was on
+    disk, or after a part of it had been zeroed.
 
     Raises:
         Mismatch: data is missing.
@@ -621,7 +622,7 @@ def _check_synced(life: StoreLife, failing: bool) -> None:
         if served and (inode.pages or inode.sizes):
             raise Mismatch(f"{path} is served but not synced (pages {sorted(inode.pages)})")
     for change in disk.changes:
-        # A name that now belongs to another file, or that went with its directory, does not matter. Files removed
+        # It does not matter if the name now belongs to another file, or was removed with its directory. Files removed
         # before the
         # recovery began are not served; states in which they reappear are explored separately.
         gone = not any(change.names.values()) and (failing or id(change) in life.known_changes)

@@ -90,7 +90,7 @@ class StoreModel:
         )
 
     def outcomes(self) -> Iterator[StoreModel]:
-        """The possible results of a crash during a deletion: none or all of it."""
+        """The possible results of a crash during a deletion: nothing is deleted, or everything."""
         if self.deleting:
             without, done = self.copy(), self.copy()
             without.deleting.clear()
@@ -225,7 +225,7 @@ def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
     places = {record.end for record in model.records} | {0}
     places |= {record.physical_offset for record in model.records}
     first = min(log, default=0)
-    # All earlier segments may have expired while the messages of this one were in the store pool.
+    # All earlier segments may have expired while the messages of this segment were still in the store pool.
     places.add(first)
     if end not in places and end != model.next_place(log):
         raise Mismatch(f"log ends at {end}, where no sent record ends; the newest ends at {model.end}")
@@ -242,7 +242,7 @@ def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
 
 
 def check_queues(model: StoreModel, end: int, units: dict[QueueName, tuple[int, bytes]], log_start: int) -> None:
-    """Check that the units of all queues are those of the records below ``end``, followed by zeros.
+    """Checks that the queues hold exactly the units of the records below ``end``, followed by zeros.
 
     Units of expired records may be gone too, or refer to nothing. The last unit of a queue must exist, because it
     determines the offset of the next message.
@@ -268,7 +268,7 @@ def check_queues(model: StoreModel, end: int, units: dict[QueueName, tuple[int, 
 def check_index(
     model: StoreModel, end: int, entries: Iterable[tuple[int, int]], log_start: int, behind: bool = False
 ) -> None:
-    """Check that the index holds exactly the keys of the records below ``end``, in order; expired ones may be gone.
+    """Checks that the index holds exactly the keys of the records below ``end``, in order; expired keys may be gone.
 
     Args:
         entries: hash and physical offset of each entry of all files.

@@ -25,7 +25,8 @@ class VirtualClock:
     """``rocketmq.clock``. Any thread may call its methods.
 
     Args:
-        catch_up: does what has become due; called after each change, also after one by another clock of this process.
+        catch_up: does the work that has become due; called after each change, also after a change by another clock of
+            this process.
     """
 
     def __init__(self, catch_up: Callable[[], None]) -> None:
@@ -50,10 +51,10 @@ class VirtualClock:
         seconds: float = 0,
         milliseconds: float = 0,
     ) -> None:
-        """Advance the time; return when the broker has done what is due by then.
+        """Advances the time; returns when the broker has done the work that is due by then.
 
-        Delayed messages and retries are then in their topics, popped messages whose invisible time has ended in their
-        retry topics, producers were asked about old enough transactions, and expired files are removed.
+        Delayed messages and retries are then in their topics, and popped messages whose invisible time has ended are in
+        their retry topics. Producers were asked about transactions that are old enough, and expired files are removed.
 
         Raises:
             ValueError: the time would go back.
@@ -66,11 +67,11 @@ class VirtualClock:
         _process.advance(round(step.total_seconds() * 1000))
 
     def open(self) -> None:
-        """Start to share the time of this process."""
+        """Starts to share the time of this process."""
         _process.open(self._catch_up)
 
     def close(self) -> None:
-        """Stop to share the time of this process."""
+        """Stops sharing the time of this process."""
         _process.close(self._catch_up)
 
 

@@ -1,5 +1,6 @@
-"""Attacks on a running broker, one program each, with canaries beside them: ``python -m tests.attack.siege``.
+"""Attacks on a running broker, one program each, while steady clients (canaries) measure the damage to others: ``python
+-m tests.attack.siege``.
 
-Run by hand, never by ``make test``: what is measured here depends on the machine. What must hold on every machine
-(bounds, refusals, requests that are put off) is asserted in ``tests/attack/test_*.py``.
+They are run by hand and never by ``make test``, because the measurements depend on the machine. Properties that hold on
+every machine (bounds, refusals, deferred requests) are asserted in ``tests/attack/test_*.py``.
 """

@@ -1,4 +1,4 @@
-"""Attacks, one after the other or mixed, and what the others noticed of them."""
+"""Runs attacks, one after another or mixed, and reports their effect on other clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BEFORE_STOP_S = 2.5
 
 
 class Row(NamedTuple):
-    """What one attack did."""
+    """The result of one attack."""
 
     name: str
     quiet_ms: float
@@ -51,7 +51,7 @@ HEADINGS += ["idle MB", "most MB", "after MB", "SIGTERM s", "ended s", ""]
 
 
 async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
-    """Attack a fresh broker; then stop it in the middle of the same attack."""
+    """Attacks a fresh broker; then stops it in the middle of the same attack."""
     async with Target(folder, attack.guarded) as target:
         canary = Canary(target.addresses)
         await canary.start()
@@ -86,7 +86,7 @@ async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
 
 
 async def begun(attack: Attack, target: Target, seconds: float) -> asyncio.subprocess.Process:
-    """An attacker's process, which has begun to attack."""
+    """The process of an attacker that has begun its attack."""
     words = ["-m", "tests.attack.siege.attacker", attack.name, target.addresses.to_json(), str(seconds)]
     pipe = asyncio.subprocess.PIPE
     attacker = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=pipe, stderr=pipe)
@@ -96,7 +96,7 @@ async def begun(attack: Attack, target: Target, seconds: float) -> asyncio.subpr
 
 
 async def ended(attacker: asyncio.subprocess.Process) -> list[str]:
-    """End it if it has not ended; why it failed, nothing when it did not."""
+    """Ends the process if it is still running; returns why it failed, or nothing if it did not."""
     if attacker.returncode is None:
         attacker.kill()
     _, said = await attacker.communicate()

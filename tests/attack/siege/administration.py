@@ -1,4 +1,6 @@
-"""Attacks with requests of administrators: large bodies, lists, figures, options, topics that come and go."""
+"""Attacks with requests of administrators: large bodies, lists, figures, options, and topics that are created and
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ _JSON_CODES = (
 
 
 def _bodies(size: int) -> list[bytes]:
-    """Bodies of about ``size`` bytes that are slow to read, each in another way."""
+    """Bodies of about ``size`` bytes, each slow to read for a different reason."""
     ones, maps = size // 2, size // 3
     return [
         b'{"mqSet":[' + b"1," * ones + b"1]}",

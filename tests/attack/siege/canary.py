@@ -1,4 +1,5 @@
-"""A steady producer and consumer: 50 messages a second over a connection of their own each.
+"""A steady producer and consumer that measure the service of an attacked broker: 50 messages a second, over one
+connection each.
 
 The producer sends at fixed times whether or not the last answer came, as independent users do. Each message must be
 acknowledged, and each acknowledged message must come to the consumer.
@@ -31,7 +32,7 @@ _SUSPEND, _SUBSCRIPTION = 2, 4
 
 @dataclass
 class Span:
-    """What was seen between two moments."""
+    """Observations between two moments."""
 
     sends_ms: list[float] = field(default_factory=list)
     gap_s: float = 0.0

@@ -73,11 +73,11 @@ def test_other_rows_go_to_the_queue_they_name() -> None:
         ("body int", {}, "string or binary"),
         ("body string, tag string", {}, "nearest is tags"),
         ("body string, value string", {}, "one column for body"),
-        ("body string, queueOffset bigint", {}, "topic, brokerName, queueId too"),
+        ("body string, queueOffset bigint", {}, "topic, brokerName, queueId, which complete"),
         ("body string", {"idColumn": "id"}, "a column of the rows"),
         ("body string, q string", {"queueColumn": "q"}, "whole numbers"),
         ("body string", {"topic": ""}, "or a column topic"),
-        ("body string, Body string", {}, "whatever its case"),
+        ("body string, Body string", {}, "regardless of its case"),
     ],
 )
 def test_refused_columns(ddl: str, given: dict[str, str], text: str) -> None:

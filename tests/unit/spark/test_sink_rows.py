@@ -106,7 +106,7 @@ def test_ids_of_positions_differ_by_every_part() -> None:
 
 def test_several_rows_of_one_message_need_an_id_of_their_own() -> None:
     rows = [("in", "broker-a", 1, 5, b"x"), ("in", "broker-a", 1, 5, b"y")]
-    with pytest.raises(ConfigError, match="tells rows apart"):
+    with pytest.raises(ConfigError, match="distinguishes rows"):
         chunks_of(POSITION, rows)
 
 

@@ -321,7 +321,7 @@ def test_a_run_that_ends_reads_the_queues_of_brokers_that_answer(caplog: pytest.
     first = stream.latestOffset({}, ReadAllAvailable())
     assert ranges(stream, {}, first) == [QueueRange(there, 0, 3)]
     assert stream.latestOffset(first, ReadAllAvailable()) is first
-    assert "the next one goes on with all" in caplog.text
+    assert "the next run continues with all" in caplog.text
     catalog.away = set()
     again, _ = reader(catalog.table, startingOffsets="earliest")
     again.prepareForTriggerAvailableNow()

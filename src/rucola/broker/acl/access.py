@@ -22,11 +22,13 @@ from rucola.store.message_store import MessageStore
 RELOAD_INTERVAL_S = 1.0
 """The reference looks every 5 s."""
 _STAND_INS = (SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC)
-"""Topics whose messages wait on behalf of another topic. A property that only the broker writes names that topic."""
+"""Topics that hold messages of other topics until they are due or decided. A property that only the broker writes names
+that topic.
+"""
 
 
 class BrokerAccess:
-    """Life: ``load`` before the port is opened; ``reload`` now and then while the broker serves.
+    """Life: ``load`` runs before the port is opened; ``reload`` runs now and then while the broker serves.
 
     Args:
         home: the directory that contains ``conf``.

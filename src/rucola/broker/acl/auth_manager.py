@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class AuthManager:
-    """Life: ``load`` once the store is open, changes afterwards.
+    """Life: call ``load`` once the store is open, and change users and rules only after that.
 
     Args:
         root: the store directory.

@@ -1,7 +1,7 @@
 """The guard before every request: who sent it, and is it allowed (RocketMQ 5.3.2, ``PlainAccessValidator``)?
 
-Every request is verified by itself. Of a connection only its origin is remembered. The guard answers refused rows and
-marks them as done, so that the following kernels see the same table as without access control.
+Every request is verified by itself. The guard remembers nothing of a connection but its origin. The guard answers
+refused rows and marks them as done, so that the following kernels see the same table as without access control.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _SHORT_NAMES = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 @dataclass(frozen=True, slots=True)
 class _Peer:
-    """What is known of a connection: its origin, and whether others can read it."""
+    """Properties of a connection: its origin, and whether others can read its traffic."""
 
     host: str
     address: Segments
@@ -104,7 +104,7 @@ class AccessGuard:
         clock: checks times in signatures.
         insecure: accept legacy signatures, which can be replayed, over any connection.
         require_v2: accept legacy signatures from no account.
-        quota: is told whose requests are served next.
+        quota: learns whose requests are served next.
 
     Attributes:
         refused: number of requests refused since the start.
@@ -142,8 +142,8 @@ class AccessGuard:
         json_bodies: JsonBodies,
         process: Callable[[Channel, RemotingCommand], None],
     ) -> None:
-        """Know where requests wait that need a message that is not in memory, or whose body is long, and who serves
-        them after that.
+        """Sets where requests wait if their message is not in memory or their body is long, and who serves them
+        afterwards.
         """
         self._cold_reads = cold_reads
         self._json_bodies = json_bodies
@@ -152,7 +152,8 @@ class AccessGuard:
     def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> None:
         """Answers the forbidden requests in rows ``first`` to ``last`` and marks their rows as answered.
 
-        Requests that can be decided only after a message is fetched are marked, too. They are served after the fetch.
+        Also marks requests that can be decided only after a message is fetched. Those requests are served after the
+        fetch.
         """
         table, name = batch.table, ""
         for row in range(first, last):
@@ -177,7 +178,7 @@ class AccessGuard:
                 batch.pass_over(row)
             else:
                 name = command.ext_fields[ACCESS_KEY]
-        if name:  # if a read has requests of several accounts, the last one answers for all
+        if name:  # If one read holds requests of several accounts, the quota counts all of them for the last account.
             self._serve_for(name)
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
@@ -186,7 +187,7 @@ class AccessGuard:
         Raises:
             NotInMemoryError: the sender is known and the request is not a replay, but the message that it refers to
                 must be fetched.
-            _BodyNotReadError: so are they; its body has to be read first.
+            _BodyNotReadError: the sender is known and the request is not a replay, but its body has to be read first.
         """
         snapshot = self._snapshot()
         peer = channel.attributes.get(_PEER) or _remember(channel)
@@ -213,7 +214,9 @@ class AccessGuard:
             channel.send(command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD).encode())
 
     def _judge_when_read(self, channel: Channel, command: RemotingCommand) -> None:
-        """Read the body of ``command`` in a thread, then refuse or serve it; who sent it is known."""
+        """Reads the body of ``command`` in a thread, then refuses or serves the request, whose sender is already
+        known.
+        """
         size = len(command.body)
         channel.owe(size)
 
@@ -235,7 +238,7 @@ class AccessGuard:
         reading.add_done_callback(read)
 
     def _judge_again(self, channel: Channel, command: RemotingCommand, cold: ColdRecords | None = None) -> None:
-        """Refuse or serve a request that had to wait for something before it could be judged."""
+        """Refuses or serves a request that had to wait before it could be judged."""
         name = command.ext_fields[ACCESS_KEY]
         account = self._snapshot().accounts.get(name)
         if account is None or account.disabled:
@@ -325,8 +328,8 @@ def _signature_matches(account: Sender, command: RemotingCommand) -> bool:
 
 
 def _same(batch: FrameBatch, table: array[int], base: int, command: RemotingCommand) -> bool:
-    """Whether the kernel read the same fields that were checked. Otherwise a header with two topics would be judged by
-    one of them.
+    """Whether the kernel read the same fields that were checked. Without this check, a header with two topics would be
+    judged by only one of them.
     """
     fields = command.ext_fields
     pull = table[base + _KIND] == _PULL

@@ -16,13 +16,15 @@ SUB = 8
 
 PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 _SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_")
-"""Topics that hold waiting messages of all other topics. Default permissions do not apply to them."""
+"""Topics that hold messages of all other topics until they are due or decided. Default permissions do not apply to
+them.
+"""
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
 
 def parse_permission(text: str) -> int:
-    """The bits of a permission's text. An unknown text denies, as in the reference."""
+    """The permission bits that a text of the file stands for. An unknown text denies, as in the reference."""
     return PERMISSIONS.get("".join(text.split()).upper(), DENY)
 
 
@@ -37,11 +39,11 @@ class Resource:
 
 
 NOTHING = Resource("nothing", "", DENY)
-"""A need that no rule satisfies: the request does not say which resource it refers to."""
+"""A requirement that no rule satisfies: the request does not say which resource it refers to."""
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether messages of other topics wait in this topic."""
+    """Whether this topic holds messages of other topics until they are due or decided."""
     return name.startswith(_SYSTEM_PREFIXES)
 
 
@@ -87,7 +89,9 @@ class Account:
     disabled: bool = False
 
     def allows(self, resource: Resource, address: Segments = ()) -> bool:
-        """Whether a rule for the resource, or else the default, grants what is needed; ignores the source address."""
+        """Whether a rule for the resource, or else the default, grants the needed permission; the source address is not
+        checked.
+        """
         if resource is NOTHING:
             return False
         if resource.kind == "topic":
@@ -102,7 +106,7 @@ class Account:
 
 
 class Sender(Protocol):
-    """The sender of requests: an ``Account``, or a ``User`` of ``auth_model``. Both describe the attributes."""
+    """The sender of requests: an ``Account``, or a ``User`` of ``auth_model``. Both classes describe the attributes."""
 
     @property
     def access_key(self) -> str:

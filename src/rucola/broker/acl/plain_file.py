@@ -170,7 +170,8 @@ def _account(entry: object, source: str, weak_secrets: bool) -> Account:
         raise FormatError(where, 0, f"an accessKey of at least {_NAME_CHARACTERS_MIN} ASCII characters", name, source)
     if is_weak_secret(secret, weak_secrets):
         allowed = (
-            f"a secretKey of at least {_SECRET_CHARACTERS_MIN} characters, of no sample (insecure=true takes less)"
+            f"a secretKey of at least {_SECRET_CHARACTERS_MIN} characters that is not in a sample file (insecure=true "
+            "allows less)"
         )
         raise FormatError(where, 0, allowed, "another", source)
     white = _text(entry, "whiteRemoteAddress", source).strip()

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 UPDATE_FAILED = 209
 DELETE_FAILED = 210
 GLOBAL_UPDATE_FAILED = 211
-"""Codes with which RocketMQ up to 5.3.2 answers a failed change. Today POP uses the numbers for something else."""
+"""Codes with which RocketMQ up to 5.3.2 answers a failed change. POP uses these numbers for other results today."""
 
 _LIST_KEYS = ("topicPerms", "groupPerms")
 
@@ -223,7 +223,7 @@ class PlainPermissionManager:
         event(_log, logging.WARNING, "accounts changed by an administrator", digest=self._seen[:12])
 
     def _read_good(self, failed: int) -> dict[str, bytes]:
-        """The files, if they can be read as they are. A broken one must be repaired by hand, not overwritten."""
+        """The documents of all files. A broken file must be repaired by hand and is not overwritten."""
         try:
             texts = self._read()
             self._parse(texts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 WINDOW_S = 300.0
 """Seconds by which a client's clock may differ; a request stays fresh for the same time."""
 _NONCES_BEHIND = 1024
-"""Number of requests by which a client's requests may overtake each other."""
+"""Number of requests by which one request of a client may overtake another."""
 _SESSIONS_MAX = 65_536
 
 
@@ -25,7 +25,7 @@ class NonceTable:
         self._sessions: dict[tuple[str, str], tuple[int, int, float]] = {}
 
     def take(self, access_key: str, nonce: str, now_s: float) -> bool:
-        """Whether ``nonce`` is new. Afterwards it is not.
+        """Whether ``nonce`` is new. Accepting a nonce uses it up.
 
         Args:
             access_key: the account that uses the nonce.

@@ -52,7 +52,7 @@ class Group:
     optional: bool = False
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """The group; no need if it is optional and missing."""
+        """The group; no requirement if it is optional and missing."""
         name = command.ext_fields.get(self.field, "")
         if name:
             yield group(name)

@@ -1,4 +1,4 @@
-"""The client behind a connection, as its heartbeats describe it."""
+"""The client at the other end of a connection, as its heartbeats describe it."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class ConsumerManager:
         self.changes = 0
 
     def on_change(self, listener: Callable[[ConsumerGroup], None]) -> None:
-        """Call ``listener``, too, whenever the clients or topics of a group changed."""
+        """Calls ``listener``, too, whenever the clients or topics of a group change."""
         self._listeners.append(listener)
 
     def group(self, group: str) -> ConsumerGroup | None:
@@ -60,7 +60,7 @@ class ConsumerManager:
         return self._groups.get(group)
 
     def groups_of(self, channel: Peer) -> int:
-        """Number of groups that a connection named."""
+        """Number of groups that one connection has named."""
         return len(self._groups_of.get(channel, ()))
 
     def groups(self) -> Collection[ConsumerGroup]:

@@ -1,7 +1,9 @@
-"""What follows when a consumer group changes: its members hear of it and share the queues anew. Event loop only.
+"""Tells the members of a changed consumer group, so that they divide the queues among themselves again. Event loop
+only.
 
-Small groups are told of each change. Large ones are told once of many: one that is being told, or rests after that, is
-told again later. The rest grows with the members, so that a large group that comes up costs a share of the loop.
+A small group is told of every change. A large group is told once about many changes: after each round of notifications
+it rests, and changes during the round or the rest lead to one further round. The rest is proportional to the number of
+members, so notifying a large group that starts up takes only a share of the event loop's time.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ _SMALL = 32
 """Members."""
 _TOLD_IN_ONE_GO = 200
 _REST_S = 0.0002
-"""For each member: ten times what it costs to tell one."""
+"""Length of the rest for each member: ten times what notifying one member costs."""
 
 
 @dataclass(slots=True)
 class _Round:
-    """One group that is being told."""
+    """One round of notifications to the members of a group."""
 
     info: ConsumerGroup
     frame: bytes
@@ -41,10 +43,10 @@ class _Round:
 
 
 class GroupChanges:
-    """Tells the members (RocketMQ 5.3.3, ``DefaultConsumerIdsChangeListener``).
+    """Tells the members of changed groups (RocketMQ 5.3.3, ``DefaultConsumerIdsChangeListener``).
 
     Args:
-        loop: asked for with each change.
+        loop: returns the event loop; called for each change.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class GroupChanges:
         self._rounds: dict[str, _Round] = {}
 
     def tell(self, info: ConsumerGroup) -> None:
-        """Tell every member of the group to rebalance (40), when its retry topic is known: members ask for that."""
+        """Tells every member of the group to rebalance (40) once the name servers know its retry topic, because members
+        ask them for it.
+        """
         if not info.clients:
             self._filters.unregister(info.group)
         group = self._groups.table.get(info.group)

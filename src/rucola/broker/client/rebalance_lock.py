@@ -1,7 +1,7 @@
 """Queue locks of orderly consumers (RocketMQ 5.3.3, ``RebalanceLockManager``).
 
 A lock belongs to one client id of one group and lasts 60 s unless it is renewed. A pull does not check it; orderly
-consumers respect each other's locks.
+consumers respect each other's locks by themselves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RebalanceLockManager:
 
     Args:
         monotonic: returns monotonic seconds.
-        locks_max: see ``LOCKS_MAX``. A queue is any hashable value.
+        locks_max: see ``LOCKS_MAX``. Queues may be any hashable values.
     """
 
     def __init__(self, monotonic: Callable[[], float], locks_max: int = LOCKS_MAX) -> None:

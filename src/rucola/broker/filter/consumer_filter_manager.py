@@ -1,6 +1,7 @@
 """SQL92 subscriptions of groups, compiled (RocketMQ 5.3.3, ``ConsumerFilterManager``). Event loop only.
 
-In ``consumerFilter.json`` they outlive their consumers by a day. A filter is valid from the version of its subscription
+The filters in ``consumerFilter.json`` outlive their consumers by a day. A filter is valid from the version of its
+subscription
 on: pulls with a newer version are told to wait for the heartbeat. Filters read from the file keep their bloom bits.
 """
 
@@ -37,7 +38,7 @@ class ConsumerFilterManager:
     """Topic → group → filter.
 
     Args:
-        keep: makes ``consumerFilter.json``.
+        keep: creates the writer of ``consumerFilter.json``.
         wall_ms: time of a change.
     """
 
@@ -49,7 +50,8 @@ class ConsumerFilterManager:
         self._changed = False
 
     def load(self, text: bytes | None) -> None:
-        """Loads ``consumerFilter.json``. Groups that were alive count as having left 30 s ago.
+        """Loads ``consumerFilter.json``. Groups that were alive when the file was written count as having left 30 s
+        ago.
 
         Raises:
             FormatError: the text is not a table of filters.
@@ -91,7 +93,9 @@ class ConsumerFilterManager:
                 self._bury(groups, group)
 
     def persist(self) -> None:
-        """Drop filters long without consumers, and let the table be written when it changed since the last time."""
+        """Drops filters that have had no consumers for long, and requests a write of the table if it changed since the
+        last one.
+        """
         self._clean()
         if self._changed:
             self._changed = False

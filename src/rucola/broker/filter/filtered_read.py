@@ -19,7 +19,7 @@ from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
 FILTER_S = 0.01
-"""What one request may take; it then gives what it has, and where it goes on."""
+"""Limits of one request; when it reaches one, it returns the messages found so far and where to continue."""
 _ROWS_MAX = 256
 _BYTES_MAX = 128 * 1024 * 1024
 _POSITION = int(RecordColumn.RECORD_POS)
@@ -30,14 +30,14 @@ _PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
 
 
 class FilterTime:
-    """The time of one request. What was begun is finished."""
+    """Time that one request may take. A step that has begun is always finished."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._ends_s = monotonic() + FILTER_S
 
     def is_up(self) -> bool:
-        """Whether the request should be answered with what it has."""
+        """Whether the request should be answered with the messages found so far."""
         return self._monotonic() >= self._ends_s
 
 
@@ -54,8 +54,8 @@ def read_filtered(
     """``MessageStore.get_message`` for messages that match ``expression``. If it finds none, the result says how far it
     got.
 
-    A message that is not in memory ends the read like the limit does. If it is the first one, the read waits for it
-    with ``may_block``, and reports it in ``cold`` without.
+    A message that is not in memory ends the read, as the limit does. If this is the first message, the read waits for
+    it with ``may_block``; without, it is reported in ``cold``.
     """
     found = _Found(expression, max_messages, store.config.max_transfer_bytes_on_message_in_memory)
     units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)
@@ -102,10 +102,10 @@ class _Found:
         return self.count >= self._count_max or self.size >= self._bytes_max
 
     def take(self, view: memoryview) -> int | None:
-        """Evaluates the records in ``view``.
+        """Evaluates the expression for the records in ``view``.
 
         Returns:
-            The queue offset behind the last examined message if the result is full, else None.
+            The queue offset after the last examined message if the result is full, else None.
         """
         table, position, passes = self._table, 0, sql.Outcome.TRUE
         while position < len(view):

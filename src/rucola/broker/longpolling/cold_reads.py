@@ -62,7 +62,7 @@ class ColdReads:
         return _answer_of(acting)
 
     async def fetched(self, cold: ColdRecords) -> None:
-        """Fetch what ``cold`` notes, for a request that is served in another way than by ``serve``.
+        """Fetches the messages that ``cold`` names, for a request that is not served through ``serve``.
 
         Raises:
             BrokerError: too many requests wait for the disk.
@@ -71,7 +71,7 @@ class ColdReads:
         await asyncio.shield(self.fetch(cold.fetch))
 
     async def done(self, step: Callable[[ColdRecords], T]) -> T:
-        """The result of ``step``. For the broker's own work, which is never refused."""
+        """The result of ``step``. It serves the broker's own work, which is never refused."""
         cold = ColdRecords()
         try:
             return step(cold)
@@ -117,7 +117,7 @@ class ColdReads:
 
     async def _again(self, step: Callable[[ColdRecords], T], cold: ColdRecords) -> T:
         while True:
-            await asyncio.shield(self.fetch(cold.fetch))  # cancelled work leaves its read to ``close``
+            await asyncio.shield(self.fetch(cold.fetch))  # cancelled work leaves its read for ``close``
             try:
                 return step(cold)
             except NotInMemoryError:

@@ -1,8 +1,8 @@
-"""Waiting requests by connection: limits how many of one connection may wait, and ends them with it.
+"""Counts waiting requests by connection: limits how many of one connection may wait, and ends them when it closes.
 
-No client can take up all the places. Official clients send one waiting request for each queue, all over one connection.
-The limit is therefore far above what reading needs, and a connection at the limit is still read, because its heartbeats
-arrive there, too.
+Thus no client can occupy all the places for waiting requests. Official clients send one waiting request for each queue,
+all over one connection. The limit is therefore far above what reading needs, and a connection at the limit is still
+read, because its heartbeats arrive there, too.
 """
 
 from __future__ import annotations

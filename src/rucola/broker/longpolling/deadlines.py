@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 STEP_S = 0.01
 _PER_SECOND = round(1 / STEP_S)
 _ROUNDING = 1e-3
-"""Steps by which sums of floating point numbers may be inexact."""
+"""Number of steps by which sums of floating-point numbers may be inexact."""
 
 
 class Timer(Protocol):
@@ -87,14 +87,14 @@ class Deadlines(Generic[W]):
                 entries = self._moments[moment]
                 while entries:
                     if self._monotonic() - began_s > TURN_S:
-                        return  # the others come with the next turn of the loop
+                        return  # the remaining entries expire in the next turn of the loop
                     entry = next(iter(entries))
                     del entries[entry]
                     try:
                         self._expired(entry)
                     except Exception:  # noqa: BLE001 - a defect costs one entry, not all that come after it
-                        _log.exception("what waited long enough was not resumed")
-                # Not before: what expired may have removed others of this moment.
+                        _log.exception("an entry expired and was not resumed")
+                # This must not happen earlier: the expired entries may have removed others of this moment.
                 heapq.heappop(self._order)
                 del self._moments[moment]
         finally:

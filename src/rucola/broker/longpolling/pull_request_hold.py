@@ -1,9 +1,10 @@
 """Holds pull requests that found no message until one arrives (RocketMQ 5.3.3, ``PullRequestHoldService``).
 
 A request waits under its (topic, queue). The first of these events resumes it: a message that matches its tag codes,
-the five-second re-check that covers a lost wake-up, or its own deadline. Resuming runs the pull again. Only a request
-that was woken by messages may wait again, if none of them matched: several messages at once wake everybody, and each
-message wakes those who filter by properties. Everything happens on the event loop.
+the re-check every five seconds that makes up for a lost wake-up, or its own deadline. Resuming runs the pull again.
+A request may wait again only if messages woke it and none of them matched. This happens because several messages that
+arrive together wake every request, and each message wakes requests that filter by properties. Everything happens on the
+event loop.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from rucola.remoting.turn import TURN_S
 _log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 64
-"""So many requests are resumed by the message that wakes them; 2 ms."""
+"""A message resumes at most this many requests at once, which takes 2 ms."""
 RECHECK_INTERVAL_S = 5.0
 """Seconds between two re-checks (``PullRequestHoldService#run`` with long polling on)."""
 
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """What a consumer may read of a queue (``processor.pull_admission``)."""
+    """The part of a queue that a consumer may read (``processor.pull_admission``)."""
 
     asked: tuple[Any, ...]
-    """The fields of its requests by which it is found again."""
+    """The fields of the consumer's requests by which this admission is found again."""
     consumer: tuple[str, str, int]
     """Group, topic, queue id."""
     queue: tuple[bytes, int]
@@ -43,12 +44,12 @@ class Admission:
     expression: sql.SqlExpression | None = None
     """The SQL92 expression; ``tag_codes`` is None then."""
     state: int = -1
-    """Version of topics, groups and subscriptions when it was checked; -1 if its validity is unknown."""
+    """Version of topics, groups and subscriptions at the time of the check; -1 if its validity is unknown."""
 
 
 @dataclass(slots=True, eq=False)
 class PullRequest:
-    """One decoded pull. It outlives the receive buffer that it came in."""
+    """One decoded pull. The request outlives the receive buffer that it came in."""
 
     channel: Peer
     opaque: int
@@ -75,7 +76,7 @@ _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
 class PullRequestHold:
     """The waiting requests. Holding, waking and ending a request takes constant time, however many wait.
 
-    A message that very many wait for wakes the first ones at once, the others in later turns of the loop.
+    If very many requests wait for a message, it wakes the first ones at once and the others in later turns of the loop.
 
     resume: runs a request again and answers or holds it; called once for each hold.
         monotonic: returns monotonic seconds.
@@ -96,7 +97,7 @@ class PullRequestHold:
         self._monotonic = monotonic
         self._call_later = call_later
         self._woken: deque[tuple[PullRequest, bool]] = deque()
-        """Those that one message woke beyond the first ones, and whether they do not wait again. They wait as before
+        """Requests that one message woke beyond the first ones, and whether they must not wait again. They keep waiting
         until their turn comes.
         """
         self._woken_are_due = False

@@ -1,9 +1,9 @@
 """How far each group has consumed each queue (RocketMQ 5.3.3, ``ConsumerOffsetManager``). Event loop only.
 
-Values are taken as sent: the next queue offset the group wants. They reach ``consumerOffset.json`` every
-``flushConsumerOffsetInterval`` and at the stop, not with each commit, and are written off the loop. With ``enableLmq``
-the file is ``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have a table of their own in it
-(``LmqConsumerOffsetManager``).
+The managers take values as clients send them: the next queue offset that the group wants. The values reach
+``consumerOffset.json`` every ``flushConsumerOffsetInterval`` and when the broker stops, not with each commit. They are
+written on a thread. With ``enableLmq`` the file is ``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%``
+have a table of their own in it (``LmqConsumerOffsetManager``).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class ConsumerOffsetManager:
     """``topic@group`` → queue → consumer offset.
 
     Args:
-        keep: makes ``consumerOffset.json``.
+        keep: creates the writer of ``consumerOffset.json``.
         wall_ms: time of a change.
-        light: whether the file has that other table.
+        light: whether the file has the separate table for ``%LMQ%`` groups.
     """
 
     def __init__(self, keep: Keep, wall_ms: Callable[[], int], light: bool = False) -> None:
@@ -45,7 +45,7 @@ class ConsumerOffsetManager:
         self.clamped = 0
         """Number of offsets that ``clamp`` changed since the start."""
         self.resets: dict[str, dict[int, int]] = {}
-        """Offsets set from outside that the group's next pull must be told of, by the same keys."""
+        """Offsets that were set from outside and of which the group's next pull must be told, by the same keys."""
         self.pulled: dict[tuple[str, str, int], int] = {}
         """The next offset in the last pull answer to a group, by group, topic and queue id. Only in memory."""
 
@@ -82,7 +82,7 @@ class ConsumerOffsetManager:
         return None if queues is None else queues.get(queue_id)
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """Offset behind the last message that the group was given or has consumed; 0 if there was none."""
+        """The offset after the last message that the group was given or has consumed; 0 if there was none."""
         consumed = self.query(group, topic, queue_id) or 0
         return max(self.pulled.get((group, topic, queue_id), 0), consumed, 0)
 
@@ -97,7 +97,7 @@ class ConsumerOffsetManager:
         return queue_id in self.resets.get(topic_at_group(topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset of a reset, which a pull is now told of; None if there was none."""
+        """The offset of a reset, which this pull reports to the group; None if there was none."""
         key = topic_at_group(topic, group)
         queues = self.resets.get(key)
         if queues is None:
@@ -108,7 +108,7 @@ class ConsumerOffsetManager:
         return consumer_offset
 
     def clamp(self, range_of: Callable[[str, int], tuple[int, int]]) -> int:
-        """Moves every offset outside of its queue to the queue's nearer end. Needed after a crash.
+        """Moves every offset outside of its queue to the queue's nearer end. This is needed after a crash.
 
         Args:
             range_of: returns minimum and maximum offset of a queue.
@@ -168,7 +168,9 @@ class ConsumerOffsetManager:
         self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[1] != topic}
 
     def persist(self) -> asyncio.Future[None] | None:
-        """Let the table be written when it changed since the last time; the future ends when it is, None: it was."""
+        """Requests a write of the table if it changed since the last one; returns a future that ends with the write, or
+        None if nothing changed.
+        """
         if not self._changed:
             return None
         self._changed = False

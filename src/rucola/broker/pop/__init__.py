@@ -1,1 +1,3 @@
-"""POP: which client holds a popped message until when, and the revival of messages that were not acknowledged."""
+"""POP: keeps track of which client holds a popped message and for how long, and revives messages that were not
+acknowledged.
+"""

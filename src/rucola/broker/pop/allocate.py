@@ -12,7 +12,7 @@ AVERAGELY = "AVG"
 BY_CIRCLE = "AVG_BY_CIRCLE"
 CONSISTENT_HASH = "CONSISTENT_HASH"
 STRATEGIES = frozenset({AVERAGELY, BY_CIRCLE, CONSISTENT_HASH})
-"""Strategies that need only the two lists. The others exist in clients only."""
+"""Strategies that need only the list of queues and the list of clients. The other strategies exist in clients only."""
 _NODES = 10
 
 

@@ -17,7 +17,7 @@ from rucola.errors import FormatError
 from rucola.formats.config_json import dumps_pretty, loads_object
 
 ILLEGAL: Final = -1
-"""The offset is none of the last pop."""
+"""The offset does not belong to the last pop."""
 NOTHING_TO_COMMIT: Final = -2
 _FILE: Final = "consumerOrderInfo.json"
 _FORGOTTEN_AFTER_MS: Final = 24 * 3_600_000
@@ -43,7 +43,7 @@ class OrderInfo:
     consumed_counts: dict[int, int] = field(default_factory=dict)
 
     def free_at_ms(self) -> int:
-        """When the queue gives messages again."""
+        """The time at which the queue gives messages again."""
         times = [
             self.next_visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
             for index, offset in enumerate(self.offsets)
@@ -140,7 +140,7 @@ class OrderInfoManager:
             raise
 
     def blocked_until_ms(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int) -> int | None:
-        """When the queue gives messages to an attempt again; None means now."""
+        """The time at which the queue gives messages to an attempt again; None means now."""
         info = self.table.get(queue)
         if info is None or (info.attempt_id is not None and info.attempt_id == attempt_id):
             return None

@@ -1,7 +1,7 @@
 """Wakes pops when queues that are popped in order become free (RocketMQ 5.3.3, ``ConsumerOrderInfoLockManager``).
 
-The last pop blocks a queue. Acknowledgements and changed invisible times change when the queue becomes free, and
-waiting pops are woken then. Event loop only.
+The last pop of a queue blocks the queue. An acknowledgement or a changed invisible time can move the moment at which
+the queue becomes free, and then wakes waiting pops. Event loop only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OrderLocks:
         return len(self._timers)
 
     def clock_moved(self) -> None:
-        """The wall clock was set: every time that somebody waits for is looked at again."""
+        """The wall clock was set: all times that pops wait for are checked again."""
         for queue in list(self._timers):
             self.changed(queue)
 

@@ -21,8 +21,8 @@ class Peek:
     Attributes:
         begin: the queue to begin with.
         waited_for: queues whose messages an earlier attempt fetched from the disk.
-        rest: number of messages that the group has not popped, including those found.
-        cold: brings into memory the first messages that were not there; any thread may call it.
+        rest: number of messages that the group has not popped, including the messages found.
+        cold: fetches the first messages that were not in memory; any thread may call it.
     """
 
     header: PeekMessageRequestHeader
@@ -46,7 +46,7 @@ class Peeker:
         return self._store.max_queue_offset(queue.topic.encode(), queue.queue_id) - self._first(queue)
 
     def look(self, peek: Peek, queue: PoppedQueue, room: int) -> None:
-        """Adds messages of a queue to ``peek``, up to ``room`` in all."""
+        """Adds messages of a queue to ``peek``, at most ``room`` messages in all."""
         peek.rest += max(self.rest(queue), 0)
         if peek.count >= room:
             return

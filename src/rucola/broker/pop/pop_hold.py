@@ -1,8 +1,9 @@
-"""Holds pops that found no message, and questions whether there is one (RocketMQ 5.3.3, ``PopLongPollingService``).
-Event loop only.
+"""Holds pops that found no message, and requests that only ask whether there is one (RocketMQ 5.3.3,
+``PopLongPollingService``). Event loop only.
 
 They wait under topic, group and queue; queue -1 means all queues. A message in a queue resumes one pop of each group,
-because others would find nothing: the pop with the earliest deadline. It also resumes one question.
+because further pops would find nothing: it resumes the pop with the earliest deadline. It also resumes one request of
+    each group that only asks.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ _log = logging.getLogger(__name__)
 
 ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
-"""A waiting request is answered this much before its client gives up."""
+"""The broker answers a waiting request this long before its client gives up."""
 _REMOVED_MIN = 16
 """A heap may always contain this many removed entries."""
 _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
-"""Group, and whether the waiting requests are questions."""
+"""Key of the waiting requests: the group, and whether the requests only ask."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """A waiting pop or question.
+    """A waiting request, which pops or only asks.
 
     Attributes:
         resume: runs it again.
@@ -76,7 +77,7 @@ class _Waiting:
             heapq.heapify(heap)
 
     def first(self, tags_code: int | None) -> HeldPop | None:
-        """The request with the earliest deadline for which a message with this code matters."""
+        """The request with the earliest deadline among those that want messages with this code."""
         found: tuple[int, int, HeldPop] | None = None
         for wanted, heap in list(self.heaps.items()):
             while heap and not heap[0][2].waits:
@@ -94,7 +95,7 @@ class PopHold:
     Args:
         monotonic: returns monotonic seconds.
         call_later: ``(seconds, callback, *args)``, the loop's method.
-        waiting_max: maximum number of waiting requests; ``queue_max`` is that of one group for one queue.
+        waiting_max: maximum number of waiting requests; ``queue_max`` is the maximum for one group and one queue.
 
     Attributes:
         stopped: requests may no longer wait.
@@ -119,7 +120,7 @@ class PopHold:
         return self._count
 
     def count(self, topic: str, group: str, queue_id: int) -> int:
-        """Number of pops that wait there."""
+        """Number of pops that wait for the queue."""
         waiting = self._queues.get((topic, queue_id), {}).get((group, False))
         return 0 if waiting is None else waiting.count
 
@@ -162,7 +163,7 @@ class PopHold:
                 self._resume_one(queue, place, None)
 
     def wake(self, topic: str, group: str, queue_id: int = ALL_QUEUES) -> None:
-        """Handles that the group can get messages from a queue; -1 means any queue."""
+        """The group can get messages from a queue again; -1 means any queue."""
         for waiting_for in {ALL_QUEUES, queue_id}:
             self._resume_one((topic, waiting_for), (group, False), None)
             self._resume_one((topic, waiting_for), (group, True), None)
@@ -229,5 +230,5 @@ class PopHold:
 
 
 def _retry_topics(pop: HeldPop) -> set[str]:
-    """The pops of every queue of a topic read them."""
+    """Pops of any queue of a topic also read these retry topics."""
     return {pop_retry_topic(pop.topic, pop.group, v2) for v2 in (False, True)}

@@ -18,7 +18,7 @@ from rucola.store.message_store import MessageStore
 
 
 class PoppedQueue(NamedTuple):
-    """A queue from the view of one group."""
+    """One queue, as one group sees it."""
 
     topic: str
     group: str
@@ -29,7 +29,7 @@ class PopOffsets:
     """Tracks the popped offsets.
 
     Args:
-        offsets: the consumer offsets, which hold what is on the disk.
+        offsets: the consumer offsets; they count only pops that are on the disk.
     """
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager) -> None:
@@ -37,7 +37,9 @@ class PopOffsets:
         self._offsets = offsets
         self._popped: dict[PoppedQueue, int] = {}
         self._marks: deque[tuple[int, PoppedQueue, int]] = deque()
-        """Offsets that become valid once the log is on the disk up to a physical offset, which comes first."""
+        """Offsets that become valid once the log is on the disk up to a physical offset; each entry begins with that
+        physical offset.
+        """
 
     def query(self, queue: PoppedQueue) -> int | None:
         """The queue offset to pop next; None if the group never got anything from the queue."""
@@ -76,11 +78,11 @@ class PopOffsets:
                 del self._popped[queue]
 
     def recover(self, log: ReviveLog, since_ms: int) -> None:
-        """After a crash: moves offsets past the messages whose checkpoints were stored since a time, so they are not
-        popped twice.
+        """After a crash, moves offsets past messages whose checkpoints were stored since a given time, so that these
+        messages are not popped twice.
 
         Args:
-            since_ms: the consumer offsets on the disk are not older.
+            since_ms: time of the last write of consumer offsets, or earlier.
         """
         ends: dict[PoppedQueue, list[tuple[int, int]]] = {}
         in_order: dict[PoppedQueue, int] = {}
@@ -95,7 +97,7 @@ class PopOffsets:
         for queue in ends.keys() | in_order.keys():
             reached = known = self._offsets.query(queue.group, queue.topic, queue.queue_id)
             for start_offset, end in sorted(ends.get(queue, ())):
-                # A checkpoint before the consumed offset may come from a changed invisible time.
+                # A checkpoint before the consumed offset may stem from a changed invisible time.
                 if reached is None or (start_offset >= (known or 0) and end > reached):
                     reached = end
             reached = max(reached or 0, in_order.get(queue, 0))

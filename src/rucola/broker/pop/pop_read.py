@@ -1,4 +1,6 @@
-"""Reads queues for a pop and records what it took (RocketMQ 5.3.3, ``PopMessageProcessor#popMsgFromQueue``)."""
+"""Reads queues for a pop and stores checkpoints of the messages taken (RocketMQ 5.3.3,
+``PopMessageProcessor#popMsgFromQueue``).
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Pop:
         parts: the records of the answer.
         rest: number of further messages in the queues.
         moved: whether messages that do not match were skipped.
-        cold: brings into memory the first messages that were not there; any thread may call it.
+        cold: fetches the first messages that were not in memory; any thread may call it.
     """
 
     header: PopMessageRequestHeader
@@ -66,7 +68,7 @@ class Pop:
     filter_time: FilterTime | None = None
 
     def again(self, now_ms: int) -> Pop:
-        """The same pop, to be run again from the start after ``cold`` was called."""
+        """The same pop as it was at the start, to be repeated after ``cold`` was called."""
         return Pop(
             self.header,
             now_ms,
@@ -134,7 +136,9 @@ class PopReader:
         return self._orders.blocked_until_ms(queue, header.attempt_id, header.invisible_time) is not None
 
     def offset_of(self, queue: PoppedQueue, init_mode: int) -> int:
-        """The offset at which the group continues. A group that never got anything starts at one end of the queue."""
+        """The offset at which the group continues. A group that never got anything starts at the begin or the end of
+        the queue.
+        """
         reset = self._offsets.take_reset(queue.group, queue.topic, queue.queue_id) if self._offsets.resets else None
         if reset is not None:
             self._orders.forget(queue)
@@ -203,7 +207,7 @@ def _records(view: memoryview) -> list[memoryview]:
 
 
 def _as_original(record: memoryview, receipt: Receipt, topic: str) -> bytes:
-    """A record of a retry topic, changed into one of the topic itself, with the receipt inside."""
+    """A record of a retry topic, converted to a record of the original topic with the receipt inside."""
     message = decode_message(record, unpack=False)
     text = receipt.encode(message.topic, message.queue_id, message.queue_offset)
     properties = {POP_CK: text} | own_properties(message)

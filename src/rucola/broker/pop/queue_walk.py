@@ -36,8 +36,8 @@ class QueueWalk:
     def places(
         self, topic: str, group: str, queue_id: int, order: bool, begin: int, full: Callable[[], bool]
     ) -> Iterator[Place]:
-        """For a share of the pops the retry topic comes first. For others it comes last, if ``full`` says that there is
-        room.
+        """The retry topic comes first for a share of the pops. For the other pops it comes last, if ``full`` says that
+        the answer has room.
 
         Args:
             queue_id: -1 for all queues of the topic.

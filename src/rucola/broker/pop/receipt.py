@@ -34,7 +34,7 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def topic_kind(topic: str) -> str:
-    """0: ordinary topic, 1: retry topic, 2: retry topic of the second kind."""
+    """0: ordinary topic, 1: retry topic, 2: retry topic of the second kind (``%RETRY%group+topic``)."""
     if not is_retry_topic(topic):
         return _NORMAL
     return _RETRY_V2 if "+" in topic else _RETRY
@@ -68,7 +68,7 @@ class Receipt(NamedTuple):
         return self.revive_queue == ORDER_REVIVE_QUEUE
 
     def key(self, topic: str, group: str, queue_id: int) -> PopKey:
-        """The fields that it shares with the checkpoint of the pop."""
+        """The fields that the receipt shares with the checkpoint of the pop."""
         return PopKey(topic, group, queue_id, self.start_offset, self.pop_time_ms, self.broker_name)
 
     @classmethod
@@ -94,7 +94,7 @@ class Receipt(NamedTuple):
 
 
 class PopInfo:
-    """The three texts of an answer that describe its messages."""
+    """The three texts in an answer that describe its messages."""
 
     def __init__(self) -> None:
         self._starts: list[str] = []

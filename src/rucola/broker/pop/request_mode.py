@@ -14,8 +14,8 @@ _FILE = "messageRequestMode.json"
 
 
 class RequestMode(NamedTuple):
-    """``share``: the number of next clients whose queues a POP consumer gets as well; below 1, every consumer gets all
-    queues.
+    """``share``: the number of following clients whose queues a POP consumer gets as well; below 1, every consumer gets
+    all queues.
     """
 
     mode: str
@@ -55,7 +55,7 @@ class RequestModeManager:
         return self.table.get(topic, {}).get(group)
 
     def set(self, topic: str, group: str, mode: RequestMode) -> None:
-        """Sets the mode. It is on the disk when this returns."""
+        """Sets the mode. The mode is on the disk when this returns."""
         self.table.setdefault(topic, {})[group] = mode
         self._persist(dumps_pretty(self.to_dict()))
 

@@ -12,7 +12,9 @@ _V6_BYTES = 20
 _BORN_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6)
 
 CopyIdentity = tuple[str, str, int, str, int]
-"""Retry topic, unique key, reconsume times, first pop time, born time: two copies of one message share all of them."""
+"""Retry topic, unique key, reconsume times, first pop time, born time: all copies of one message have these values in
+common.
+"""
 
 
 def retry_copy(message: MessageExt, topic: str, pop_time_ms: int, host: bytes) -> StoreMessage:

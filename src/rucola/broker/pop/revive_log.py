@@ -1,8 +1,8 @@
 """Checkpoints and acknowledgements on their way into the revive topic (RocketMQ 5.3.3,
 ``PopMessageProcessor#buildCkMsg``).
 
-They are timed messages of the revive topic. A checkpoint is due a second before its messages become visible again, an
-acknowledgement at the time they do. Records that come later go into the revive topic at once.
+They are timed messages of the revive topic. A checkpoint is due one second before its messages become visible again; an
+acknowledgement is due when they become visible. Records that are already due go into the revive topic at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReviveLog:
         self._wall_ms = wall_ms
 
     def put_checkpoint(self, checkpoint: PopCheckpoint, revive_queue: int) -> int:
-        """Append a checkpoint; returns the physical offset behind it.
+        """Appends a checkpoint; returns the physical offset after it.
 
         Raises:
             BrokerError: it was not stored; its messages must not be delivered.
@@ -56,7 +56,7 @@ class ReviveLog:
         )
 
     def put_ack(self, ack: PopAck, due_ms: int, revive_queue: int) -> int:
-        """Append an acknowledgement; returns the physical offset behind it.
+        """Appends an acknowledgement; returns the physical offset after it.
 
         Raises:
             BrokerError: it was not stored.
@@ -64,7 +64,7 @@ class ReviveLog:
         return self._put(ack.encode(), ack.tag, ack.unique_key, due_ms, revive_queue)
 
     def max_offset(self, revive_queue: int) -> int:
-        """Queue offset behind the newest record of a queue."""
+        """The queue offset after the newest record of a queue."""
         return self._store.max_queue_offset(self._name, revive_queue)
 
     def min_offset(self, revive_queue: int) -> int:
@@ -78,7 +78,7 @@ class ReviveLog:
         holds no record.
 
         Args:
-            cold: see ``MessageStore.message_at``.
+            cold: as in ``MessageStore.message_at``.
 
         Raises:
             NotInMemoryError: it must be fetched.
@@ -87,7 +87,9 @@ class ReviveLog:
         return (None, 0) if message is None else (record_of(message), message.store_timestamp_ms)
 
     def newest(self, since_ms: int) -> Iterator[PopCheckpoint | PopAck]:
-        """Records stored since a time, wherever they wait; of each queue the newest first."""
+        """Records stored since a time, whether they still wait in the timer or are in the revive topic already; in each
+        queue the newest come first.
+        """
         places = [(TIMER, 0), *((self._name, queue_id) for queue_id in range(self.queues))]
         for topic, queue_id in places:
             for message in newest_messages(self._store, topic, queue_id, since_ms):
@@ -143,7 +145,7 @@ def newest_messages(store: MessageStore, topic: bytes, queue_id: int, since_ms: 
 def read_message(
     store: MessageStore, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords | None = None
 ) -> MessageExt | None:
-    """The message at a queue offset, with its body as stored; None if there is none that can be read.
+    """The message at a queue offset, with its body as stored; None if it cannot be read or does not exist.
 
     Args:
         cold: see ``MessageStore.message_at``.

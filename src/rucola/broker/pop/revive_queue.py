@@ -11,7 +11,7 @@ from rucola.formats.pop import IN_ORDER, PopAck, PopCheckpoint, PopKey
 
 @dataclass(slots=True)
 class WaitingCheckpoint:
-    """A checkpoint, its place, and the queue offsets of its unacknowledged messages."""
+    """A checkpoint, its offset in the revive queue, and the queue offsets of its unacknowledged messages."""
 
     checkpoint: PopCheckpoint
     queue_offset: int
@@ -59,9 +59,9 @@ class ReviveQueue:
             self._waiting[record.key] = waiting
 
     def first(self) -> WaitingCheckpoint | None:
-        """The oldest pending checkpoint; None also while an older record is unclear."""
+        """The oldest pending checkpoint; None also while an earlier record is undecided."""
         first = next(iter(self._waiting.values()), None)
-        early = next(iter(self._early.values()), None)  # the oldest one as well
+        early = next(iter(self._early.values()), None)  # this includes the oldest one
         return None if first is None or (early is not None and early.queue_offset < first.queue_offset) else first
 
     def finish_first(self) -> None:
@@ -74,7 +74,7 @@ class ReviveQueue:
             del self._early[key]
 
     def worked_off(self) -> int:
-        """Queue offset behind which records are still needed."""
+        """Queue offset after which records are still needed."""
         needed = [early.queue_offset for early in itertools.islice(self._early.values(), 1)]
         needed += [waiting.queue_offset for waiting in itertools.islice(self._waiting.values(), 1)]
         return min(needed, default=self.next_offset) - 1

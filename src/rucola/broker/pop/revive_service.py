@@ -1,9 +1,9 @@
 """Makes popped messages visible again if they are not acknowledged in time (RocketMQ 5.3.3, ``PopReviveService``).
 
-Checkpoints and acknowledgements enter the revive topic when they are due. A checkpoint is completed once everything
-that was due with it has arrived: its unacknowledged messages are stored in the retry topic of topic and group. The
-progress in a revive queue becomes valid once those copies are on the disk. After a crash, copies of the last moments
-are recognised and not made twice. Event loop only.
+Checkpoints and acknowledgements enter the revive topic when they are due. A checkpoint is completed once all records
+that were due together with it have arrived. Its unacknowledged messages are then stored in the retry topic of the topic
+and group. The progress in a revive queue becomes valid once those copies are on the disk. After a crash, copies that
+were made shortly before it are recognised and not made again. Event loop only.
 """
 
 from __future__ import annotations
@@ -66,11 +66,13 @@ class ReviveService:
         self._copies: Counter[CopyIdentity] = Counter()
         """Copies made by an earlier process, which may have ended before it recorded its progress."""
         self._mark: tuple[int, int] | None = None
-        """A time, and the end of the log when everything due before that time was stored."""
+        """A time, and the end of the log at the moment when everything due before that time had been stored."""
         self._complete_ms = 0
         self.registration: asyncio.Future[None] | None = None
         self._done: deque[tuple[int, int, int]] = deque()
-        """Log end that must be on the disk, revive queue, and the progress that is valid then."""
+        """The end of the log that must be on the disk, the revive queue, and the progress that is valid from then
+        on.
+        """
 
     def load(self, crashed_since_ms: int | None) -> None:
         """Continues where the last process stopped.
@@ -142,7 +144,7 @@ class ReviveService:
         return bool(unread)
 
     def look_again(self) -> None:
-        """The clock was moved on: decide by the time it shows now."""
+        """The wall clock was moved forward: decisions follow the new time."""
         self._mark = None
 
     def settle(self) -> None:
@@ -209,6 +211,6 @@ class ReviveService:
         return True
 
     def _look_ahead(self, topic: str, queue_id: int, queue_offset: int, end: int, cold: ColdRecords) -> None:
-        """Fetches the messages behind ``queue_offset`` together with it."""
+        """Fetches the message at ``queue_offset`` and the messages after it."""
         store, name = self._store, topic.encode()
         store.look_ahead((store.queue_unit(name, queue_id, at)[0] for at in range(queue_offset + 1, end)), cold)

@@ -21,7 +21,7 @@ from rucola.remoting.server import Channel
 _TEXTS = ("secretKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
 _LISTS = ("topicPerms", "groupPerms")
 MASK = "******"
-"""Shown instead of every secret."""
+"""Text shown instead of every secret."""
 _WORDS = {PUB: "PUB", SUB: "SUB", PUB | SUB: "PUB|SUB"}
 
 

@@ -49,11 +49,13 @@ REMOTE_KEYS = frozenset(
 )
 """Options of ``BrokerConfig`` that a request may change. The broker reads each of them every time it is used."""
 ADMINISTRATORS_KEYS = frozenset({"pullThreadPoolQueueCapacity", "rejectPullConsumerEnable"})
-"""Those with which one peer could make the broker refuse all others. Without access control no request changes them."""
+"""Options with which one peer could make the broker refuse all others. Without access control no request changes
+them.
+"""
 UNCHANGEABLE = {
-    "enableNotifyAfterPopOrderLockRelease": ("true", "a released queue always wakes who waits for it"),
+    "enableNotifyAfterPopOrderLockRelease": ("true", "every free queue wakes the requests that wait for it"),
     "enablePopBufferMerge": ("false", "pops and acknowledgements are stored at once, none are merged in memory"),
-    "estimateAccumulation": ("false", "messages that a filter passes over are not estimated"),
+    "estimateAccumulation": ("false", "the number of messages that a filter skips is not estimated"),
 }
 """Switches of RocketMQ that are fixed here, with the reason. A request that sets the fixed value changes nothing."""
 CONFIG_BYTES_MAX = 64 * 1024

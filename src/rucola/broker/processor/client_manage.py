@@ -31,22 +31,22 @@ _ANSWER = HeartbeatResponseHeader(is_support_heart_beat_v2=True, is_sub_change=T
 
 @dataclass(frozen=True, slots=True)
 class _Heartbeat:
-    """The last heartbeat of a connection, and its effect."""
+    """The last heartbeat of a connection, and the result of processing it."""
 
     body: bytes
     clients: list[ClientChannel]
     groups: list[tuple[ConsumerGroup, int, str]]
-    """The groups that it named, with their ``changes`` afterwards and their retry topics; no topic for a group without
-    one.
+    """The groups that the heartbeat named, with their ``changes`` afterwards and their retry topics; no topic for a
+    group without one.
     """
 
 
 class ClientManageProcessor:
     """Registers producers and consumers.
 
-    A client repeats the same body every 30 s. The last body of each connection is kept, and an equal one only renews
-    the times, provided its effect still stands: another client of a group may have said otherwise meanwhile, or a retry
-    topic may have been deleted.
+    A client repeats the same body every 30 s. The last body of each connection is kept. An equal body only renews the
+    times, as long as the registrations that it made still stand: another client of a group may have changed them, or a
+    retry topic may have been deleted.
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -59,9 +59,10 @@ class ClientManageProcessor:
         self._monotonic = services.clock.monotonic
 
     def heartbeat(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 34: a heartbeat. The answer waits until the name servers know the retry topics that it created.
+        """Request 34: a heartbeat. The answer waits until the name servers know the retry topics created by the
+        request.
 
-        The client is registered before that, because its connection could be closed meanwhile.
+        The client is registered before that wait, because its connection could close meanwhile.
         """
         now = self._monotonic()
         last: _Heartbeat | None = channel.attributes.get(_LAST_HEARTBEAT)
@@ -113,7 +114,7 @@ class ClientManageProcessor:
         return success(command)
 
     def check_client_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 46: whether a consumer may subscribe this way."""
+        """Request 46: whether a consumer may subscribe with this expression."""
         subscription = CheckClientRequestBody.decode(command.body).subscription_data
         try:
             if subscription.expression_type == TAG:

@@ -55,7 +55,9 @@ class ColdDataProcessor:
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(self._flow.info()))
 
     def set_read_mode(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 2004: whether a read of the log also loads the bytes behind it; until the next start."""
+        """Request 2004: whether a read of the log also loads the bytes after the record; the setting lasts until the
+        next start.
+        """
         text = command.ext_fields.get(READ_AHEAD_MODE)
         if text is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "set commitlog readahead mode param error")

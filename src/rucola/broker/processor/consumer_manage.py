@@ -60,7 +60,7 @@ class ConsumerManageProcessor:
         return success(command)
 
     def _is_known(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
-        """Whether the queue exists, or the group has progress in it although the topic has become smaller."""
+        """Whether the queue exists, or the group has progress in it from the time before the topic was made smaller."""
         topic, queue_id = header.topic, header.queue_id
         if queue_id is None or queue_id < 0:
             return False

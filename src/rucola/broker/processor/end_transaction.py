@@ -34,14 +34,16 @@ class EndTransactionProcessor:
         self._cold_reads = services.cold_reads
 
     def end(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 37: ends a transaction. An undecided producer gets no answer; it will be asked."""
+        """Request 37: ends a transaction. Request 37: ends a transaction. The producer gets no answer if it is
+        undecided; it will be asked later.
+        """
         header = EndTransactionRequestHeader.from_ext_fields(command.ext_fields)
         if not is_decision(header.commit_or_rollback):
             return None
         return self._serve(partial(self._end, channel, command, header))
 
     def resume_check(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 323: a half message that was given up waits for its producer again."""
+        """Request 323: the broker asks again about a half message that was given up."""
         header = ResumeCheckHalfMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             physical_offset = parse_offset_message_id(header.msg_id or "").physical_offset

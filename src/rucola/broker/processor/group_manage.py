@@ -74,7 +74,7 @@ class GroupManageProcessor:
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_dict()))
 
     def group_forbidden(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """353: whether a group may read a topic, after it was set if the request says how."""
+        """Request 353: answers whether a group may read a topic, and changes it first if the request says so."""
         header = GroupForbiddenRequestHeader.from_ext_fields(command.ext_fields)
         written = None
         if header.readable is not None:

@@ -1,7 +1,8 @@
 """Stores a batch to a topic of type BatchCQ as one record (RocketMQ 5.3.3, ``sendBatchMessage`` with a UNIQ_KEY).
 
-The record's body is that of the request, and consumers split it into messages. Its flags mark it as a batch, and its
-property ``INNER_NUM`` holds the number of messages. The store adds ``INNER_BASE``, the queue offset of the first one.
+The record's body is the body of the request, and consumers split it into messages. Its flags mark it as a batch, and
+its property ``INNER_NUM`` holds the number of messages. The store adds ``INNER_BASE``, the queue offset of the first
+message.
 """
 
 from __future__ import annotations

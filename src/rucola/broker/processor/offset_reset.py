@@ -32,7 +32,7 @@ CLIENT_VERSION_MIN = 28
 """V3_0_7_SNAPSHOT."""
 _CLIENT_TIMEOUT_MS = 5000
 _NO_CODE = "not set any response code"
-"""The code in answers for which the reference sets a body but no code."""
+"""The code of answers for which the reference sets a body but no code."""
 
 
 class OffsetResetProcessor:

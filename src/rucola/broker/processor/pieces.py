@@ -1,6 +1,7 @@
-"""Answers that grow with what exists: gathered in pieces, others are served in between, and encoded in a thread.
+"""Answers that grow with the number of topics, groups or clients. They are gathered in pieces, so that other requests
+are served in between, and are encoded in a thread.
 
-One answer at a time: however many are asked for, they take one piece of a turn together.
+Only one answer is gathered at a time: together, all waiting answers take one piece in each turn of the loop.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 
 class Pieces:
-    """The answers of one group of requests. Event loop only.
+    """Builds the answers for one group of requests. Event loop only.
 
     Args:
-        cold_reads: fetches what is not in memory; the steps are done again from their beginning after that.
+        cold_reads: fetches messages that are not in memory; after a fetch the steps run again from the beginning.
     """
 
     def __init__(self, cold_reads: ColdReads) -> None:
@@ -28,10 +29,10 @@ class Pieces:
         self._one = asyncio.Lock()
 
     async def answer(self, command: RemotingCommand, steps: Callable[[ColdRecords], Steps[Body]]) -> RemotingCommand:
-        """The answer to ``command`` with the body that ``steps`` returns.
+        """Answers ``command`` with the body that ``steps`` returns.
 
         Raises:
-            BrokerError: too many requests wait for the disk; and whatever ``steps`` raises.
+            BrokerError: too many requests wait for the disk. Also raises whatever ``steps`` raises.
         """
         cold = ColdRecords()
         while True:

@@ -133,7 +133,7 @@ class PopMessageProcessor:
         return header.born_time + header.poll_time - ANSWER_AHEAD_MS
 
     def _wait(self, channel: Channel, command: RemotingCommand, pop: Pop) -> bool:
-        """Makes the request wait; returns False if it may not."""
+        """Holds the request; returns False if it may not wait."""
         header, now_ms = pop.header, self._peers_ms()
         deadline_ms = min(self._deadline_ms(header), now_ms + header.poll_time)
         if deadline_ms <= now_ms:
@@ -163,7 +163,7 @@ class PopMessageProcessor:
 
 
 def _nobody_waits() -> None:
-    """Handles messages that are read ahead."""
+    """Called after messages were fetched ahead of the next pop; no request waits for them."""
 
 
 def _answer_header(pop: Pop) -> PopMessageResponseHeader:

@@ -109,7 +109,9 @@ class PopAckProcessor:
         return self._log.put_ack(PopAck(receipt.key(*queue), offsets, batch=True), due_ms, batch.revive_queue_id)
 
     def _ack_in_order(self, channel: Channel, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> int:
-        """Advances the group; returns the end of the record from which a start after a crash advances it again."""
+        """Moves the group's offset forward; returns the end of the record that lets a start after a crash do the
+        same.
+        """
         before = self._committed(queue)
         if queue_offset < before:
             return 0

@@ -1,5 +1,5 @@
-"""Answers what a pop would find, without popping (RocketMQ 5.3.3, ``PeekMessageProcessor``, ``NotificationProcessor``,
-``PollingInfoProcessor``; requests 200052, 200054, 200055 and 200056).
+"""Answers which messages a pop would find, without popping them (RocketMQ 5.3.3, ``PeekMessageProcessor``,
+``NotificationProcessor``, ``PollingInfoProcessor``; requests 200052, 200054, 200055 and 200056).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class PopLookProcessor:
         return command.answer(ResponseCode.SUCCESS, NO_CODE, PollingInfoResponseHeader(count).to_ext_fields())
 
     def roll_back(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 200056: switches POP state from a key-value store to files. It is always in files here."""
+        """Request 200056: switches POP state from a key-value store to files. Here, POP state is always in files."""
         return command.answer(ResponseCode.SUCCESS, NO_CODE)
 
     def _check(self, channel: Channel, topic: str, queue_id: int, group: str) -> None:
@@ -136,7 +136,7 @@ class PopLookProcessor:
         return self._peeker.rest(queue) > 0
 
     def _wait(self, channel: Channel, command: RemotingCommand, header: NotificationRequestHeader) -> tuple[bool, bool]:
-        """Makes the question wait; returns whether it waits, and whether too many wait."""
+        """Holds the request; returns whether it waits, and whether too many wait."""
         now_ms = self._peers_ms()
         deadline_ms = min(header.born_time + header.poll_time - ANSWER_AHEAD_MS, now_ms + header.poll_time)
         if deadline_ms <= now_ms:

@@ -133,8 +133,8 @@ class PullMessageProcessor:
     def resume(self, request: PullRequest) -> None:
         """Runs a held request again.
 
-        The subscription of its group may have changed meanwhile: messages that it would have skipped before must not be
-        skipped now.
+        The group's subscription may have changed meanwhile, so a message that did not match before may match now and
+        must not be skipped.
         """
         channel = request.channel
         if channel.closed:
@@ -209,7 +209,7 @@ class PullMessageProcessor:
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
         if request.moved and code == ResponseCode.PULL_NOT_FOUND:
-            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # as a read from the original offset would say
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # the answer that a read from the original offset would give
         if self._waits(request, result, code, may_wait):
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
                 _refuse_busy(request)
@@ -232,9 +232,7 @@ class PullMessageProcessor:
         return False
 
     def _waits(self, request: PullRequest, result: GetMessageResult, code: int, may_wait: bool) -> bool:
-        """Whether the request is held: it is a new one that found nothing, or it was woken by messages that do not
-        match.
-        """
+        """Whether the request is held: it is new and found nothing, or messages that do not match woke it."""
         if may_wait:
             if code != ResponseCode.PULL_NOT_FOUND:
                 return False

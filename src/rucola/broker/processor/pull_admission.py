@@ -35,7 +35,7 @@ _SQL_EXPRESSIONS_MAX = 256
 
 
 class Asked(NamedTuple):
-    """The fields of a pull that stay the same in the next pull of the same consumer and queue.
+    """The fields of a pull that are the same in the consumer's next pull from that queue.
 
     Attributes:
         code: request code, 11 or 361.
@@ -53,7 +53,7 @@ class Asked(NamedTuple):
 
 
 class ForbiddenType(IntEnum):
-    """What forbids a pull (RocketMQ 5.3.3)."""
+    """Reasons to forbid a pull (RocketMQ 5.3.3)."""
 
     BROKER_FORBIDDEN = 1
     GROUP_FORBIDDEN = 2
@@ -86,7 +86,7 @@ class PullAdmissions:
         services.groups.on_change(self._changed)
 
     def find(self, asked: tuple[Any, ...], channel: Peer) -> Admission:
-        """What a request on ``channel`` may read.
+        """The rights of a request on ``channel``.
 
         Args:
             asked: the fields of an ``Asked``.
@@ -111,7 +111,7 @@ class PullAdmissions:
         self._changes += 1
 
     def _admit(self, asked: Asked, channel: Peer) -> Admission:
-        """Runs every check, and looks up the group's subscription for a request without its own."""
+        """Runs every check; takes the group's subscription if the request has none of its own."""
         topic, group = _text(asked.topic), _text(asked.group)
         self._check(asked, group, topic, channel)
         admission = Admission(asked, (group, topic, asked.queue_id), (topic.encode(), asked.queue_id))
@@ -172,7 +172,7 @@ class PullAdmissions:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, remark)
 
     def _take_subscribed(self, admission: Admission, sub_version: int) -> None:
-        """Admits what the group's heartbeats subscribed to."""
+        """Admits the subscription that the group's heartbeats named."""
         group, topic, _ = admission.consumer
         info = self._consumers.group(group)
         if info is None:

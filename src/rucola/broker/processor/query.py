@@ -30,11 +30,11 @@ from rucola.remoting.server import Channel
 from rucola.store.log.cold_read import ColdRecords
 from rucola.store.results import Boundary
 
-_PARTIAL = "not all of the index could be looked at, there may be more"
+_PARTIAL = "only a part of the index was searched; there may be more messages"
 
 
 class QueryProcessor:
-    """Answers from the store alone. Threads, not the event loop, wait for what is not in memory."""
+    """It needs nothing but the store. If messages are not in memory, threads wait for them, not the event loop."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._store = services.store

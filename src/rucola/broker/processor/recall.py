@@ -21,8 +21,8 @@ _TAG = "_RECALL_TAG_"
 
 
 class RecallMessageProcessor:
-    """Serves request 370. It stores a message in the timer topic that names the one to withdraw and is due at the same
-    time.
+    """Serves request 370. The request stores a message in the timer topic. This message names the one to withdraw and
+    is due at the same time.
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -34,7 +34,8 @@ class RecallMessageProcessor:
         self._when_safe = services.when_safe
 
     def recall(self, channel: Channel, command: RemotingCommand) -> Answer:
-        """Request 370. Whether the message was still waiting shows when it is due: if so, it is not delivered.
+        """Request 370. The broker learns only at the due time whether the message was still waiting; if so, it is not
+        delivered.
 
         The request is refused if recalls are switched off, or if the handle names no waiting message of this broker.
         """

@@ -1,9 +1,9 @@
 """Serves sends: checks, append, answers (RocketMQ 5.3.3, ``SendMessageProcessor``; requests 10, 310, 320).
 
 The unit of work is a run: consecutive rows of one read with the same topic. A clean run costs one check of its queue
-ids and three kernel calls, for inspection, append and answers, whatever its length. A row that is not clean (it has no
-UNIQ_KEY, or a property that only the broker writes) is rewritten into a one-row table and then processed the same way.
-There is therefore only one path to the store.
+ids and three kernel calls, for inspection, append and answers, whatever its length. A row that is not clean has no
+UNIQ_KEY, or has a property that only the broker writes. It is rewritten into a one-row table and then processed in the
+same way. There is therefore only one path to the store.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _ILLEGAL = int(SendTrait.ILLEGAL)
 _UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
 _BATCH_MEMBER_BYTES_MIN = 22
 _SLOW_ROWS = 64
-"""Rows of a run that is not clean that are served in one go: each is work of 20 to 100 µs."""
+"""Number of rows of an unclean run that are served at a time: each takes 20 to 100 µs."""
 _BATCH_ROWS = 64
 """Initial number of rows for the members of a batch, and its growth. A table for the maximum number would be mostly
 empty.
 """
 BATCH_MESSAGES_MAX = 32_768
-"""Storing them takes about 50 ms, in which nobody else is served; their ids fill a header of 1 MiB."""
+"""Storing that many takes about 50 ms, in which nobody else is served; their ids fill a header of 1 MiB."""
 _MORE_ROWS = -2
 _TOPIC_BYTES_MAX = 127
 
@@ -65,13 +65,15 @@ class SendTarget:
     queues: int
     """Queue ids below it are accepted: the larger number of read and write queues."""
     registration: asyncio.Future[None] | None
-    """A topic made by this send: its producers hear of success when it is on the disk and the name servers know it."""
+    """Set for a topic that this send creates: producers hear of success when the topic is on the disk and the name
+    servers know it.
+    """
     plain: bool = True
     """Whether the topic has no options that affect its messages."""
 
     @property
     def multi_tags(self) -> bool:
-        """Whether the sysFlag of its messages says that they may have several tags."""
+        """Whether the sysFlag of the topic's messages allows several tags."""
         return self.config.topic_filter_type is TopicFilterType.MULTI_TAG
 
     @property
@@ -133,8 +135,8 @@ class SendMessageProcessor:
     def process_batch(self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int) -> None:
         """Processes row ``row`` of kind BATCH: either all of its messages are stored consecutively, or none.
 
-        The members keep their own properties. RocketMQ adds those of the batch and so gives all of them the same
-        UNIQ_KEY. A topic of type BatchCQ gets one record for all members.
+        The members keep their own properties. RocketMQ adds the properties of the batch, and so gives all members the
+        same UNIQ_KEY. A topic of type BatchCQ gets one record for all members.
         """
         began_s = self._monotonic()
         target = self._find_target(channel, source, table, row, row + 1)
@@ -229,7 +231,7 @@ class SendMessageProcessor:
         return target
 
     def choose_queue(self, queue_id: int, channel: Channel, target: SendTarget) -> int:
-        """The queue that a producer asked for; any queue if the id is negative.
+        """The queue that the producer requested; any queue if the id is negative.
 
         Raises:
             BrokerError: INVALID_PARAMETER, the topic has no such queue.
@@ -354,7 +356,7 @@ class SendMessageProcessor:
 
         Args:
             wait: whether the answer waits for the disk, if this broker is configured to.
-            detour: of the only row: the topic where it waits before it goes to ``target``.
+            detour: for a single row: the topic in which it waits before it goes to ``target``.
         """
         done = last
         if detour is None:
@@ -395,7 +397,7 @@ class SendMessageProcessor:
 
 
 def _judged(answers: bytes | bytearray, told: asyncio.Future[None]) -> bytes | bytearray:
-    """The answers to sends that made their topic, or came while it was made."""
+    """Answers sends that create their topic, or that arrive while it is being created."""
     error = None if told.cancelled() else told.exception()
     return answers if error is None else flush_not_confirmed(answers, f"the topic cannot be kept: {error}")
 
@@ -406,6 +408,6 @@ def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str,
 
 
 def _end_of(table: array[int], row: int) -> int:
-    """Physical offset behind the record of ``row``."""
+    """Physical offset after the record of ``row``."""
     base = row * ROW_WIDTH
     return table[base + _PHYSICAL_OFFSET] + table[base + _RECORD_SIZE]

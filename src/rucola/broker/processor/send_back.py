@@ -92,7 +92,7 @@ def returned_message(message: MessageExt, topic: str, queue_id: int, delay_level
 
     Args:
         topic, queue_id: the queue that it goes to.
-        delay_level: the delay before that; 0 means at once.
+        delay_level: the delay before it arrives there; 0 means none.
     """
     properties = {name: value for name, value in message.properties.items() if name != CRC32}
     properties.setdefault(RETRY_TOPIC, message.topic)

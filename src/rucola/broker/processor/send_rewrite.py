@@ -37,8 +37,8 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
 _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
-"""Properties that only the broker writes. The last one is the checksum of a record, which a client sends along when it
-forwards a message it consumed.
+"""Properties that only the broker writes. A client also sends the last one, the checksum of a record, when it forwards
+a message that it consumed.
 """
 _UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
 """If stored unchanged, they would give a record another place in its queue, or entries in other queues."""
@@ -57,7 +57,7 @@ class Detour(NamedTuple):
 
     topic: bytes
     asked_queue_id: int
-    """The queue it was sent to, which its producer is told."""
+    """The queue to which the message was sent; the answer to its producer names this queue."""
     recall_handle: str = ""
     """The handle with which its producer may withdraw it."""
 
@@ -126,7 +126,7 @@ class Rewriter:
     def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
         """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker writes.
 
-        Its queue id is that of the queue in which it will be stored, which on a detour belongs to the detour's topic.
+        Its queue id is that of the queue in which it will be stored; on a detour this is a queue of the detour's topic.
         On a detour its properties are complete, and the store adds none.
 
         Raises:
@@ -164,7 +164,7 @@ class Rewriter:
         ):
             if not self._transactions:
                 raise BrokerError(ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden")
-            # Its delay, if any, begins with the commit. An impossible time is refused now.
+            # Its delay, if any, begins with the commit. An impossible time is refused now, not at the commit.
             self._timer.due_ms(topic, properties)
             places = {REAL_TOPIC: topic, REAL_QID: str(asked_queue_id)}
             properties.update({TRANSACTION_ID: properties[UNIQ_KEY], **places})
@@ -182,7 +182,7 @@ class Rewriter:
 
 
 def refuse_unsupported(properties: dict[str, str]) -> None:
-    """Refuses a message with a property that would give it a false meaning.
+    """Refuses a message with a property that readers would misinterpret.
 
     Raises:
         BrokerError: MESSAGE_ILLEGAL for a reserved property.
@@ -195,7 +195,7 @@ def refuse_unsupported(properties: dict[str, str]) -> None:
 
 
 def _place(table: array[int], texts: dict[FrameColumn, bytes]) -> MadeRow:
-    """Stores ``texts`` one after the other and writes their places into the columns; each length column follows its
+    """Stores ``texts`` one after another and writes their positions into the columns; each length column follows its
     position column.
     """
     source = bytearray()

@@ -1,7 +1,7 @@
 """Shows the progress of topics and groups (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 202, 208, 303, 315, 317,
 321).
 
-Figures of many queues are gathered in pieces, so those of one answer may be of slightly different times.
+The figures of many queues are gathered in pieces, so the parts of one answer may differ slightly in time.
 """
 
 from __future__ import annotations
@@ -217,8 +217,8 @@ class StatisticsProcessor:
         return MessageQueue(topic, self._config.broker_name, queue_id)
 
     def _store_time(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords) -> int:
-        """Store time of a message; 0 if there is none, or if it must be fetched, which is then done together with the
-        others.
+        """Store time of a message; 0 if there is none. A message that must be fetched also gives 0, and is fetched
+        later together with the others.
         """
         with suppress(NotInMemoryError):
             return max(self._store.store_time_at(topic, queue_id, queue_offset, cold), 0) if queue_offset >= 0 else 0

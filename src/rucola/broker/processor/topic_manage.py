@@ -27,7 +27,7 @@ from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 QUEUES_MAX = 4096
-"""Pops, resets and assignments look at all queues of a topic in one go: 20 µs each."""
+"""Limit of queues: pops, resets and assignments process all queues of a topic without a pause, at 20 µs each."""
 
 
 class TopicManageProcessor:
@@ -44,7 +44,7 @@ class TopicManageProcessor:
             self._system_names |= {config.msg_trace_topic_name}
 
     def update_topic(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """17; answered when the name servers know the topic, or could not be told."""
+        """Request 17: creates or changes a topic; answers when the name servers know it, or could not be reached."""
         header = CreateTopicRequestHeader.from_ext_fields(command.ext_fields)
         if header.topic_filter_type not in TopicFilterType.__members__:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"unknown topicFilterType {header.topic_filter_type}")
@@ -77,7 +77,9 @@ class TopicManageProcessor:
         return self._store_topics(command, changed)
 
     def delete_topic(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """215; with the topic go its POP retry topics, of both kinds of names. Answered when that is on the disk."""
+        """Request 215: deletes a topic together with its POP retry topics, under both kinds of names. The answer waits
+        until the deletion is on the disk.
+        """
         topic = DeleteTopicRequestHeader.from_ext_fields(command.ext_fields).topic
         self._refuse_system_topic(topic)
         if self._topics.get(topic) is None and not is_light_queue(topic):
@@ -94,7 +96,7 @@ class TopicManageProcessor:
             self._store.delete_topic(name.encode("utf-8", "surrogateescape"))
             self._offsets.remove_topic(name)
             self._pops.topic_deleted(name)
-        # Else a crash would give a topic made anew the progress of the old one.
+        # Otherwise, after a crash, a new topic of that name would get the progress of the old one.
         written.append(self._offsets.persist())
         return answer_when_told(success(command), written)
 
@@ -116,7 +118,7 @@ class TopicManageProcessor:
         return success(command, None, TopicList(sorted({*SYSTEM_TOPICS, *self._system_names, *own})))
 
     def clean_unused(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 316: removes the queues of topics that are in no table any more."""
+        """Request 316: removes the queues of topics that are no longer in the table."""
         for topic in {topic for topic, _ in self._store.queue_names()}:
             name = topic.decode("utf-8", "surrogateescape")
             if self._topics.get(name) is None and not self._is_system_topic(name) and not is_light_queue(name):
@@ -139,7 +141,7 @@ class TopicManageProcessor:
             if config.attributes.get("message.type") == MIXED:
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         changed = [config for config in configs if config != self._topics.get(config.topic_name)]
-        # Perhaps the same request came before and is not answered yet.
+        # The same request may have come before and still wait for its answer.
         told = [self._topics.registering(config.topic_name) for config in configs]
         if changed:
             told.append(self._topics.update_all(changed))

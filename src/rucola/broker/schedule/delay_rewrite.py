@@ -48,7 +48,8 @@ def delay_rewrite(message: StoreMessage, level_max: int) -> StoreMessage:
 
 
 def schedule(topic: str, queue_id: int, properties: dict[str, str], level_max: int) -> int | None:
-    """Records in ``properties`` where the message goes, and returns the queue of the schedule topic in which it waits.
+    """Records the message's destination in ``properties``, and returns the queue of the schedule topic in which it
+    waits.
 
     Returns:
         None for a message without a delay; ``properties`` is unchanged then.

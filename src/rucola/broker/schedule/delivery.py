@@ -9,13 +9,13 @@ from rucola.broker.paced_work import PacedWork
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 
-_PROGRESS = "writing of the progress of delayed messages"
+_PROGRESS = "writing the progress of delayed messages"
 _PERSIST_INTERVAL_S = 10.0
 """``flushDelayOffsetInterval``."""
 
 
 class DelayedDelivery:
-    """Calls ``service`` when there is work. Life: ``start``, ``stop``, and a last ``persist``."""
+    """Calls ``service`` when there is work. Life: Call ``start``, then ``stop``, and ``persist`` last."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class DelayedDelivery:
         self._work.soon()
 
     async def catch_up(self) -> None:
-        """Deliver what is due by a clock that was moved on."""
+        """Delivers the messages that are due after the clock was moved forward."""
         await self._work.catch_up()
 
     async def stop(self) -> None:
@@ -52,5 +52,7 @@ class DelayedDelivery:
             await self._persisting.stop()
 
     def persist(self) -> None:
-        """Writes the progress of delivery that is on the disk. At a stop the store has synced everything."""
+        """Writes the progress of delivery, as far as the deliveries are on the disk. When the broker stops, the store
+        has synced everything before.
+        """
         self._supervisor.call(_PROGRESS, self._service.persist)

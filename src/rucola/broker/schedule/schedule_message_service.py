@@ -29,9 +29,9 @@ _log = logging.getLogger(__name__)
 RETRY_MS = 100
 """Pause if the store refuses messages at the moment."""
 LOOK_AGAIN_MS = 1000
-"""Longest pause while a message waits, because the wall clock may be set."""
+"""Longest pause while a message waits; it is limited because the wall clock may be set."""
 _BATCH = 64
-"""Number of messages of one level delivered at a time; in between, the loop serves its sockets."""
+"""Number of messages of one level delivered at a time; between such batches the loop serves its sockets."""
 _TOPIC = SCHEDULE_TOPIC.encode()
 
 
@@ -56,7 +56,9 @@ class ScheduleMessageService:
         self._safe: dict[int, int] = {}
         self._written: dict[int, int] = {}
         self._unsafe: deque[tuple[int, int, int]] = deque()
-        """Physical end of a delivered record, its level, and the progress that is valid once that is on the disk."""
+        """Physical end of a delivered record, its level, and the progress that is valid once this record is on the
+        disk.
+        """
 
     def load(self, text: bytes | None) -> None:
         """Loads ``delayOffset.json`` after the store. Offsets outside of their queues are moved into them.
@@ -109,7 +111,7 @@ class ScheduleMessageService:
         return min([pause for pause in pauses_ms if pause is not None], default=None)
 
     def persist(self) -> None:
-        """Writes what changed since the last time, as far as the deliveries are on the disk."""
+        """Writes the progress if it changed since the last write, as far as the deliveries are on the disk."""
         while self._unsafe and self._unsafe[0][0] <= self._store.flushed_offset:
             _, level, queue_offset = self._unsafe.popleft()
             self._safe[level] = queue_offset
@@ -134,7 +136,8 @@ class ScheduleMessageService:
             if queue_offset >= end:
                 return None
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, queue_offset)
-            # After a changed level table, or a clock set back under RocketMQ, a message must not wait for ever.
+            # If the table of levels was changed, or the clock was set back under RocketMQ, a message must not wait for
+            # ever.
             if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
                 return min(due_ms - now_ms, LOOK_AGAIN_MS)
             try:
@@ -150,7 +153,7 @@ class ScheduleMessageService:
         return 0
 
     def _due_after(self, level: int, queue_offset: int, end: int, now_ms: int) -> Iterator[int]:
-        """Physical offsets of the messages behind ``queue_offset`` that are due as well."""
+        """Physical offsets of the messages after ``queue_offset`` that are due as well."""
         for following in range(queue_offset + 1, end):
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, following)
             if due_ms > now_ms:
@@ -170,7 +173,7 @@ class ScheduleMessageService:
                 raise FormatError("delayed message", physical_offset, "a record", "none")
             message, properties = stored_copy(record)
             topic = properties[REAL_TOPIC]
-            # A damaged unit may point anywhere; a unit whose record was lost points to the log's begin.
+            # A damaged unit may point anywhere; a unit whose record was lost points to the log's beginning.
             if message.topic != _TOPIC:
                 raise FormatError("delayed message", physical_offset, "one that waits", repr(message.topic))
             if topic == TRANS_HALF_TOPIC:

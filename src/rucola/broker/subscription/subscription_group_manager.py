@@ -1,8 +1,8 @@
 """The broker's consumer groups (RocketMQ 5.3.3, ``SubscriptionGroupManager``). Event loop only.
 
-Every change is told to the listeners at once and written to ``subscriptionGroup.json`` together with others; whoever
-answers a request for it waits for that. Nobody waits for a group that made itself: a crash may take it away, and its
-next request makes it anew.
+Listeners hear of every change at once. It is written to ``subscriptionGroup.json`` together with other changes, and the
+answer to the request waits for that write. Nobody waits for a group that its first request created: if a crash removes
+it, its next request creates it again.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def is_system_group(group: str) -> bool:
-    """Whether tools and brokers read under this group's name (RocketMQ 5.3.3,
-    ``MixAll#isSysConsumerGroupPullMessage``).
-    """
+    """Whether tools and brokers read as this group (RocketMQ 5.3.3, ``MixAll#isSysConsumerGroupPullMessage``)."""
     return group in BUILT_IN_GROUPS or group in _OTHER_SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)
 
 
@@ -45,8 +43,8 @@ class SubscriptionGroupManager:
     """Group → configuration.
 
     Args:
-        auto_create: whether an unknown group is made when it is first asked for.
-        keep: makes ``subscriptionGroup.json``.
+        auto_create: whether an unknown group is created by the first request that names it.
+        keep: creates the writer of ``subscriptionGroup.json``.
         wall_ms: time of a change.
 
     Attributes:
@@ -95,14 +93,15 @@ class SubscriptionGroupManager:
         return config
 
     def update(self, config: SubscriptionGroupConfig) -> asyncio.Future[None]:
-        """Create or change a group; see ``update_all``."""
+        """Creates or changes a group; see ``update_all``."""
         return self.update_all([config])
 
     def update_all(self, configs: Iterable[SubscriptionGroupConfig]) -> asyncio.Future[None]:
-        """Create or change groups.
+        """Creates or changes groups.
 
         Returns:
-            Ends when they are on the disk. ``DiskError``: they cannot be written, and all is as before.
+            The future ends when they are on the disk. ``DiskError``: they cannot be written, and the table is as it was
+            before.
         """
         for config in configs:
             self._undo.note(config.group_name, self.table.get(config.group_name))
@@ -114,7 +113,7 @@ class SubscriptionGroupManager:
         return not self.forbidden.get(group, {}).get(topic, 0) & _READ
 
     def set_readable(self, group: str, topic: str, readable: bool) -> asyncio.Future[None]:
-        """Keep the group from reading the topic, or no longer; the future ends when that is on the disk."""
+        """Forbids the group to read the topic, or allows it again; the future ends when the change is on the disk."""
         if readable is self.is_readable(group, topic):
             return self._kept.changed()
         topics = self.forbidden.setdefault(group, {})
@@ -126,7 +125,9 @@ class SubscriptionGroupManager:
         return self._changed()
 
     def delete(self, group: str) -> asyncio.Future[None]:
-        """Remove a group, and what it may not read; the future ends when the file has neither."""
+        """Removes a group and the list of topics that it may not read; the future ends when the file contains
+        neither.
+        """
         self._undo.forget(group)
         known, forbidden = self.table.pop(group, None), self.forbidden.pop(group, None)
         return self._kept.changed() if known is None and forbidden is None else self._changed()

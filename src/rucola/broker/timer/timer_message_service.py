@@ -36,9 +36,9 @@ _log = logging.getLogger(__name__)
 RETRY_MS = 100
 """Pause if the store refuses messages at the moment."""
 LOOK_AGAIN_MS = 1000
-"""Longest pause while a message may be waiting, because the wall clock may be set."""
+"""Longest pause while a message may be waiting; it is limited because the wall clock may be set."""
 _TAKE = 256
-"""Number of messages taken, and of messages delivered, at a time; in between, the loop serves its sockets."""
+"""Number of messages taken, and of messages delivered, at a time; between such batches the loop serves its sockets."""
 _EMPTY_STEPS = 20_000
 _AHEAD = 8192
 _AHEAD_BYTES = 16 << 20
@@ -117,13 +117,13 @@ class TimerMessageService:
         self._stored_end = 0
         self._together_bytes = min(_TOGETHER_BYTES, store.config.mapped_file_size_commit_log // 8)
         self._cold: ColdRecords | None = None
-        """The time at which the running ``work`` began."""
+        """The time at which the current call of ``work`` began."""
 
     def load(self) -> None:
         """Loads the timer files after the store.
 
         Raises:
-            StoreDamagedError: they do not match the configuration.
+            StoreDamagedError: the timer files do not match the configuration.
             DiskError: the operating system refused something.
         """
         store = self._store
@@ -144,7 +144,7 @@ class TimerMessageService:
         return waiting + self._store.max_queue_offset(TIMER, 0) - self._timers.queue_offset
 
     def delivered_until_ms(self, cold: ColdRecords | None = None) -> int:
-        """The time before which all due messages, stored before it, have reached their topics.
+        """All messages that are due before this time and were stored before it have reached their topics.
 
         Args:
             cold: see ``MessageStore.message_at``.
@@ -169,7 +169,7 @@ class TimerMessageService:
             cold: see ``MessageStore.message_at``.
 
         Returns:
-            Milliseconds until the next call; None if no message waits, until one arrives.
+            Milliseconds until the next call; None if no message waits, and the next call comes with the next message.
 
         Raises:
             NotInMemoryError: the next message must be fetched; the progress so far is kept.
@@ -184,8 +184,8 @@ class TimerMessageService:
             if not self._take(step_now_ms):
                 return RETRY_MS
             if timers.queue_offset < self._store.max_queue_offset(TIMER, 0):
-                # Messages not taken yet may belong to the next step, or withdraw messages of it. After a start all of
-                # them are taken first.
+                # Messages that were not taken yet may belong to the next step, or withdraw messages of it. After a
+                # start, all of them are taken before the first delivery.
                 wait_for_backlog_ms = timers.geometry.span_ms if timers.queue_offset < self._first_end else _BACKLOG_MS
         if timers.is_empty:
             timers.read_time_ms = max(timers.read_time_ms, step_now_ms)
@@ -219,12 +219,12 @@ class TimerMessageService:
                     break
                 timers.queue_offset += 1
                 safe_end = physical_offset + size
-        finally:  # also when the next message must be fetched
+        finally:  # this includes the case that the next message must be fetched
             timers.mark(max(safe_end, self._stored_end))
         return possible
 
     def _take_one(self, physical_offset: int, size: int, step_now_ms: int) -> bool:
-        """Makes one message wait, or delivers it; returns False if that is impossible now."""
+        """Stores one message in the wheel, or delivers it; returns False if neither is possible now."""
         timers = self._timers
         waiting = self._read(physical_offset, self._behind(timers.queue_offset))
         if waiting is None:
@@ -254,7 +254,7 @@ class TimerMessageService:
         try:
             timers.add(due_ms, WaitingUnit(physical_offset, size, magic, step_now_ms), string_hash(topic))
         except DiskError as error:
-            event(_log, logging.ERROR, "no space for a waiting message, tried again", error=error)
+            event(_log, logging.ERROR, "no space for a waiting message, it is tried again", error=error)
             return False
         timers.metrics.add(topic, -1 if magic & MAGIC_DELETE else 1, self._wall_ms())
         return True
@@ -305,14 +305,14 @@ class TimerMessageService:
         return 0
 
     def _following(self, time_ms: int, step_now_ms: int) -> int:
-        """The step after ``time_ms``. If the wheel was walked once around since the start, no message waits."""
+        """The step after ``time_ms``. If the wheel was searched once around since the start, no message waits."""
         following = time_ms + self._step_ms
         oldest = step_now_ms - self._timers.geometry.span_ms // 2
         return max(following, oldest) if following >= self._walk_end else following
 
     def _open_step(self) -> bool:
-        """Begins with the step at the read time, or continues with what was prepared; returns False if no message waits
-        for it.
+        """Begins with the step at the read time, or continues with the prepared messages; returns False if no message
+        waits for it.
         """
         timers = self._timers
         position = timers.newest(timers.read_time_ms)
@@ -335,7 +335,7 @@ class TimerMessageService:
     def _close_step(self, step: TimeStep) -> None:
         timers = self._timers
         for key in step.withdrawn.keys() - step.met:
-            # It was counted on arrival, but there was no message to withdraw.
+            # It was counted when it arrived, but there was no message to withdraw.
             timers.metrics.add(step.withdrawn[key], 1, self._wall_ms())
         self._step = None
         self._delivering = False
@@ -386,7 +386,7 @@ class TimerMessageService:
     # -- store --------------------------------------------------------------------------------------------------------
 
     def _behind(self, queue_offset: int) -> Iterator[int]:
-        """Physical offsets of the messages of the queue behind ``queue_offset``."""
+        """Physical offsets of the messages of the queue after ``queue_offset``."""
         store = self._store
         end = store.max_queue_offset(TIMER, 0)
         return (store.queue_unit(TIMER, 0, following)[0] for following in range(queue_offset + 1, end))
@@ -405,11 +405,11 @@ class TimerMessageService:
         if record is not None:
             try:
                 waiting = WaitingMessage(record)
-                if waiting.topic == TIMER:  # The entry of a lost record points to the log's begin.
+                if waiting.topic == TIMER:  # The entry of a lost record points to the log's beginning.
                     return waiting
             except FormatError:
                 pass
-        event(_log, logging.ERROR, "waiting message cannot be read, skipped", physical_offset=physical_offset)
+        event(_log, logging.ERROR, "waiting message cannot be read and is skipped", physical_offset=physical_offset)
         return None
 
     def _queue_offset_of(self, physical_offset: int) -> int:

@@ -1,7 +1,7 @@
 """Sends a message with a delivery time to the timer topic (RocketMQ 5.3.3, ``HookUtils``).
 
-The time is given as seconds or milliseconds from now, or as a wall-clock time. It is rounded down to a step; a time
-exactly on a step moves down by another one. A message is delivered when its step is over. A message whose time has
+The time is given as seconds or milliseconds from now, or as a wall-clock time. The time is rounded down to a step; a
+time exactly on a step becomes the step before. A message is delivered when its step is over. A message whose time has
 passed is stored as an ordinary one. A producer may withdraw the message with the handle that the answer to the send
 contains.
 """

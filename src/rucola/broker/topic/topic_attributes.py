@@ -84,7 +84,7 @@ def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str
 
 
 def without_effect(attributes: Mapping[str, str]) -> list[str]:
-    """The attributes that this broker does not act on; a topic from RocketMQ may have them."""
+    """The attributes that this broker ignores; a topic from RocketMQ may have them."""
     return [key for key, (served, _) in _NOT_SERVED.items() if attributes.get(key, served) != served]
 
 

@@ -1,8 +1,9 @@
 """The broker's topics (RocketMQ 5.3.3, ``TopicConfigManager``). Event loop only.
 
-Every change raises the data version and is told to the listeners, the caches of the processors. It is then written to
-``topics.json`` together with others, and what was written is registered with the name servers. The future of a change
-ends after that; whoever answers a request waits for it. What cannot be written is taken back, unless consumers need it.
+Every change raises the data version, and the listeners (the caches of the processors) hear of it at once. It is then
+written to ``topics.json`` together with other changes. After the write, the written changes are registered with the
+name servers. The future of a change ends after the registration, and the answer to the request waits for that. A change
+that cannot be written is undone, unless consumers need it.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Register = Callable[[Sequence[TopicConfig]], asyncio.Future[None]]
 
 @dataclass(slots=True)
 class _Batch:
-    """Changes of one write."""
+    """The changes of one write."""
 
     told: asyncio.Future[None]
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class TopicConfigManager:
     """Topic → configuration.
 
     Args:
-        keep: makes ``topics.json``.
+        keep: creates the writer of ``topics.json``.
         wall_ms: time of a change.
 
     Attributes:
@@ -88,7 +89,7 @@ class TopicConfigManager:
                 event(_log, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without))
         inherited = self.table.get(AUTO_CREATE_TOPIC_KEY_TOPIC)
         self.table.update(table)
-        # Whether topics are created automatically is decided by this start, not by the start that wrote the file.
+        # This start decides whether topics are created automatically, not the start that wrote the file.
         if inherited is not None:
             self.table[AUTO_CREATE_TOPIC_KEY_TOPIC] = inherited
         else:
@@ -99,7 +100,9 @@ class TopicConfigManager:
         self._listeners.append(listener)
 
     def on_register(self, register: Register | None) -> None:
-        """Tell the name servers through ``register``; its future ends when they have answered, or will not."""
+        """Uses ``register`` to tell the name servers; its future ends when they have answered or did not answer in
+        time.
+        """
         self._register = register
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -107,22 +110,23 @@ class TopicConfigManager:
         return self.table.get(topic)
 
     def update(self, config: TopicConfig) -> asyncio.Future[None]:
-        """Create or change a topic; see ``update_all``."""
+        """Creates or changes a topic; see ``update_all``."""
         return self.update_all([config])
 
     def update_all(self, configs: Sequence[TopicConfig]) -> asyncio.Future[None]:
-        """Create or change topics.
+        """Creates or changes topics.
 
         Returns:
-            Ends when they are on the disk and the name servers know them, or could not be told. ``DiskError``: they
-            cannot be written, and all is as before, else a crash would take away a topic with messages.
+            The future ends when they are on the disk and the name servers know them or could not be reached.
+            ``DiskError``: they cannot be written, and the table is as it was before; otherwise a crash could remove a
+            topic with messages.
         """
         for config in configs:
             self._undo.note(config.topic_name, self.table.get(config.topic_name))
         return self._put(configs)
 
     def registering(self, topic: str) -> asyncio.Future[None] | None:
-        """The future of a change of the topic that is under way; None when it is done."""
+        """The future of the topic's current change; None if there is none."""
         return self._registering.get(topic)
 
     def raise_version(self) -> DataVersion:
@@ -133,10 +137,11 @@ class TopicConfigManager:
         return self.data_version
 
     def delete(self, topic: str) -> asyncio.Future[None]:
-        """Remove a topic, if there is one. Name servers learn of it with the next registration.
+        """Removes a topic, if it exists. Name servers learn of it with the next registration.
 
         Returns:
-            Ends when the file does not have it; ``DiskError``: that cannot be written, which a crash may undo.
+            The future ends when the file does not contain the topic; ``DiskError``: the file cannot be written, so a
+            crash may restore the topic.
         """
         self._undo.forget(topic)
         if self.table.pop(topic, None) is not None:
@@ -146,13 +151,13 @@ class TopicConfigManager:
     def create_on_send(
         self, topic: str, default_topic: str, queue_nums: int
     ) -> tuple[TopicConfig, asyncio.Future[None]] | None:
-        """Make ``topic`` after the pattern of ``default_topic``, as the first send to it asks.
+        """Creates ``topic`` as a copy of ``default_topic``, as the first send to it requests.
 
         Args:
-            queue_nums: number of queues that the producer wants; limited to that of the model.
+            queue_nums: number of queues that the producer wants; limited to the number of ``default_topic``.
 
         Returns:
-            The topic and the future of its making, see ``update_all``; None when the pattern does not allow it.
+            The topic and the future of its creation, see ``update_all``; None if ``default_topic`` does not allow it.
 
         Raises:
             BrokerError: the account has reached its limit.
@@ -174,10 +179,10 @@ class TopicConfigManager:
         return config, self.update(config)
 
     def create_for_group(self, topic: str, queue_nums: int) -> tuple[TopicConfig, asyncio.Future[None] | None]:
-        """The retry or dead-letter topic of a group, made when it is missing, and the future of its making.
+        """The retry or dead-letter topic of a group, created if it is missing, and the future of its creation.
 
-        It stays when it cannot be written: consumers of a full disk must be able to go on. A crash may take it away;
-        the group's next heartbeat makes it anew.
+        It stays in the table even if it cannot be written, because consumers must be able to continue when the disk is
+        full. If a crash removes it, the group's next heartbeat creates it again.
         """
         known = self.table.get(topic)
         if known is not None:
@@ -234,7 +239,7 @@ class TopicConfigManager:
 
 
 def _end(told: asyncio.Future[None], source: asyncio.Future[None]) -> None:
-    """Whatever became of a registration, nobody waits longer; what became of a write, everybody hears."""
+    """Waiting ends with the registration, whatever its result; the result of the write reaches everybody who waits."""
     if told.done():
         return
     error = None if source.cancelled() else source.exception()

@@ -19,11 +19,11 @@ _CHECK_S = 0.005
 
 
 class TransactionCheckService:
-    """Calls ``service`` at intervals. Event loop only. Life: ``start``, ``stop``, and a last ``write_ops``.
+    """Calls ``service`` at intervals. Event loop only. Life: Call ``start``, then ``stop``, and ``write_ops`` last.
 
     Args:
-        interval_ms: between two rounds of checks.
-        op_interval_ms: time after an outcome until the op message with it, and all others since then, is written.
+        interval_ms: pause between two rounds of checks.
+        op_interval_ms: how long after an outcome the op message is written; it holds this outcome and all later ones.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class TransactionCheckService:
             )
 
     async def catch_up(self) -> None:
-        """Begin a round now: the clock was moved on."""
+        """Begins a round now, because the clock was moved forward."""
         if self._checking is not None:
             await self._checking.catch_up()
 

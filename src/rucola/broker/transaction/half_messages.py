@@ -2,9 +2,10 @@
 
 On disk: half messages, and copies made before each check, are in one queue of the half topic. The messages of the op
 topic name finished half messages by their queue offsets. The progress in both topics is stored as consumer group
-``CID_RMQ_SYS_TRANS``. In memory: every unfinished half message by its identity, which a message shares with its later
-copies. Each message therefore has one outcome, whichever copy a request names. A start rebuilds the table from the
-queues, and finds outcomes whose op message was lost in a crash in the log itself. Event loop only.
+``CID_RMQ_SYS_TRANS``. In memory: every unfinished half message by its identity, which the message and its later copies
+have in common. Each message therefore has one outcome, whichever copy a request names. A start rebuilds the table from
+the queues. If the op message of an outcome was lost in a crash, the start finds the outcome in the log itself. Event
+loop only.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ OP_BODY_CHARS_MAX = 4096
 _OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d\x02"
 
 Identity = tuple[str, int, bytes]
-"""Unique key, born time and born host: what a half message, its copies and its committed form share."""
+"""Unique key, born time and born host: a half message, its copies and its committed form have these values in
+common.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,12 @@ class HalfMessages:
         self._unwritten: list[int] = []
         self._unwritten_chars = 0
         self._ops: deque[tuple[int, int]] = deque()
-        """Op messages that are still needed: queue offset, and the highest half queue offset that they name."""
+        """Op messages that are still needed: each one's queue offset, and the highest half queue offset that it
+        names.
+        """
         self._marks: deque[tuple[int, int, int]] = deque()
-        """Progress that becomes valid once the log is on the disk up to an offset: that offset, half and op
-        progress.
+        """Progress that becomes valid once the log is on the disk up to a physical offset: this offset, the half
+        progress and the op progress.
         """
 
     def load(self) -> None:
@@ -126,7 +131,7 @@ class HalfMessages:
         return list(self._by_offset.values())
 
     def _scan(self, done: Set[int], cold: ColdRecords | None = None, count_max: int = sys.maxsize) -> None:
-        """See ``scan``; ``done`` holds queue offsets named by op messages."""
+        """As ``scan``; ``done`` holds queue offsets named by op messages."""
         ended: set[Identity] = set()
         end = min(self._store.max_queue_offset(HALF, 0), self._scanned + count_max)
         while self._scanned < end:

@@ -1,7 +1,7 @@
 """Commits, rolls back and checks half messages (RocketMQ 5.3.3, ``TransactionalMessageServiceImpl``). Event loop only.
 
 An undecided producer is asked again. Before each check a new copy of the half message is stored, which counts the
-checks. A check counts only if there was a producer to ask, so a producer that is away for some minutes loses no
+checks. A check counts only if there was a producer to ask, so a producer that is absent for some minutes loses no
 message.
 """
 
@@ -58,7 +58,7 @@ class TransactionRules(NamedTuple):
 
     Attributes:
         timeout_ms: minimum age of a half message before its first check, unless its sender set another one.
-        check_max: number of checks after which it is given up.
+        check_max: number of checks after which the message is given up.
         level_max: highest delay level, for commits of delayed messages.
     """
 
@@ -130,8 +130,8 @@ class TransactionalMessageService:
         return self._store.max_offset
 
     def note_outcomes(self) -> int:
-        """Stores an outcome that so far is only in memory, such as a rollback, so that no later start asks about it
-        again.
+        """Stores an outcome that is so far only in memory, such as a rollback, so that no later start asks about the
+        message again.
 
         Returns:
             The physical offset up to which the log must be on the disk for that.
@@ -152,7 +152,7 @@ class TransactionalMessageService:
         """Gives ``half`` up, or asks its producers. Does nothing if no producer is connected, or if the transaction has
         ended meanwhile.
 
-        See ``end`` for ``cold``.
+        ``cold`` is as in ``end``.
         """
         if self._halves.pending.get(half.identity) is not half:
             return
@@ -187,7 +187,7 @@ class TransactionalMessageService:
 
         Args:
             physical_offset: offset of the message in the topic of given-up messages.
-            cold: see ``end``.
+            cold: as in ``end``.
 
         Returns:
             The physical offset up to which the log must be on the disk before it is safe.
@@ -208,7 +208,7 @@ class TransactionalMessageService:
             if self._outcomes.get(identity):
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
             properties = own_properties(message)
-            properties.pop(PREPARED_QUEUE_OFFSET, None)  # would mark it as a copy of an ended one
+            properties.pop(PREPARED_QUEUE_OFFSET, None)  # the old identity would mark it as a copy of an ended message
             properties[TRANSACTION_CHECK_TIMES] = RESUMED_CHECKS
             result = self._put_half(message, _half_copy(message, properties), properties, renewed=True)
             if result.status is not PutMessageStatus.PUT_OK:
@@ -267,7 +267,7 @@ class TransactionalMessageService:
         try:
             topic, queue_id = properties[REAL_TOPIC], int(properties[REAL_QID])
         except (KeyError, ValueError):
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the half message does not say where it shall go") from None
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the half message does not name its destination") from None
         committed = replace(
             copy,
             topic=topic.encode(),
@@ -278,17 +278,17 @@ class TransactionalMessageService:
         return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
-        """Whether age alone ends it. That is so only if no producer can be asked or none decided, because a clock that
-        jumps ahead makes all messages old.
+        """Whether its age alone ends it. That is so only if no producer can be asked or none decided, because a clock
+        that jumps forward makes all messages old.
         """
         if half.checks >= self._rules.check_max:
             return True
-        # The log may lose older messages. With a retention of zero hours producers must still be asked.
+        # The log may already remove older messages. Even with a retention of zero hours, producers must still be asked.
         old = now_ms - half.stored_ms > max(self._store.config.file_reserved_time_h, 1) * _HOUR_MS
         return old and (half.checks > 0 or not self._producers.clients(half.group))
 
     def _old(self, half: Half, now_ms: int) -> bool:
-        """Whether it is time for its check, or the clock was set back to before it was born."""
+        """Whether its check is due; also true if the clock was set back to a time before the message was born."""
         limit_ms = self._rules.timeout_ms if half.immunity_s is None else half.immunity_s * 1000
         return not 0 <= now_ms - half.born_ms <= limit_ms
 
