@@ -1,4 +1,6 @@
-"""Hostile administration requests (``docs/security.md``); each of these tests fails without the check it is about."""
+"""Hostile administration requests (``docs/security.md``); each of these tests fails without the check that it
+covers.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,7 @@ def test_s41_what_a_request_may_change_takes_effect_and_is_logged(
 
 @pytest.mark.parametrize("key", sorted(ADMINISTRATORS_KEYS))
 def test_s41_what_makes_the_broker_refuse_others_is_changed_by_administrators_only(tmp_path: Path, key: str) -> None:
-    """Whoever reached the port could make consumers get SYSTEM_BUSY."""
+    """Without the check, anybody who reached the port could make consumers get SYSTEM_BUSY."""
     text = f"{key}={'true' if key.endswith('Enable') else '1'}".encode()
 
     async def scene() -> None:
@@ -180,7 +182,7 @@ def test_s21_names_that_could_leave_the_store(name: str, tmp_path: Path) -> None
             await there.cluster.bodies("T_live")
 
             def files() -> set[Path]:
-                """Without the timer's, and without the temporary file and the backup of each other file."""
+                """The files of the store, without timer files, temporary files and backups."""
                 found = {path for path in tmp_path.rglob("*") if "timer" not in path.name}
                 return {
                     path for path in found if path.suffix not in {".bak", ".tmp"} or path.with_suffix("") not in found

@@ -1,4 +1,6 @@
-"""Long bodies: as long as a request may need, and read in a thread; others are served meanwhile."""
+"""Long bodies: each may only be as long as its request needs, and is read in a thread while other requests are
+served.
+"""
 
 from __future__ import annotations
 

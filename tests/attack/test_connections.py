@@ -1,4 +1,4 @@
-"""S-01 to S-04, S-07 to S-09, S-12: what a peer can do to a server with bytes and connections alone."""
+"""S-01 to S-04, S-07 to S-09, S-12: damage that a peer can do to a server with bytes and connections alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANSWER_BYTES = 64 * 1024
 
 
 class Echo:
-    """Answers every frame with its body many times over."""
+    """Answers every frame with a body that repeats the frame's body many times."""
 
     def __init__(self) -> None:
         self.served = 0
@@ -33,11 +33,11 @@ class Echo:
             channel.send(batch.command(row).answer(0, body=bytes(ANSWER_BYTES)).encode())
 
     def channel_closed(self, channel: Channel) -> None:
-        """Nothing is kept of a channel."""
+        """Keeps nothing about a channel."""
 
 
 async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Whether this connection is served: an answer comes, and not the end."""
+    """Whether the server serves this connection: an answer arrives, and not its end."""
     writer.write(REQUEST)
     try:
         head = await reader.readexactly(4)
@@ -47,7 +47,7 @@ async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
-    """Whether the server ended this connection without a word; waits for that."""
+    """Whether the server ends this connection without an answer; waits for the end."""
     try:
         return await reader.read() == b""
     except ConnectionError:
@@ -112,7 +112,9 @@ def test_s02_a_length_and_then_silence_costs_no_memory_and_ends() -> None:
 
 
 def test_s08_a_byte_now_and_then_is_not_enough_to_stay(caplog: pytest.LogCaptureFixture) -> None:
-    """The slow one is never silent; who sends whole frames as slowly, or a large one fast enough, stays."""
+    """The slow peer is never silent. A peer that sends whole frames just as slowly, or a large frame fast enough, stays
+    connected.
+    """
 
     async def scene() -> None:
         server = RemotingServer(Echo(), "127.0.0.1", 0)
@@ -143,7 +145,9 @@ def test_s08_a_byte_now_and_then_is_not_enough_to_stay(caplog: pytest.LogCapture
 
 
 def test_s07_requests_without_reading_their_answers() -> None:
-    """100,000 requests: not read on once a bounded number of answers waits, and ended when none is taken for 30 s."""
+    """100,000 requests: the server stops reading once a bounded number of answers waits, and closes the connection when
+    none is accepted for 30 s.
+    """
 
     async def scene() -> None:
         handler = Echo()
@@ -198,7 +202,9 @@ def test_s07_a_slow_reader_that_reads_on_stays() -> None:
 
 
 def test_s07_who_is_not_read_is_not_slow() -> None:
-    """A frame stays half read because of what we owe: its sender stays, and is read on afterwards."""
+    """A frame stays half read because unsent answers wait: its sender stays connected, and reading continues
+    afterwards.
+    """
 
     class Owing(Echo):
         def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
@@ -256,7 +262,7 @@ def test_s09_connections_leave_descriptors_for_the_store() -> None:
     ],
 )
 def test_s09_too_many_connections(options: ServerOptions, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The sixth is refused, those before it are served, and room that becomes free is used again."""
+    """The sixth connection is refused, the earlier ones are served, and a freed place is used again."""
 
     async def scene() -> None:
         server = RemotingServer(Echo(), "127.0.0.1", 0, options)

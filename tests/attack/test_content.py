@@ -1,5 +1,6 @@
-"""S-05, S-06, S-10, S-11, S-13 to S-16, S-18, S-19, S-54, S-55, S-61 to S-64: what a peer can do with what it says in
-sound frames."""
+"""S-05, S-06, S-10, S-11, S-13 to S-16, S-18, S-19, S-54, S-55, S-61 to S-64: damage that a peer can do with the
+content of well-formed frames.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ COMPRESSED = 0x1
 
 
 async def ended_by(cluster: Cluster, data: bytes, address: str = "") -> bytes:
-    """What comes back over a connection of its own until the server closes it; ``data`` is all that is said."""
+    """All bytes that come back over a separate connection until the server closes it; the peer sends only ``data``."""
     host, _, port = (address or cluster.broker.address).rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(data)
@@ -111,7 +112,9 @@ HOSTILE_JSON = [
 
 @pytest.mark.parametrize("serialize", [0, 1])
 def test_s05_s06_s11_s15_headers_that_are_refused_end_the_connection(serialize: int, tmp_path: Path) -> None:
-    """Without an answer, without a trace in the log, with nothing stored; the neighbours are served."""
+    """The request gets no answer, leaves no trace in the log, and stores nothing; other requests of the read are
+    served.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -128,7 +131,7 @@ def test_s05_s06_s11_s15_headers_that_are_refused_end_the_connection(serialize: 
 
 
 def test_s06_what_is_allowed_is_not_refused() -> None:
-    """128 fields, names that differ in case, and the longest properties that may be, each byte of them escaped."""
+    """128 fields, names that differ only in case, and the longest allowed properties, with each byte escaped."""
     fields = {f"f{number}": "x" for number in range(126)} | {"b": "1", "B": "2"}
     for serialize in (0, 1):
         command = RemotingCommand(1, ext_fields=fields, serialize=serialize)
@@ -173,7 +176,9 @@ def test_s11_characters_that_no_name_may_have(topic: str, tmp_path: Path) -> Non
 
 
 def test_s13_s14_the_broker_never_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bombs, damaged streams and wrong types are stored and given as they came; none of them is looked into."""
+    """Decompression bombs, damaged streams and wrong types are stored and returned unchanged; none of them is
+    decompressed.
+    """
     bomb = zlib.compress(bytes(100 << 20), 9)
     bodies = [bomb, b"no stream at all", zlib.compress(b"x" * 1000)[:-5], zlib.compress(bomb)]
 
@@ -249,7 +254,9 @@ def test_s13_a_registration_is_unpacked_within_bounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", ["1e300", "1e999", "9" * 30, '"' + "9" * 30 + '"', '"x"', "[]", "{}"])
 @pytest.mark.parametrize("name", ["readQueueNums", "perm", "timestamp", "counter"])
 def test_s15_numbers_that_nobody_could_be_told(name: str, number: str, tmp_path: Path) -> None:
-    """A registration with one is refused: the name server would fail to answer every client that asks for the route."""
+    """A registration with such an entry is refused: the name server would fail to answer every client that asks for the
+    route.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -352,7 +359,7 @@ def test_s18_batches_that_do_not_add_up(body: bytes, tmp_path: Path) -> None:
 
 
 def test_s18_a_batch_of_too_many_messages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """100,000 of one byte kept the loop for a quarter of a second."""
+    """A text of 100,000 equal bytes blocked the loop for a quarter of a second."""
     monkeypatch.setattr(send, "BATCH_MESSAGES_MAX", 100)
     member = (23).to_bytes(4, "big") + bytes(12) + b"\0\0\0\x01x" + bytes(2)
 
@@ -397,7 +404,7 @@ def test_s19_what_is_too_large_or_nothing_is_refused_before_the_log(options: dic
 
 
 def test_s54_s55_the_log_of_hostile_requests_has_no_secrets_and_one_line_an_event(tmp_path: Path) -> None:
-    """A body, a signature and line ends in every text that a request can carry."""
+    """Puts a body, a signature and line ends into every text that a request can carry."""
     hostile = "x\r\n2026-01-01T00:00:00.000Z ERROR forged\x1b[2J\x00" + "y" * 5000
     stream = io.StringIO()
 
@@ -429,7 +436,7 @@ def test_s54_s55_the_log_of_hostile_requests_has_no_secrets_and_one_line_an_even
 
 
 def test_s61_a_message_that_is_always_sent_back_becomes_a_dead_letter(tmp_path: Path) -> None:
-    """Sixteen times at most unless the consumer says otherwise, then it is out of the way."""
+    """It is delivered at most sixteen times unless the consumer says otherwise, and is then a dead letter."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -454,7 +461,7 @@ def planted(*_: object, **__: object) -> Any:
 
 
 def test_s62_a_defect_in_any_handler_costs_its_request_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every request code that is served, over one connection that goes on."""
+    """Sends every request code that is served over one connection, which must survive."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -487,7 +494,7 @@ def test_s62_a_defect_in_any_handler_costs_its_request_only(tmp_path: Path, monk
 @pytest.mark.parametrize("born", ["-1", "9223372036854775807", "-9223372036854775808", "0"])
 @pytest.mark.parametrize("flags", [0, 0x10, 0x20, 0x30])
 def test_s63_times_and_address_flags_of_the_producer_are_not_believed(born: str, flags: int, tmp_path: Path) -> None:
-    """A born time is kept and used for nothing; whether an address is IPv6 is what the connection says."""
+    """The broker stores a born time but uses it for nothing; only the connection decides whether an address is IPv6."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -509,7 +516,7 @@ def test_s63_times_and_address_flags_of_the_producer_are_not_believed(born: str,
 
 
 def test_s64_a_stop_during_sends_and_held_pulls_answers_each_once(tmp_path: Path) -> None:
-    """What was acknowledged is there after the next start; nobody waits for ever."""
+    """Acknowledged messages exist after the next start, and no request waits for ever."""
 
     async def first() -> list[bytes]:
         kept: list[bytes] = []
@@ -542,7 +549,7 @@ def test_s64_a_stop_during_sends_and_held_pulls_answers_each_once(tmp_path: Path
 
 
 def test_s64_a_request_is_judged_by_one_state_of_the_accounts(tmp_path: Path) -> None:
-    """All requests of one read are judged alike, also when the accounts change between reads."""
+    """All requests of one read are judged by the same accounts, even if the accounts change between reads."""
 
     async def scene() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -563,7 +570,7 @@ def test_s64_a_request_is_judged_by_one_state_of_the_accounts(tmp_path: Path) ->
 
 
 def test_headers_written_by_python_are_read_back() -> None:
-    """The check for names given twice is not fooled by what stands in values."""
+    """The check for duplicate names is not misled by the text of values."""
     for value in ('"', '\\"', '"b":"T"', "\\", ""):
         command = RemotingCommand(1, remark=value, ext_fields={"a": value, "b": value})
         assert decode_header(command.encode_header(), 0) == command

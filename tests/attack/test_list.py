@@ -1,4 +1,4 @@
-"""Every attack that this project answers has a test here that carries its number, and a line in docs/security.md."""
+"""Every attack that this project answers has a test here with its number, and a line in docs/security.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fake route: with accounts, only administrators and the cluster's own brokers change what a name server says."""
+"""A fake route: with accounts, only administrators and the cluster's own brokers change the name server's data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHANGES = (100, 102, 103, 104, 205, 216, 217, 318, 322, 327, 904, 9999)
 
 
 def fake_registration() -> RemotingCommand:
-    """A broker of somebody else, with a topic of ours."""
+    """A foreign broker that registers one of our topics."""
     body = RegisterBrokerBody(
         TopicConfigSerializeWrapper({"A": TopicConfig("A", 8, 8, 6)}, DataVersion(0, 1, 1))
     ).encode()

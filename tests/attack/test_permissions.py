@@ -1,4 +1,4 @@
-"""S-20 to S-28 and S-39 to S-45: what an account may ask for, and what nobody may."""
+"""S-20 to S-28 and S-39 to S-45: requests that an account may send, and requests that nobody may send."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_s39_each_role_may_do_its_part(tmp_path: Path) -> None:
 
 
 def test_s39_a_message_of_others_is_not_fetched_by_its_position(tmp_path: Path) -> None:
-    """Requests 33 and 36 name a position: the message there decides, whatever topic the request claims."""
+    """Requests 33 and 36 name a position: the topic of the message there decides, whatever topic the request names."""
 
     async def body() -> None:
         async with Guarded(tmp_path, auto_create_subscription_group=True) as cluster:
@@ -114,7 +114,7 @@ def test_s39_a_message_of_others_is_not_fetched_by_its_position(tmp_path: Path) 
 
 
 def test_s39_a_header_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
-    """A name twice, or escaped: whatever the kernel reads must be what was judged."""
+    """If a name is given twice or is escaped, the kernel must read the same value that was judged."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -136,7 +136,9 @@ def test_s39_a_header_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
 
 
 def test_s39_what_the_kernel_read_must_be_what_was_judged(tmp_path: Path) -> None:
-    """The second lock behind the one above: rows whose topic, group or code is not that of the decoded header."""
+    """The second check after the one above: it refuses rows whose topic, group or code differs from the decoded
+    header.
+    """
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -161,7 +163,7 @@ def test_s39_what_the_kernel_read_must_be_what_was_judged(tmp_path: Path) -> Non
 
 
 def test_s39_s44_the_end_of_a_transaction_is_its_topic_s_publisher_s(tmp_path: Path) -> None:
-    """S-44, too: who may not publish to the topic cannot commit or roll back what waits for it."""
+    """S-44, too: an account that may not publish to the topic cannot commit or roll back a half message for it."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -480,7 +482,9 @@ def test_s28_names_are_not_made_by_whoever_asks(tmp_path: Path) -> None:
 
 
 def test_s28_an_account_makes_so_many_names_and_no_more(tmp_path: Path) -> None:
-    """Where names are made by use: a flood of them ends, other accounts and names that are there do not notice."""
+    """Names that are created by use: a flood of them is stopped, and neither other accounts nor existing names are
+    affected.
+    """
     accounts = ACCOUNTS.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB").replace(
         "defaultGroupPerm: DENY", "defaultGroupPerm: SUB"
     )

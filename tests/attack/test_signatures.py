@@ -1,4 +1,4 @@
-"""S-30 to S-38 and S-54: who may send requests at all, and how a signature is not enough."""
+"""S-30 to S-38 and S-54: who may send requests at all, and why a signature alone is not enough."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_s30_whoever_is_not_known_for_sure_gets_one_answer(tmp_path: Path) -> No
 
 
 def test_s30_guessing_costs_the_owner_nothing(tmp_path: Path) -> None:
-    """Also from the owner's address, and without an account."""
+    """This holds for the owner's address, too, and for a request without an account."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -80,7 +80,7 @@ def test_s30_guessing_costs_the_owner_nothing(tmp_path: Path) -> None:
 
 
 def test_a_new_session_costs_the_same_however_many_there_are() -> None:
-    """Its table was copied for each of them: 88 % of a processor, and others waited 1.6 s."""
+    """Its table was copied for each request: this took 88 % of a processor, and others waited 1.6 s."""
 
     class Watched(dict[tuple[str, str], tuple[int, int, float]]):
         looked_at = 0
@@ -167,7 +167,7 @@ def test_s32_nonces_are_remembered_within_bounds() -> None:
 
 
 def test_s32_legacy_signatures_only_where_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that is neither on this machine nor behind TLS can have been overheard."""
+    """Others may have overheard a peer that is neither on this machine nor behind TLS."""
     monkeypatch.setattr(guard_module, "is_loopback", lambda address: False)
 
     async def body(folder: Path, **options: bool) -> list[int]:

@@ -1,4 +1,4 @@
-"""What one read may cost the others: answers in pieces, turns of the event loop that end, room for large frames."""
+"""How much one read may delay others: answers in pieces, turns of the event loop that end, space for large frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VALUE = 200_000
 
 @pytest.fixture
 def put_off(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows at which a read was put off; every turn is over when it begins."""
+    """The rows at which a read was deferred; every turn has already used up its time."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     monkeypatch.setattr(request_handler, "_UNASKED_PULLS", 1)
@@ -72,7 +72,7 @@ def requests(code: int, count: int, fields: dict[str, str]) -> bytes:
 
 
 def test_a_read_full_of_lists_is_answered_as_the_peer_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """123 KB of pipelined requests were answered whole once: 2.9 GB, and others waited for seconds."""
+    """123 KB of pipelined requests were once answered in one turn: this took 2.9 GB, and others waited for seconds."""
     served = 0
     get_list = NamesrvAdminProcessor.get_kv_list
 
@@ -141,7 +141,7 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
 
 
 def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """It doubled from turn to turn once: the rest of a read, and the rest of the rest."""
+    """The work once doubled from turn to turn, because the rest of a read was deferred again with its own rest."""
     wakes = 0
 
     async def play() -> None:
@@ -171,7 +171,7 @@ def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]
 def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many connections ask such things: one of them is served in a turn that is over."""
+    """However many connections send such requests, only one request is served in a turn whose time is used up."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     monkeypatch.setattr(request_handler, "COSTLY_S", -1.0)
@@ -219,7 +219,7 @@ def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
 def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
     tmp_path: Path, put_off: list[int], kind: str, rows: int
 ) -> None:
-    """A thousand sends without a UNIQ_KEY, or to new topics, kept the loop for a tenth of a second and more."""
+    """A thousand sends without a UNIQ_KEY, or to new topics, blocked the loop for a tenth of a second or more."""
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -242,7 +242,7 @@ def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
 
 
 def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: Path, put_off: list[int]) -> None:
-    """A request that is judged twice would be refused: its nonce was used."""
+    """A request that is judged twice would be refused, because its nonce was used."""
 
     async def play() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -267,7 +267,7 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
 
 
 class Drain:
-    """Takes frames and answers nothing."""
+    """Accepts frames and answers none."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -283,7 +283,7 @@ class Drain:
 
 
 def test_unfinished_large_frames_share_their_room_and_slow_ones_lose_it() -> None:
-    """130 unfinished frames of 15 MiB: 2.26 GB were held, for minutes."""
+    """130 unfinished frames of 15 MiB once held 2.26 GB for minutes."""
 
     async def play() -> None:
         handler = Drain()

@@ -1,4 +1,4 @@
-"""Users and rules (ACL 2.0): requests of mqadmin as they were recorded, and who may do what by which rule."""
+"""Users and rules (ACL 2.0): recorded requests of mqadmin, and which rule allows which request."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def user(*policies: dict[str, Any]) -> User:
 
 
 def test_what_mqadmin_sends(tmp_path: Path) -> None:
-    """In this order they make a user with rules and take them away again; answers as recorded, without passwords."""
+    """In this order the requests create a user with rules and remove both again; answers are as recorded, without
+    passwords.
+    """
     order = (
         "createUser",
         "createUserAgain",

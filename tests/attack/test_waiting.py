@@ -1,4 +1,6 @@
-"""S-07: requests whose answers are owed for a while. One connection cannot pile them up, others do not notice."""
+"""S-07: requests whose answers must wait. One connection cannot accumulate them without limit, and others are not
+affected.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ OWED_MAX = 100_000
 
 
 async def flooded(cluster: Cluster, commands: list[RemotingCommand]) -> tuple[RawConnection, Channel]:
-    """A connection over which ``commands`` were sent, and the broker's end of it once it is not read any more."""
+    """A connection over which ``commands`` were sent, and the broker's end of it once the broker has stopped
+    reading.
+    """
     known = set(cluster.broker._server.channels)
     object.__setattr__(cluster.broker._server.options, "outbound_bytes_high", OWED_MAX)
     connection = await cluster.connect()
@@ -38,7 +42,7 @@ async def flooded(cluster: Cluster, commands: list[RemotingCommand]) -> tuple[Ra
 
 
 async def answers(connection: RawConnection, count: int) -> list[int]:
-    """The codes of the answers, by the opaques of the requests."""
+    """The codes of the answers, by the opaque of the request."""
     codes = {}
     for _ in range(count):
         answer = await connection.receive()
@@ -88,7 +92,7 @@ def test_s07_pulls_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
-    """Replies wait for the client that asked, with their bodies."""
+    """Replies wait for the requesting client, and their bodies wait with them."""
 
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -111,7 +115,7 @@ def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pull", "pop", "question"])
 def test_s07_requests_that_wait_for_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """Too many of one connection are refused, its other requests and other connections are served."""
+    """If one connection has too many, they are refused; its other requests and other connections are served."""
     monkeypatch.setattr(connection_share, "REQUESTS_MAX", 5)
 
     async def work() -> None:

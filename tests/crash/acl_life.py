@@ -1,5 +1,5 @@
-"""Administrators change who may do what while power fails, or the disk: whoever starts then lets in those from before
-the change or those from after it, nobody else, and never nobody.
+"""Administrators change access rights while the power or the disk fails: the next start must apply the rights from
+before the change or those from after it, and never admit nobody at all.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ _FIRST_USER = '{"username": "root", "password": "a password of the root user"}'
 
 
 class Holey(AssertionError):  # noqa: N818 - reads as what was found
-    """Somebody is let in who should not be, or is not who should."""
+    """The rights after a start are neither the old nor the new ones."""
 
 
 class Administration(Protocol):
-    """One kind of access control."""
+    """One kind of access control (accounts or users), as the test drives it."""
 
     def prepare(self, files: Files) -> None:
-        """Files that are there from the start."""
+        """Creates the files that exist at the start."""
 
     def load(self, files: Files) -> None:
         """A process starts."""
 
     def changes(self) -> Iterator[Callable[[], None]]:
-        """What administrators ask for, one after the other."""
+        """The changes that administrators request, in order."""
 
     def look(self) -> None:
-        """The process takes what the files hold, if it ever does."""
+        """The process reloads the files, if it ever does."""
 
     def rights(self) -> Rights:
         """Of the process."""
 
 
 class PlainAccounts:
-    """``plain_acl.yml`` and a further file."""
+    """Access control by ``plain_acl.yml`` and a further file."""
 
     manager: PlainPermissionManager
 
@@ -101,12 +101,12 @@ class PlainAccounts:
 
 
 class Users:
-    """Users and rules of ACL 2.0."""
+    """Access control by users and rules of ACL 2.0."""
 
     manager: AuthManager
 
     def prepare(self, files: Files) -> None:
-        """See ``Administration``; nothing, the first start makes the first user."""
+        """As in ``Administration``; does nothing, because the first start creates the first user."""
 
     def load(self, files: Files) -> None:
         """See ``Administration``."""
@@ -127,7 +127,7 @@ class Users:
         yield lambda: manager.delete_user("alice")
 
     def look(self) -> None:
-        """See ``Administration``; only their manager writes the file."""
+        """As in ``Administration``; does nothing, because only the manager writes the file."""
 
     def rights(self) -> Rights:
         """See ``Administration``."""
@@ -138,14 +138,14 @@ KINDS: dict[str, type[PlainAccounts] | type[Users]] = {"accounts": PlainAccounts
 
 
 class AclExplorer:
-    """Lets power fail at each step of the changes of one kind.
+    """Simulates a power failure at each step of the changes of one kind.
 
     Args:
-        sample: crash states drawn at each step, next to those always made.
-        prepare: plants a defect into the door to the disk.
+        sample: number of random crash states at each step, in addition to the fixed ones.
+        prepare: plants a defect into the ``Files``.
 
     Attributes:
-        states: disks that a process started from.
+        states: number of disks from which a process was started.
     """
 
     def __init__(self, kind: str, seed: int, sample: int, prepare: Callable[[Files], None] | None = None) -> None:
@@ -157,7 +157,7 @@ class AclExplorer:
         self._rights = self._all_rights()
 
     def run(self) -> None:
-        """Power fails before every call to the disk.
+        """The power fails before each call to the disk.
 
         Raises:
             Holey: see there.
@@ -172,7 +172,7 @@ class AclExplorer:
             self._cut(disk, "after the answer", states[number + 1 : number + 2])
 
     def run_with_faults(self, plan: FaultPlan) -> bool:
-        """The disk fails, or the process is killed; an administrator goes on. Whether that happened.
+        """The disk fails, or the process is killed; then an administrator continues. Whether that happened.
 
         Raises:
             Holey: see there.
@@ -199,7 +199,7 @@ class AclExplorer:
         return plan.fired
 
     def _try_again(self, disk: SimulatedDisk, administration: Administration, change: Callable[[], None]) -> None:
-        """The name may have changed before the disk failed: the files are looked at first, as at every interval."""
+        """The name may have changed before the disk failed, so the files are read first, as at every interval."""
         administration.look()
         try:
             change()
@@ -218,7 +218,7 @@ class AclExplorer:
         return disk, administration
 
     def _all_rights(self) -> list[Rights]:
-        """Before the first change, and after each."""
+        """The rights before the first change, and after each change."""
         _, administration = self._started()
         rights = [administration.rights()]
         for change in administration.changes():
@@ -240,5 +240,5 @@ class AclExplorer:
 
 
 def _text(account: Any) -> str:
-    """Everything of an account or user; it shows its secret to nobody else."""
+    """All data of an account or user; other code never sees the secret."""
     return repr([getattr(account, each.name) for each in fields(account)])

@@ -1,21 +1,22 @@
-"""Stores with one flipped bit in a record of their log: a start ends, and costs that message at most.
+"""Stores with one flipped bit in a record of their log: a start must finish, and may lose at most that message.
 
     python -m tests.crash.bitflips --variants 2000 --jobs 2
     python -m tests.crash.bitflips --seed 217 --variants 1
     python -m tests.crash.bitflips --variants 2000 --record        # asks the official store, needs Java
 
-A seed stands for one variant, always the same: a field of a record, in turn; a store, in turn; a record and a bit of
-that field. The stores were left by RocketMQ 4.9.7 and 5.3.3, stopped and killed, or by ours. Held against what the
-official store of that version serves of the same bytes (``damage_stores/answers.json.xz``):
+A seed always stands for the same variant: a store and a field of a record, both in turn, then a record and a bit of
+that field. The stores were written by RocketMQ 4.9.7 or 5.3.3, stopped or killed, or by Rucola. Each result is compared
+with what the official store of that version serves from the same bytes (``damage_stores/answers.json.xz``):
 
-* a start ends within 10 s and the time that the whole store takes, and makes files of at most twice the log's length;
-* whatever the official store serves is served, the message with the flipped bit aside; that one may be withheld when a
-  line of the log and a finding of ``verify`` name its place;
-* a start that refuses names file and position, and serves the same with ``quarantine``;
-* ``verify`` blames nothing but the record, and leaves no descriptor open.
+* a start ends within 10 s plus the time that the whole store takes, and creates files of at most twice the log's
+length;
+* it serves every message that the official store serves, except perhaps the one with the flipped bit; that one may be
+  withheld if a log line and a finding of ``verify`` name its place;
+* a start that refuses names file and position, and serves the same messages with ``quarantine``;
+* ``verify`` reports only this record, and leaves no descriptor open.
 
-Where the official store does not open a variant, or for stores of ours, all other messages are served. Exit code 1 at
-a violation.
+If the official store does not open a variant, and for stores of Rucola, all other messages are served. The exit code
+after a violation is 1.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ Served = dict[str, list[int]]
 
 
 class Violation(AssertionError):  # noqa: N818 - what it says
-    """What a start must not do."""
+    """A start did something that it must not do."""
 
 
 class OutOfTimeError(Exception):
@@ -116,8 +117,8 @@ class Base:
     """A store without damage.
 
     Attributes:
-        version: of the official store that wrote it; empty = ours.
-        places: physical offset of each record, and its length.
+        version: version of the official store that wrote it; empty for a store of Rucola.
+        places: physical offset and length of each record.
     """
 
     name: str
@@ -165,7 +166,7 @@ STORES = (
 
 @cache
 def base(name: str) -> Base:
-    """The store of that name."""
+    """The store of the given name."""
     options, version, batch_topic = GEOMETRY | {"enabledAppendPropCRC": "false"}, "", ""
     if name.startswith("rocketmq"):
         files = load_files(DAMAGE_STORES, name)
@@ -189,7 +190,7 @@ def _log_files(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def _written(options: dict[str, str], killed: bool) -> dict[str, bytes]:
-    """A store of ours; all of it was synced."""
+    """A store written by Rucola and synced completely."""
     with tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory:
         path = Path(directory) / "store"
         known = {entry.key for entry in options_of(MessageStoreConfig)}
@@ -229,7 +230,7 @@ def _written(options: dict[str, str], killed: bool) -> dict[str, bytes]:
 
 
 def _settle(store: MessageStore, clock: ManualClock) -> None:
-    """Waits until the watermark knows all of the store."""
+    """Waits until the watermark covers the whole store."""
     deadline, watermark = time.monotonic() + LIMIT_S, WatermarkFile(Files(), store.root)
     while time.monotonic() < deadline:
         store.dispatch()
@@ -262,12 +263,12 @@ class Variant:
 
     @property
     def log_file(self) -> str:
-        """Path of the segment that holds the record, below the store."""
+        """Path of the segment that holds the record, relative to the store."""
         return f"commitlog/{self.place - self.place % self.base.segment_bytes:020d}"
 
 
 def variant(seed: int) -> Variant:
-    """The variant of a seed."""
+    """The variant that belongs to a seed."""
     random = Random(seed)
     name = FIELDS[seed % len(FIELDS)]
     store = base(STORES[seed // len(FIELDS) % len(STORES)])
@@ -282,7 +283,7 @@ def variant(seed: int) -> Variant:
 
 
 def _span(record: bytes, name: str) -> tuple[int, int]:
-    """Position and length of a field; of the body's or the topic's bytes when those are none."""
+    """Position and length of a field; for an empty field, of the body or the topic."""
     if name in FIXED:
         return FIXED[name]
     body = int.from_bytes(record[84:88], "big")
@@ -305,13 +306,15 @@ def _span(record: bytes, name: str) -> tuple[int, int]:
 
 @cache
 def answers() -> dict[str, Any]:
-    """What the official store serves: by store, all of it, and by seed what differs."""
+    """What the official store serves: for each store all messages, and for each seed the differences."""
     recorded: dict[str, Any] = json.loads(lzma.decompress(ANSWERS.read_bytes()))
     return recorded
 
 
 def official(damaged: Variant) -> Served | None:
-    """What the official store serves of a variant; None when it does not open it, or is not the one that wrote it."""
+    """The messages that the official store serves from a variant; None if it does not open the variant, or did not
+    write it.
+    """
     recorded = answers().get(damaged.base.name)
     if recorded is None:
         return None
@@ -324,7 +327,7 @@ def official(damaged: Variant) -> Served | None:
 
 
 def record(variants: int) -> None:
-    """Asks the official stores anew."""
+    """Runs the official stores again for their answers."""
     from tests.conformance.store.run import HERE, JAVA_OPENS
     from tools.peers.packages import PEERS, java_program
 
@@ -414,7 +417,7 @@ def logged() -> Iterator[list[str]]:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises ``OutOfTimeError`` in what takes longer."""
+    """Raises ``OutOfTimeError`` in code that takes longer."""
 
     def late(_signal: int, _frame: FrameType | None) -> None:
         raise OutOfTimeError(f"not over after {seconds:.1f} s")
@@ -430,7 +433,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 @cache
 def clean_seconds(name: str) -> float:
-    """How long a start with the whole store takes."""
+    """How long a start of the undamaged store takes."""
     store = base(name)
     with tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory:
         path = Path(directory) / "store"
@@ -441,10 +444,10 @@ def clean_seconds(name: str) -> float:
 
 
 def check(damaged: Variant, path: Path) -> str:
-    """Opens the variant in the new directory ``path``; says what came of it.
+    """Opens the variant in the new directory ``path``; returns a description of the result.
 
     Raises:
-        Violation: something that must not be.
+        Violation: the start did something that it must not do.
     """
     store, text = damaged.base, damaged.text
     write_files(damaged.files, path)
@@ -479,7 +482,7 @@ def check(damaged: Variant, path: Path) -> str:
 
 
 def _open(damaged: Variant, path: Path) -> MessageStore | None:
-    """The store; None when it refuses, as it may."""
+    """The store; None if it refuses to start, as it may."""
     try:
         return damaged.base.opened(path)
     except StoreDamagedError as error:
@@ -490,7 +493,7 @@ def _open(damaged: Variant, path: Path) -> MessageStore | None:
 
 
 def _served(damaged: Variant, store: MessageStore) -> Served:
-    """What pulls give, compared with the bytes of the log."""
+    """The messages that pulls return, compared with the bytes of the log."""
     log = _log_files(damaged.files)
     size_of = dict(damaged.base.places)
     served: Served = {}
@@ -518,7 +521,7 @@ def _served(damaged: Variant, store: MessageStore) -> Served:
 
 @cache
 def whole(name: str) -> Served:
-    """What is served without damage."""
+    """The messages that are served without damage."""
     store = base(name)
     with tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory:
         path = Path(directory) / "store"
@@ -582,7 +585,7 @@ def _verified(damaged: Variant, path: Path) -> VerifyReport:
 
 @cache
 def whole_report(name: str) -> VerifyReport:
-    """What ``verify`` finds without damage."""
+    """The findings of ``verify`` without damage."""
     with tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory:
         path = Path(directory) / "store"
         write_files(base(name).files, path)

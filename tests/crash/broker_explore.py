@@ -1,9 +1,9 @@
-"""Explores crash states of a broker's pops, delays, transactions, accounts and users, and says how many it saw.
+"""Explores crash states of a broker's pops, delays, transactions, accounts and users, and reports how many it tried.
 
     python -m tests.crash.broker_explore --states 5000
     python -m tests.crash.broker_explore --workload hide --flush sync --seed 7 --states 1
 
-The second form repeats what a violation names. Exit code 1 at the first violation.
+The second form repeats a violation from its message. Exit code 1 at the first violation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_FLUSH = "-"
 
 
 def explore_round(workload: str, flush: str, seed: int) -> int:
-    """Power cuts at every step of a workload; the states that were seen."""
+    """Simulates power failures at every step of a workload; returns the number of states."""
     if workload in KINDS:
         accounts = AclExplorer(workload, seed, SAMPLE)
         accounts.run()
@@ -37,7 +37,7 @@ def explore_round(workload: str, flush: str, seed: int) -> int:
 
 
 def _round(first_seed: int, row: tuple[str, str], number: int) -> Round:
-    """In a process of its own."""
+    """Runs in a separate process."""
     logging.disable(logging.CRITICAL)
     begin = time.process_time()
     try:

@@ -1,10 +1,11 @@
-"""SIGKILLs ``rucola broker`` in the middle of delayed, transactional and popped messages, again and again.
+"""Kills ``rucola broker`` with SIGKILL again and again while it handles delayed, transactional and popped messages.
 
     python -m tests.crash.broker_kills --rounds 20
     python -m tests.crash.broker_kills --rounds 4 --flush sync --seed 7
 
-Every process goes on with the store that the one before left. At the end nothing may be missing, early, acknowledged
-and there again, or both committed and given up. Exit code 1 when something is.
+Every process continues with the store that the previous one left. At the end no message may be missing or early, no
+acknowledged message may come again, and none may be both committed and given up. The exit code is 1 if a promise was
+broken.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ timerFlushIntervalMs=200
 
 
 class BrokerProcess:
-    """``rucola broker`` over a store directory.
+    """A process ``rucola broker`` over a store directory.
 
     Attributes:
-        address: where it listens.
+        address: its address.
     """
 
     def __init__(self, directory: Path, sync: bool) -> None:
@@ -72,7 +73,7 @@ class BrokerProcess:
 
 
 async def _live(broker: BrokerProcess, ledger: Ledger, number: int, random: Random) -> None:
-    """Traffic until the broker is killed."""
+    """Sends and receives messages until the broker is killed."""
     async with Traffic(broker.address, ledger, number, random) as traffic:
         running = asyncio.ensure_future(traffic.run())
         await asyncio.wait([running], timeout=0.3 + random.random() * 2)
@@ -86,13 +87,13 @@ async def _settle(broker: BrokerProcess, ledger: Ledger, number: int) -> None:
 
 
 def kill_rounds(directory: Path, seed: int, flushes: Sequence[bool]) -> Ledger:
-    """Processes that are killed, and at last one that is not until everything has come.
+    """Runs processes that are killed, and at the end one that runs until everything has arrived.
 
     Args:
-        flushes: of each process, whether it runs under SYNC_FLUSH.
+        flushes: for each process, whether it runs with SYNC_FLUSH.
 
     Raises:
-        Lie: a broker did not keep what it had answered.
+        Lie: a broker broke a promise that it had given in an answer.
     """
     random, ledger = Random(seed), Ledger()
     for number, sync in enumerate(flushes, 1):

@@ -1,6 +1,6 @@
-"""A broker over a simulated disk: the real one but for its sockets, threads and intervals, which are calls here.
+"""A broker over a simulated disk. It is the real one, except that sockets, threads and intervals are replaced by calls.
 
-Requests go in as bytes and answers come out as bytes, so what counts as answered is what a client would have seen.
+Requests are passed in as bytes and answers come out as bytes, so an answer counts only if a client would have seen it.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ _WORKERS = (
 
 
 class Connection(Channel):
-    """A client's connection: the broker's, with nothing behind it.
+    """The connection of a client: the broker's channel, without a socket.
 
     Attributes:
-        answers: by the number of the request.
-        questions: what the broker asked.
+        answers: answers by the number of the request.
+        questions: requests that the broker sent.
     """
 
     def __init__(self, broker: Broker, loop: ManualLoop) -> None:
@@ -70,7 +70,7 @@ class Connection(Channel):
         self.questions: list[RemotingCommand] = []
 
     def receive(self, frame: bytes) -> None:
-        """Bytes from the client."""
+        """Passes bytes from the client to the broker."""
         self._reader.buffer()[: len(frame)] = frame
         batch = self._reader.received(len(frame))
         assert batch is not None
@@ -95,7 +95,7 @@ class Connection(Channel):
 
 
 class BrokerLife:
-    """One process after the other over one disk."""
+    """Processes that run one after another over one disk."""
 
     def __init__(self, disk: SimulatedDisk, sync: bool, clock: ManualClock) -> None:
         self.disk = disk
@@ -109,7 +109,7 @@ class BrokerLife:
         self._opaque = 0
 
     def open(self) -> None:
-        """A new process takes the directory, serves, and has not worked yet."""
+        """Starts a new process on the directory; it serves but has done no work yet."""
         self.loop = ManualLoop(self.clock)
         geometry = "rucola.broker.timer.timer_delivery.TimerGeometry"
         with manual_workers(*_WORKERS), patch(geometry, lambda size, step: TimerGeometry(size, step, 256)):
@@ -126,14 +126,14 @@ class BrokerLife:
         broker._checks.start(broker.services.transactions, broker.services.cold_reads)
 
     def online(self) -> None:
-        """The producers of transactions are there."""
+        """Connects the producers of the transactions."""
         client = ClientChannel(self.connection, "me", "JAVA", 0, 0.0)
         self.broker.services.producers.register(PRODUCERS, client)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"", oneway: bool = False) -> int:
-        """Send a request; its number, under which the answer appears in ``answer``."""
+        """Sends a request; returns its number, under which ``answer`` finds the answer."""
         self._opaque += 1
         texts = {name: str(value) for name, value in fields.items()}
         frame = RemotingCommand(code, self._opaque, 2 * oneway, ext_fields=texts, body=body).encode()
@@ -141,13 +141,13 @@ class BrokerLife:
         return self._opaque
 
     def answer(self, number: int) -> RemotingCommand | None:
-        """The answer to a request, None when there is none yet."""
+        """The answer to a request; None if there is none yet."""
         return self.connection.answers.get(number)
 
     # -- what happens by itself ---------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """The allocating and the flushing thread do what they have to; who waited for the disk is answered."""
+        """Runs the allocation and flush threads; answers requests that waited for the disk."""
         store = self.broker.store
         for worker in (store._log._allocator._worker, store._flush._worker):
             assert isinstance(worker, ManualWorker)
@@ -157,7 +157,7 @@ class BrokerLife:
         self.disk.step("flushed", ROOT)
 
     def write_tables(self) -> None:
-        """The thread that writes tables does what it has to; who waited for it is answered."""
+        """Runs the thread that writes tables; answers requests that waited for it."""
         self.loop.run()
         worker = self.broker.services.writer._worker
         assert isinstance(worker, ManualWorker)
@@ -166,20 +166,20 @@ class BrokerLife:
         self.loop.run()
 
     def keep(self) -> None:
-        """The store's keeper makes a pass."""
+        """Runs one pass of the store's keeper."""
         worker = self.broker.store._keeper._worker
         assert isinstance(worker, ManualWorker)
         worker.run()
 
     def deliver(self) -> None:
-        """What is due is delivered."""
+        """Delivers due messages."""
         self.loop.run()
         self.broker.store.dispatch()
         while self.broker.services.timers.service.work() == 0:
             self.broker.store.dispatch()
 
     def work(self) -> None:
-        """What is due is delivered; popped messages that nobody acknowledged become visible again."""
+        """Delivers due messages, and makes popped messages that nobody acknowledged visible again."""
         self.deliver()
         popping = self.broker.services.pops.started
         while popping is not None and popping._revive.work():
@@ -188,7 +188,7 @@ class BrokerLife:
         self.broker.store.dispatch()
 
     def check_transactions(self) -> None:
-        """A round of checks."""
+        """Runs one round of transaction checks."""
         broker = self.broker
         for half in due_halves(broker.services.halves, broker.services.transactions):
             broker.services.transactions.check(half)
@@ -196,7 +196,7 @@ class BrokerLife:
         broker.store.dispatch()
 
     def turn(self, milliseconds: int = 0) -> None:
-        """Time passes, then everything has its turn."""
+        """Lets time pass, then runs all work once."""
         self.clock.advance(milliseconds)
         self.flush()
         self.work()
@@ -204,7 +204,7 @@ class BrokerLife:
         self.work()
 
     def persist(self) -> None:
-        """All progress is written, as far as it is safe."""
+        """Writes all progress that is safe."""
         broker = self.broker
         broker.services.persist_now()
         broker._delivery.persist()
@@ -222,7 +222,7 @@ class BrokerLife:
     # -- what is there ------------------------------------------------------------------------------------------------
 
     def messages(self, topic: bytes) -> list[MessageExt]:
-        """All that consumers see in the first queue of a topic."""
+        """All messages that consumers see in the first queue of a topic."""
         store, found = self.broker.store, list[MessageExt]()
         queue_offset = store.min_queue_offset(topic, 0)
         while queue_offset < store.max_queue_offset(topic, 0):

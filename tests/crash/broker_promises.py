@@ -1,9 +1,9 @@
-"""What producers and consumers of a broker were told, and whether it is kept after a crash.
+"""The promises that a broker made to producers and consumers, and whether it keeps them after a crash.
 
-* An acknowledged popped message never comes again once its acknowledgement was answered under SYNC_FLUSH, or is on the
-  disk; any other one comes, and not before the time until which it was hidden.
-* A delayed message that is on the disk comes, none comes before its time.
-* A half message comes to one outcome: its producer's decision, or it is given up when there is none.
+* A popped message never comes again once its acknowledgement was answered under SYNC_FLUSH, or is on the disk. Every
+  other popped message comes again, but not before the end of its invisible time.
+* A delayed message that is on the disk is delivered, and never before its time.
+* A half message has one outcome: its producer's decision, or it is given up if there is no decision.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ class Broken(AssertionError):  # noqa: N818 - reads as what was found
 
 @dataclass
 class Promises:
-    """What was said, by key of the message. An end is the physical offset behind the record that the promise rests on.
+    """The broker's promises, by key of the message. An *end* is the physical offset after the record that the promise
+    depends on.
 
     Attributes:
-        durable: what lies below is on the disk.
+        durable: everything below this offset is on the disk.
         sent: ends of messages to be popped.
         acknowledged: ends of their acknowledgements.
-        answered: keys of those that a client of a SYNC_FLUSH broker knows of.
-        hidden: end, and the time before which the message does not come.
+        answered: keys whose acknowledgement a SYNC_FLUSH broker has answered.
+        hidden: end, and the time before which the message must not come.
         due_ms: end, and the time of a delayed message.
         halves: ends of half messages.
         decided: end, and decision of the producer.
@@ -76,14 +77,14 @@ class Promises:
     put_back: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Promises:
-        """One that does not change."""
+        """A copy that does not change."""
         tables = {each.name: dict(getattr(self, each.name)) for each in fields(self) if each.name != "durable"}
         return replace(self, **tables)
 
 
 @dataclass(frozen=True)
 class Popped:
-    """A message in a consumer's hands."""
+    """A message that a consumer has popped."""
 
     key: str
     topic: str
@@ -93,7 +94,7 @@ class Popped:
 
 @dataclass
 class Came:
-    """What consumers got after a crash: times in ms, by key."""
+    """The messages that consumers got after a crash: times in ms, by key."""
 
     popped: dict[str, list[int]] = field(default_factory=dict)
     plain: dict[str, list[int]] = field(default_factory=dict)
@@ -101,7 +102,7 @@ class Came:
 
 
 class Clients(BrokerLife):
-    """A broker with its producers and consumers, who note what they are told."""
+    """A broker with producers and consumers, which record the broker's promises."""
 
     def __init__(self, disk: SimulatedDisk, sync: bool, clock: ManualClock, promises: Promises) -> None:
         super().__init__(disk, sync, clock)
@@ -109,7 +110,7 @@ class Clients(BrokerLife):
         self._asked: dict[int, tuple[str, ...]] = {}
 
     def open(self) -> None:
-        """See ``BrokerLife``; answers that were not there before never come."""
+        """As in ``BrokerLife``; answers that have not come by now never will."""
         self._asked = {}
         super().open()
 
@@ -121,14 +122,14 @@ class Clients(BrokerLife):
     # -- producers ----------------------------------------------------------------------------------------------------
 
     def send(self, key: str, topic: str = POPPED, **properties: object) -> None:
-        """A message; with ``DELAY`` or ``TIMER_DELIVER_MS`` it comes later."""
+        """Sends a message; with ``DELAY`` or ``TIMER_DELIVER_MS`` it arrives later."""
         self._send(key, topic, 0, properties)
         self._note_delay(key, properties)
         if key not in self.promises.due_ms:
             self.promises.sent[key] = self.end
 
     def prepare(self, key: str, **properties: object) -> MessageExt:
-        """A half message; what its producer has to name when it decides."""
+        """Sends a half message; returns the data that its producer needs for its decision."""
         begin = self.end
         number = self._send(key, PLAIN, _HALF_FLAG, {"TRAN_MSG": "true", "PGROUP": PRODUCERS, **properties})
         self.promises.halves[key] = self.end
@@ -139,7 +140,7 @@ class Clients(BrokerLife):
         return decode_message(record)
 
     def decide(self, half: MessageExt, outcome: int) -> None:
-        """Commit or roll back, without waiting for an answer, as clients do."""
+        """Commits or rolls back without waiting for an answer, as clients do."""
         key = half.properties["UNIQ_KEY"]
         self._end(key, half.queue_offset, half.physical_offset, outcome, False)
         self.promises.decided[key] = self.end, outcome
@@ -147,7 +148,7 @@ class Clients(BrokerLife):
             self._note_delay(key, half.properties)
 
     def put_back(self, key: str) -> None:
-        """A message that was given up waits again; now its producer commits when it is asked."""
+        """Puts a given-up message back; its producer commits it when it is asked again."""
         (given_up,) = [found for found in self.messages(_GIVEN_UP) if found.properties["UNIQ_KEY"] == key]
         host = self.broker.store.store_host
         names = {"topic": TRANS_CHECK_MAX_TIME_TOPIC, "msgId": offset_message_id(host, given_up.physical_offset)}
@@ -156,7 +157,7 @@ class Clients(BrokerLife):
         self.promises.decided[key] = self.end, COMMIT
 
     def answer_checks(self) -> None:
-        """Producers say what they decided, also when they said it before."""
+        """The producers repeat all their decisions, even those that they sent before."""
         questions, self.connection.questions = self.connection.questions, []
         for question in questions:
             names = question.ext_fields
@@ -165,7 +166,7 @@ class Clients(BrokerLife):
             self._end(key, int(names["tranStateTableOffset"]), int(names["commitLogOffset"]), outcome, True)
 
     def _note_delay(self, key: str, properties: Mapping[str, object]) -> None:
-        """The record of the message with ``properties`` is the last of the log."""
+        """Records that the message with ``properties`` is the last record of the log."""
         if "DELAY" in properties:
             delay_ms = LEVELS_MS[int(str(properties["DELAY"])) - 1]
             self.promises.due_ms[key] = self.end, self.clock.wall_ms() + delay_ms
@@ -191,7 +192,7 @@ class Clients(BrokerLife):
     # -- consumers ----------------------------------------------------------------------------------------------------
 
     def pop(self, invisible_ms: int, topic: str = POPPED, maximum: int = 32) -> list[Popped]:
-        """What can be had now."""
+        """Pops all messages that are available now."""
         now_ms = self.clock.wall_ms()
         names = {"consumerGroup": GROUP, "topic": topic, "queueId": 0, "maxMsgNums": maximum, "initMode": 0}
         names |= {"invisibleTime": invisible_ms, "pollTime": 0, "bornTime": now_ms}
@@ -215,12 +216,12 @@ class Clients(BrokerLife):
         return found
 
     def ack(self, popped: Popped) -> None:
-        """One message is done with."""
+        """Acknowledges one message."""
         self._asked[self.ask(RequestCode.ACK_MESSAGE, self._names(popped))] = (popped.key,)
         self.promises.acknowledged[popped.key] = self.end
 
     def batch_ack(self, popped: Sequence[Popped]) -> None:
-        """Several messages of one pop are done with."""
+        """Acknowledges several messages of one pop."""
         start, pop_ms, invisible_ms, revive_queue, kind = popped[0].receipt.split(" ")[:5]
         bits = sum(1 << each.queue_offset - int(start) for each in popped)
         batch = {"c": GROUP, "t": POPPED, "r": kind, "so": int(start), "q": 0, "rq": int(revive_queue)}
@@ -234,7 +235,7 @@ class Clients(BrokerLife):
         self.promises.acknowledged |= dict.fromkeys((each.key for each in popped), self.end)
 
     def hide(self, popped: Popped, invisible_ms: int) -> Popped:
-        """Hides a message for longer, or shorter; with its next receipt."""
+        """Changes the invisible time of a message; returns the message with its next receipt."""
         now_ms = self.clock.wall_ms()
         number = self.ask(
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self._names(popped) | {"invisibleTime": invisible_ms}
@@ -256,7 +257,7 @@ class Clients(BrokerLife):
         return names | {"extraInfo": popped.receipt, "offset": popped.queue_offset}
 
     def note(self) -> None:
-        """Take note of the answers that came, and of what is on the disk."""
+        """Records the answers that have come, and how much is on the disk."""
         self.promises.durable = max(self.promises.durable, self.broker.store.flushed_offset)
         for number, keys in list(self._asked.items()):
             answer = self.answer(number)
@@ -269,16 +270,16 @@ class Clients(BrokerLife):
 
 
 class BrokerExplorer:
-    """Lets power fail at each step of a workload.
+    """Simulates a power failure at each step of a workload.
 
     Args:
-        sample: crash states drawn at each step, next to those always made.
-        every: power fails at one of so many steps only.
-        quick: only where the log is about to be synced, and where something has come to an end.
+        sample: number of random crash states at each step, in addition to the fixed ones.
+        every: simulate a failure only at one of this many steps.
+        quick: simulate failures only before the log is synced, and after an outcome.
 
     Attributes:
-        states: disks that were recovered.
-        steps: calls to the disk.
+        states: number of recovered disks.
+        steps: number of calls to the disk.
     """
 
     def __init__(self, sync: bool, seed: int, sample: int, every: int = 1, quick: bool = False) -> None:
@@ -291,7 +292,7 @@ class BrokerExplorer:
         self._seen: set[int] = set()
 
     def clients(self) -> Clients:
-        """On an empty disk, watched."""
+        """Starts on an empty disk and observes it."""
         clients = Clients(empty_disk(), self._sync, ManualClock(1_700_000_000_000), Promises())
         clients.disk.observer = lambda kind, path: self._at_step(clients, kind, path)
         return clients
@@ -322,7 +323,7 @@ class BrokerExplorer:
 
 
 def live_on(disk: SimulatedDisk, sync: bool, now_ms: int, promises: Promises) -> Came:
-    """What comes after a start on ``disk``: consumers pop, producers answer, time passes."""
+    """The messages after a start on ``disk``: consumers pop, producers answer, and time passes."""
     clients = Clients(disk, sync, ManualClock(now_ms), promises.copy())
     came = Came()
     clients.open()
@@ -342,10 +343,10 @@ def live_on(disk: SimulatedDisk, sync: bool, now_ms: int, promises: Promises) ->
 
 
 def check(promises: Promises, came: Came) -> None:
-    """Compares what came with what was promised.
+    """Compares the received messages with the promises.
 
     Raises:
-        Broken: a promise is not kept.
+        Broken: a promise was not kept.
     """
     for key, end in promises.sent.items():
         _check_popped(promises, key, end, came.popped.get(key, []))

@@ -1,4 +1,4 @@
-"""What brokers go through while power fails: pops, delays, transactions."""
+"""Workloads of brokers during power failures: pops, delays, transactions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from tests.crash.broker_promises import COMMIT, ROLLBACK, Clients
 
 
 def pop_and_ack(life: Clients) -> None:
-    """Some are acknowledged one by one, some together; the rest comes again, is popped and acknowledged then."""
+    """Some messages are acknowledged one by one and some together; the others come again, and are then popped and
+    acknowledged.
+    """
     life.open()
     for number in range(6):
         life.send(f"k{number}")
@@ -35,7 +37,7 @@ def pop_and_ack(life: Clients) -> None:
 
 
 def hide(life: Clients) -> None:
-    """Invisible times become longer and shorter; one message is acknowledged by its newest receipt."""
+    """Invisible times are made longer and shorter; one message is acknowledged with its newest receipt."""
     life.open()
     for number in range(3):
         life.send(f"h{number}")
@@ -55,7 +57,9 @@ def hide(life: Clients) -> None:
 
 
 def killed(life: Clients) -> None:
-    """Killed between acknowledgements, between revive and the note of it; then stopped cleanly and started."""
+    """The process is killed between acknowledgements, and between a revival and the record of it; then it stops cleanly
+    and starts.
+    """
     life.open()
     for number in range(5):
         life.send(f"x{number}")
@@ -83,7 +87,9 @@ def killed(life: Clients) -> None:
 
 
 def last_moment(life: Clients) -> None:
-    """Times that no step begins with; acknowledged a millisecond before it is too late, some of a retry topic."""
+    """Times within a step; messages are acknowledged a millisecond before the deadline, some of them in a retry
+    topic.
+    """
     life.open()
     life.clock.advance(337)
     for number in range(4):
@@ -115,7 +121,7 @@ def last_moment(life: Clients) -> None:
 
 
 def behind(life: Clients) -> None:
-    """Progress is written while the disk is behind: of pops, and of what came again."""
+    """Progress of pops and of revived messages is written before the disk has their records."""
     life.open()
     for number in range(3):
         life.send(f"b{number}")
@@ -137,7 +143,7 @@ def behind(life: Clients) -> None:
 
 
 def in_order(life: Clients) -> None:
-    """A queue goes on as its messages are acknowledged in order."""
+    """A queue continues as its messages are acknowledged in order."""
     life.open()
     for number in range(4):
         life.send(f"o{number}", ORDERED)
@@ -155,7 +161,9 @@ def in_order(life: Clients) -> None:
 
 
 def delays(life: Clients) -> None:
-    """Levels and times of their own, in turn; progress is written while the disk is behind; killed."""
+    """Delay levels and delivery times in turn; progress is written before the disk has the deliveries; the process is
+    killed.
+    """
     life.open()
     for level in (1, 2, 3):
         life.send(f"l{level}", PLAIN, DELAY=level)
@@ -179,7 +187,9 @@ def delays(life: Clients) -> None:
 
 
 def transactions(life: Clients) -> None:
-    """Committed, rolled back, committed when asked, given up; the process is killed in between."""
+    """Half messages are committed, rolled back, committed after a check, and given up; the process is killed in
+    between.
+    """
     life.open()
     life.online()
     for name, outcome in (("commit", COMMIT), ("rollback", ROLLBACK)):
@@ -207,7 +217,7 @@ def transactions(life: Clients) -> None:
 
 
 def delayed_commits(life: Clients) -> None:
-    """Half messages with a delay, which begins with the commit; the process is killed before they are due."""
+    """Half messages with a delay that begins with the commit; the process is killed before they are due."""
     life.open()
     life.online()
     life.decide(life.prepare("level", DELAY=1), COMMIT)
@@ -225,7 +235,7 @@ def delayed_commits(life: Clients) -> None:
 
 
 def put_back(life: Clients) -> None:
-    """One that was given up is put back, committed when its producer is asked; the process is killed in between."""
+    """A given-up message is put back and committed after a check; the process is killed in between."""
     life.open()
     life.online()
     life.prepare("again")

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Thousands of recoveries have nothing to tell."""
+    """Thousands of recoveries would log too many lines."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

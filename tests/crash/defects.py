@@ -1,6 +1,7 @@
-"""Defects to plant: each takes one precaution away. The explorer must notice every one of them.
+"""Defects to plant: each removes one precaution. The explorer must notice every one of them.
 
-Those of ``FOUND`` are how the store was when the explorer met it for the first time; they are its regression tests.
+The defects in ``FOUND`` are the bugs that the explorer found in the store when it was first used; they are its
+regression tests.
 """
 
 from __future__ import annotations
@@ -378,7 +379,7 @@ _sync_dispatched = Dispatcher.sync
 
 
 def _sync_what_is_being_written(self: Dispatcher) -> Progress:
-    """Whoever syncs finds an index file dirty from before its write on, and clean afterwards."""
+    """Every sync sees an index file as dirty from before its write until the sync, and as clean afterwards."""
     written = None if self.index_service is None else self.index_service.take_written()
     self.progress.publish(self.progress.current, [], written)
     return _sync_dispatched(self)
@@ -433,7 +434,7 @@ def _encode_to_find_out(
     host: bytes,
     suffix: bytes,
 ) -> bool:
-    """The batch is encoded into the segment in use; what does not fit whole is taken back there."""
+    """The batch is encoded into the current segment; if it does not fit, a part of it stays there."""
     file, target = self._file, self._target
     assert file is not None and target is not None
     position, rows = self.written_offset - file.start, array("q", table)

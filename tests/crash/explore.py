@@ -1,9 +1,9 @@
-"""Explores crash states of the store, as many as asked for, and says how many it saw.
+"""Explores as many crash states of the store as requested, and reports how many it tried.
 
     python -m tests.crash.explore --states 100000
     python -m tests.crash.explore --workload roll --flush sync --seed 7 --states 1
 
-The second form repeats what a violation names: a seed stands for one round through a workload, always the same.
+The second form repeats a violation from its message: a seed always stands for the same round through a workload.
 Exit code 1 at the first violation.
 """
 
@@ -32,7 +32,9 @@ _STATES_AT = 1
 
 
 def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple[CrashExplorer, int]:
-    """Power cuts at every step of the workload, then a few of each fault; the explorer and the faults done."""
+    """Simulates power failures at every step of the workload, then a few of each fault; returns the explorer and the
+    number of faults.
+    """
     explorer = CrashExplorer(config, seed, SAMPLE, COMPOUND_EVERY, interleaved=True)
     explorer.run(WORKLOADS[workload])
     random = Random(seed)

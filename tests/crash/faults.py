@@ -1,4 +1,4 @@
-"""The ways in which calls to the disk fail, or end the process, in the fault sweeps."""
+"""The faults of the fault sweeps: how calls to the disk fail, or end the process."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ FULL_DISK = (True, errno.ENOSPC, NEEDS_SPACE)
 
 
 def plan(fault: str, nth: int) -> FaultPlan:
-    """The plan of ``fault`` for the ``nth`` call that it can hit."""
+    """The plan in which ``fault`` hits the ``nth`` call that it can hit."""
     return FaultPlan(nth, *FAULTS[fault])
 
 
 def calls(workload: str, config: MessageStoreConfig, seed: int) -> int:
-    """Calls to the disk that the workload makes when nothing fails, at least."""
+    """Least number of disk calls that the workload makes if nothing fails."""
     life = StoreLife(empty_disk(), config)
     WORKLOADS[workload](life, Random(seed))
     return life.disk.steps
 
 
 def calls_of(kinds: Collection[str], workload: str, config: MessageStoreConfig, seed: int) -> int:
-    """Calls of these kinds that the workload makes when nothing fails, at least."""
+    """Least number of calls of these kinds that the workload makes if nothing fails."""
     life, counted = StoreLife(empty_disk(), config), FaultPlan(0, kinds=kinds)
     life.disk.faults = counted
     WORKLOADS[workload](life, Random(seed))

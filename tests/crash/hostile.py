@@ -1,16 +1,17 @@
-"""Stores of the reference with one file replaced by hostile bytes: a start serves what is provably intact, or refuses.
+"""Stores of the reference with one file replaced by hostile bytes: a start serves all provably intact messages, or
+refuses.
 
     python -m tests.crash.hostile --variants 500
     python -m tests.crash.hostile --seed 217 --variants 1
 
-A seed stands for one variant, always the same: a golden store, one of its files, and what happens to that file. Held
-against a walk of the log that shares no code with the package (``tests.plain_log``):
+A seed always stands for the same variant: a golden store, one of its files, and the change to that file. Each result is
+compared with a walk of the log that shares no code with the package (``tests.plain_log``):
 
-* a start refuses with a path and a position, and has changed nothing; or
-* it serves exactly the records below its end whose place and checksums hold, by queue and by key, and its end is not
-  below the first thing in the log that is none;
-* no byte of the log is gone: it is where it was, or in ``quarantine/``;
-* it is over within 10 s.
+* either the start refuses with a path and a position, and has changed nothing;
+* or it serves exactly those records before its end whose place and checksums are right, by queue and by key. Its end is
+  not before the first bytes in the log that are not a record;
+* no byte of the log is lost: it is in its place or in ``quarantine/``;
+* the start takes at most 10 s.
 
 Exit code 1 at the first violation.
 """
@@ -54,7 +55,7 @@ class Violation(AssertionError):  # noqa: N818 - what it says
 
 @dataclass(frozen=True)
 class Variant:
-    """One damaged store: its options and its files, those of the log also apart."""
+    """One damaged store: its options and files; the files of the log are also listed separately."""
 
     text: str
     options: dict[str, str]
@@ -76,7 +77,7 @@ class Variant:
 
 
 def variant(seed: int, names: list[str] | None = None) -> Variant:
-    """The variant of a seed, of one of the stores ``names``; None = any."""
+    """The variant that belongs to a seed, from one of the stores ``names``; None means any store."""
     random = Random(seed)
     name = random.choice(names or [*CASES, *BROKER_CASES])
     known = {entry.key for entry in options_of(MessageStoreConfig)}
@@ -195,7 +196,7 @@ def _check_served(damaged: Variant, store: MessageStore, log: PlainLog) -> None:
 
 
 def _check_bytes(damaged: Variant, path: Path) -> None:
-    """Every byte of the log is where it was, or was zero, or lies in a file of ``quarantine/``."""
+    """Every byte of the log is in its place, or was zero, or is in a file of ``quarantine/``."""
     kept = [
         (int(file.name[:20]), file.read_bytes())
         for file in path.glob("quarantine/" + "[0-9]" * 20 + "*")
@@ -216,7 +217,9 @@ def _check_bytes(damaged: Variant, path: Path) -> None:
 
 
 def _behind_blank(damaged: Variant, start: int, position: int) -> bool:
-    """Whether the byte lies behind the blank record that ended the log: left there by an earlier life, never read."""
+    """Whether the byte lies after the blank record that ended the log: an earlier process left it there, and nobody
+    reads it.
+    """
     log = read_log(damaged.log_files, damaged.segment_bytes)
     at = log.end - start
     data = damaged.log_files[f"{start:020d}"]

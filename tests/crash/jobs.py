@@ -1,7 +1,8 @@
-"""Rounds of an exploration on several processes. What is found, and counted, does not depend on how many there are.
+"""Runs the rounds of an exploration in several processes. The findings and counts do not depend on the number of
+processes.
 
-A row is one workload in one configuration; its rounds have the seeds from the first on, and as many count as it takes
-to reach the share of states of the row. Rounds that were begun ahead and turn out not to be needed count for nothing.
+A row is one workload in one configuration. Its rounds have ascending seeds, and only as many rounds count as the row
+needs for its share of the states. Rounds that were begun in advance and are not needed do not count.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ _REPORT_S = 20.0
 
 @dataclass(frozen=True)
 class Round:
-    """What one round came to.
+    """The result of one round.
 
     Attributes:
-        counts: of the row's columns; the one with the number ``states_at`` is states.
-        violation: what broke, empty for nothing.
-        seconds: of a processor.
+        counts: values of the row's columns; column ``states_at`` holds the states.
+        violation: the broken promise; empty if there is none.
+        seconds: processor time.
     """
 
     counts: tuple[int, ...]
@@ -35,13 +36,13 @@ class Round:
 
 @dataclass
 class Tally:
-    """What the rounds of a row came to so far.
+    """The results of a row's rounds so far.
 
     Attributes:
-        rounds: how many count.
+        rounds: number of rounds that count.
         counts: their sums.
-        seconds: of a processor.
-        violation: of the first round that broke something, with its seed.
+        seconds: processor time.
+        violation: the first round that broke a promise, with its seed.
     """
 
     share: int
@@ -55,7 +56,7 @@ class Tally:
     _ahead: dict[int, Round] = field(default_factory=dict)
 
     def next_round(self) -> int | None:
-        """Number of the round to begin next; None when those under way should do."""
+        """Number of the round to begin next; None if the current rounds should suffice."""
         if self.done:
             return None
         under_way = self._begun - self.rounds
@@ -67,7 +68,7 @@ class Tally:
         return self._begun - 1
 
     def add(self, other: Tally) -> None:
-        """Counts what another row came to as well."""
+        """Adds the counts of another row."""
         self._count(other.rounds, other.counts, other.seconds)
 
     def _count(self, rounds: int, counts: tuple[int, ...], seconds: float) -> None:
@@ -77,7 +78,7 @@ class Tally:
         self.seconds += seconds
 
     def take(self, number: int, found: Round) -> None:
-        """Round ``number`` ended; rounds count in order."""
+        """Round ``number`` has ended; rounds are counted in order."""
         self._ahead[number] = found
         while not self.done and self.rounds in self._ahead:
             found = self._ahead.pop(self.rounds)
@@ -97,14 +98,14 @@ def explore_rows(
     jobs: int,
     on_row: Callable[[Row, Tally], None],
 ) -> tuple[Row, Tally] | None:
-    """Explores each row until its share of states is reached, or something breaks.
+    """Explores each row until it reaches its share of the states, or a promise is broken.
 
     Args:
-        explore: one round of a row, by its number; called in another process.
-        on_row: called for each row that is done, in their order.
+        explore: runs one round of a row, given its number; called in another process.
+        on_row: called for each finished row, in order.
 
     Returns:
-        The first row that broke something, None when none did.
+        The first row that broke a promise; None if there is none.
     """
     tallies = [Tally(share, states_at) for _ in rows]
     told, begin, reported = 0, time.monotonic(), time.monotonic()
@@ -154,5 +155,5 @@ def _begin_rounds(
 
 
 def default_jobs() -> int:
-    """As many as there are processors."""
+    """As many processes as there are processors."""
     return os.cpu_count() or 1

@@ -1,6 +1,6 @@
-"""What a broker that is killed again and again told its clients, and whether it was true.
+"""The promises that a broker made to its clients although it was killed again and again, and whether it kept them.
 
-A killed process leaves what it stored, so whatever was answered counts, also under ASYNC_FLUSH.
+A killed process leaves everything that it stored, so every answer counts, also under ASYNC_FLUSH.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from enum import Enum
 
 
 class Lie(AssertionError):  # noqa: N818 - reads as what was found
-    """Something was answered that did not hold."""
+    """An answer of the broker turned out to be false."""
 
 
 class Decision(Enum):
-    """What becomes of a transactional message: decided at once, when its producer is asked, or never."""
+    """The outcome of a transactional message: decided at once, decided after a check, or never decided."""
 
     COMMIT = 0
     ROLLBACK = 1
@@ -26,7 +26,7 @@ class Decision(Enum):
 
     @classmethod
     def of(cls, key: str) -> Decision:
-        """Of the message with a key, always the same."""
+        """The decision about the message with this key, always the same one."""
         return cls(int(key[1:]) % len(cls))
 
     @property
@@ -37,18 +37,18 @@ class Decision(Enum):
 
 @dataclass
 class Ledger:
-    """All answers over all processes, by key of the message.
+    """All answers of all processes, by key of the message.
 
     Attributes:
-        sent: to be popped.
-        popped: how often each came.
-        hidden_until_ms: before that time, of the broker's clock, a message does not come again.
-        acknowledged: in time, and answered.
-        maybe_acknowledged: asked for, whatever came of it.
-        due_ms: of delayed messages.
-        halves: of transactional messages.
-        ended: of those whose end was answered, by which process.
-        asked_in_vain: of those of them that a later process asked about.
+        sent: messages to be popped.
+        popped: how often each message came.
+        hidden_until_ms: time of the broker's clock before which a message must not come again.
+        acknowledged: messages whose acknowledgement was in time and answered.
+        maybe_acknowledged: messages whose acknowledgement was requested, with any result.
+        due_ms: times of delayed messages.
+        halves: transactional messages.
+        ended: messages whose end was answered, with the number of the process.
+        asked_in_vain: messages in ``ended`` about which a later process asked.
     """
 
     sent: set[str] = field(default_factory=set)
@@ -62,10 +62,10 @@ class Ledger:
     asked_in_vain: set[str] = field(default_factory=set)
 
     def came(self, key: str, pop_time_ms: int, invisible_ms: int) -> None:
-        """A pop gave a message out.
+        """A pop returned a message.
 
         Raises:
-            Lie: it was acknowledged, or still hidden.
+            Lie: the message was acknowledged or still hidden.
         """
         if key in self.acknowledged:
             raise Lie(f"{key} was acknowledged, that was answered, and it came again at {pop_time_ms}")
@@ -75,14 +75,14 @@ class Ledger:
         self.hidden_until_ms[key] = pop_time_ms + invisible_ms
 
     def missing(self) -> list[str]:
-        """Messages to be popped that nobody is done with."""
+        """Messages to be popped whose acknowledgement nobody requested."""
         return sorted(self.sent - self.maybe_acknowledged)
 
     def check_delayed(self, came_ms: Mapping[str, Sequence[int]], complete: bool) -> bool:
-        """Compares with the times at which delayed messages came; whether all of them did.
+        """Compares the arrival times of delayed messages; returns whether all of them have arrived.
 
         Raises:
-            Lie: one came early, or is missing although ``complete`` says that there was time enough.
+            Lie: a message came early, or is missing although ``complete`` says that there was time enough.
         """
         for key, times_ms in came_ms.items():
             if any(time_ms < self.due_ms.get(key, 0) for time_ms in times_ms):
@@ -93,15 +93,18 @@ class Ledger:
         return not lost
 
     def asked(self, key: str, process: int) -> None:
-        """A producer was asked for its decision; the end of a transaction may cross with it in one process only."""
+        """A producer was asked for its decision; the question may cross the end of the transaction only within one
+        process.
+        """
         if self.ended.get(key, process) < process:
             self.asked_in_vain.add(key)
 
     def check_halves(self, committed: Counter[str], given_up: Counter[str], complete: bool) -> bool:
-        """Compares with the messages that consumers see; whether each has come to its end.
+        """Compares the messages that consumers see; returns whether each message has its outcome.
 
         Raises:
-            Lie: a message has two ends, or one that its producer did not decide, or none although ``complete``.
+            Lie: a message has two outcomes, or one that its producer did not choose, or none although ``complete`` is
+                set.
         """
         if self.asked_in_vain:
             raise Lie(f"transactions ended, and were asked about: {sorted(self.asked_in_vain)[:10]}")

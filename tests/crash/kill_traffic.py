@@ -1,4 +1,4 @@
-"""Producers and consumers of a broker that may be killed at any moment; they note its answers in a ``Ledger``."""
+"""Producers and consumers of a broker that may be killed at any moment; they record its answers in a ``Ledger``."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _wall_ms = SystemClock().wall_ms
 
 
 class Traffic:
-    """All clients of one broker process; ``async with``.
+    """All clients of one broker process; use it as ``async with``.
 
     Args:
-        number: of the process, from 1; keys are made of it.
+        number: number of the process, from 1; keys contain it.
         pace_s: longest pause between two requests of a producer.
     """
 
@@ -64,10 +64,10 @@ class Traffic:
         await self._client.close()
 
     async def run(self) -> None:
-        """Everything at once, until the broker is gone.
+        """Runs all traffic at once until the broker is gone.
 
         Raises:
-            Lie: something did not hold.
+            Lie: the broker broke a promise.
         """
         await asyncio.gather(
             self._until_gone(self._produce()),
@@ -77,7 +77,7 @@ class Traffic:
         )
 
     async def settle(self, patience_s: float) -> None:
-        """No more is sent: everything comes to its end, and nothing comes twice afterwards.
+        """Sends nothing new: every message reaches its outcome, and none comes twice afterwards.
 
         Raises:
             Lie: something did not hold.
@@ -137,7 +137,7 @@ class Traffic:
             await self._pause()
 
     async def _end_at_once(self, key: str, queue_offset: str, physical_offset: str) -> None:
-        """Tell the decision; half of the time as clients do, else wait for the answer."""
+        """Sends the decision; half of the time as clients do, otherwise with a wait for the answer."""
         names = self._decision(key, queue_offset, physical_offset, asked=False)
         if self._random.random() < 0.5:
             self._client.invoke_oneway(self._address, RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=names))
@@ -165,7 +165,7 @@ class Traffic:
     async def _send(
         self, topic: str, key: str, properties: dict[str, str], sys_flag: int = 0
     ) -> RemotingCommand | None:
-        """The answer when the message was taken."""
+        """The answer if the broker accepted the message."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in {"UNIQ_KEY": key, **properties}.items())
         header = SendMessageRequestHeaderV2(PRODUCERS, topic, "TBW102", 1, 0, sys_flag, _wall_ms(), 0, text)
         body = key.encode() * self._random.randrange(1, 40)
@@ -183,7 +183,7 @@ class Traffic:
             await self._pop(wait_ms=200, all_of_them=False)
 
     async def _pop(self, wait_ms: int, all_of_them: bool) -> None:
-        """Pop, and deal with most of what comes, or with all of it."""
+        """Pops messages and handles most of them, or all."""
         names: dict[str, object] = {"consumerGroup": GROUP, "topic": POPPED, "queueId": 0, "maxMsgNums": 16}
         names |= {"invisibleTime": INVISIBLE_MS, "pollTime": wait_ms, "bornTime": _wall_ms(), "initMode": 0}
         answer = await self._ask(RequestCode.POP_MESSAGE, names)
@@ -228,7 +228,7 @@ class Traffic:
                 self._ledger.acknowledged.add(key)
 
     async def _hide(self, message: MessageExt, receipt: str) -> None:
-        """Hide a message for longer or shorter; half of them are acknowledged by their new receipt."""
+        """Changes the invisible time of a message; half of the messages are acknowledged with the new receipt."""
         key, invisible_ms = _key(message), self._random.choice((800, 3500))
         hidden = self._ledger.hidden_until_ms
         hidden[key] = min(hidden[key], _wall_ms() + invisible_ms)  # unless it is answered, nobody knows
@@ -249,7 +249,7 @@ class Traffic:
         return names | {"extraInfo": receipt, "offset": message.queue_offset}
 
     async def _read(self, topic: str) -> list[MessageExt]:
-        """All messages of a topic's queue but for the one that made it."""
+        """All messages of a topic's queue except the one that created the topic."""
         found: list[MessageExt] = []
         queue_offset = 0
         while True:

@@ -1,4 +1,4 @@
-"""Files of access control, changed by administrators, survive power cuts, errors and kills whole."""
+"""Files of access control that administrators change stay whole after power cuts, errors and kills."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_calls_that_fail(kind: str, number: int, kinds: frozenset[str]) -> None:
 
 
 def in_place(files: Files) -> None:
-    """The file is written over."""
+    """The defect: the file is overwritten in place."""
 
     def write(path: str, content: bytes, spare: str = "", private: bool = False) -> None:
         files.write_file(path, content)
@@ -47,7 +47,7 @@ def in_place(files: Files) -> None:
 
 
 def names_not_synced(files: Files) -> None:
-    """A change is answered before its name is on the disk."""
+    """The defect: a change is answered before its name is on the disk."""
     files.sync_directory = lambda path: None  # type: ignore[method-assign]
 
 

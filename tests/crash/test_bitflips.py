@@ -1,4 +1,4 @@
-"""Flipped bits: the first variants of ``python -m tests.crash.bitflips``, and that it finds what it is for."""
+"""Runs the first variants of ``python -m tests.crash.bitflips``, and checks that this program finds planted errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker is killed among delayed, transactional and popped messages; the ledger knows a lie when it is told one."""
+"""Kills a broker that handles delayed, transactional and popped messages; also checks that the ledger detects a lie."""
 
 from __future__ import annotations
 

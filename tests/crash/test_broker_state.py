@@ -1,4 +1,4 @@
-"""Power fails at every step of a broker's pops, delays and transactions: what was promised is kept."""
+"""The power fails at every step of a broker's pops, delays and transactions: all promises are kept."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ def test_power_cuts(name: str, sync: bool) -> None:
 
 
 def answered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An acknowledgement is answered when it is in memory."""
+    """The defect: an acknowledgement is answered when it is only in memory."""
     monkeypatch.setattr(BrokerServices, "when_safe", lambda _, __, ___, answer, ____: answer)
 
 
 def answered_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An acknowledgement that is not in the log at all."""
+    """The defect: an acknowledgement is not written to the log at all."""
     monkeypatch.setattr(ReviveLog, "put_ack", lambda *_: 0)
 
 
 def popped_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a crash a group pops on from the offset in the file."""
+    """The defect: after a crash, a group continues to pop from the offset in the file."""
     monkeypatch.setattr(PopOffsets, "recover", lambda *_: None)
 
 
 def popped_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was popped counts as consumed before its checkpoint is on the disk."""
+    """The defect: a popped message counts as consumed before its checkpoint is on the disk."""
     advance = PopOffsets.advance
     monkeypatch.setattr(PopOffsets, "advance", lambda self, queue, offset, _: advance(self, queue, offset, 0))
 
 
 def revived_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint counts as worked off before the copies of its messages are on the disk."""
+    """The defect: a checkpoint counts as completed before the copies of its messages are on the disk."""
     settle = ReviveService.settle
 
     def at_once(self: ReviveService) -> None:
@@ -66,7 +66,9 @@ def revived_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def finished_only_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start after a clean stop knows no checkpoint that was decided on; so it was, found by ``killed``."""
+    """The defect: a start after a clean stop forgets which checkpoints were completed. The store once had this defect;
+    ``killed`` found it.
+    """
     load = ReviveService.load
 
     def forget(self: ReviveService, crashed_since_ms: int | None) -> None:
@@ -79,7 +81,7 @@ def finished_only_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ends_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What became of a half message is looked up in the op topic only, which is written later."""
+    """The defect: the outcome of a half message is looked up only in the op topic, which is written later."""
 
     def none(*_: Any) -> Iterator[memoryview]:
         return iter(())
@@ -88,7 +90,7 @@ def ends_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def half_progress_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half messages count as finished before the disk has their outcome."""
+    """The defect: half messages count as finished before their outcome is on the disk."""
     write_ops = HalfMessages.write_ops
 
     def at_once(self: HalfMessages) -> None:
@@ -100,7 +102,7 @@ def half_progress_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def delivered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Delayed messages count as delivered before they are on the disk."""
+    """The defect: delayed messages count as delivered before they are on the disk."""
     persist = ScheduleMessageService.persist
 
     def at_once(self: ScheduleMessageService) -> None:
@@ -111,7 +113,7 @@ def delivered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def early_after_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start takes every time step that waits as over."""
+    """The defect: a start treats every waiting time step as over."""
     load = TimerMessageService.load
 
     def behind(self: TimerMessageService) -> None:

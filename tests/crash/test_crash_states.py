@@ -9,7 +9,7 @@ from rucola.testing.simulated_disk import Directory, Inode, SimulatedDisk
 
 
 def uncertain_disk() -> SimulatedDisk:
-    """A page with two versions after its last sync, and a file whose name is not certain."""
+    """A page with two versions since its last sync, and a file whose name is uncertain."""
     root, known = Directory(), Inode(b"a" * 10)
     disk = SimulatedDisk({"/": root, "/known": known}, {"/": root, "/known": known})
     disk.mapped.add(known)

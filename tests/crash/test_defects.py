@@ -1,4 +1,4 @@
-"""The explorer is tested itself: every planted defect is noticed, and those it found once are noticed again."""
+"""Tests the explorer itself: it notices every planted defect, and finds again the defects that it once found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def explore(workload: str, sample: int = 8, compound_every: int = 0) -> None:
 
 
 def sweep(workload: str, fault: tuple[bool, int, frozenset[str]]) -> None:
-    """Every call fails once, or is the last of its process."""
+    """Each call fails once, or is the last one of its process."""
     explorer = CrashExplorer(config(True), SEED, sample=0)
     nth = 1
     while explorer.run_with_faults(WORKLOADS[workload], FaultPlan(nth, *fault)):

@@ -1,4 +1,4 @@
-"""Power cuts at every step of short lives of the store; the larger runs are ``make crash``."""
+"""Power failures at every step of short runs of the store; ``make crash`` has the larger runs."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: 
 
 @pytest.mark.parametrize("fault", ["EIO reading once", "EIO reading for ever"])
 def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
-    """Those of recoveries, of consumers, and of the threads that fetch for them."""
+    """The threads of recoveries and consumers, and the threads that fetch for them."""
     fired = 0
     for seed in (SEED, SEED + 1):
         explorer = CrashExplorer(config(seed % 2 == 0), seed, sample=0, interleaved=True)
@@ -101,7 +101,7 @@ def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
 
 
 def test_consumers_wait_for_what_is_not_in_memory() -> None:
-    """The pulls of the explored stores are cold, or what they read is compared."""
+    """The pulls of the explored stores are either cold, or their content is compared."""
     lives: list[StoreLife] = []
 
     def workload(life: StoreLife, random: Random) -> None:
@@ -155,7 +155,9 @@ def test_what_a_killed_process_leaves_is_what_processes_see() -> None:
 
 
 def test_a_tail_that_was_kept_whole_and_then_lost_a_page_is_kept() -> None:
-    """The first recovery reads in memory what the disk never gets, keeps it aside, and power fails before it ends."""
+    """The first recovery reads bytes from memory that never reach the disk, and keeps a copy of them; then the power
+    fails before it ends.
+    """
     life = StoreLife(empty_disk(), config(False))
     life.open()
     for _ in range(6):

@@ -1,4 +1,4 @@
-"""Hostile directories: the first variants of ``make crash``, and some of them served by the command itself."""
+"""Hostile directories: the first variants of ``make crash``; the command itself serves some of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_the_command_serves_or_refuses_with_one_line(seed: int, tmp_path: Path) 
 
 
 def served(namesrv: str) -> dict[tuple[int, int], bytes]:
-    """Queue id and offset to body of everything in ``T_store``, over the wire; nothing when nobody knows the topic."""
+    """The body of every message in ``T_store`` by queue id and offset, read over the wire; empty if the topic is
+    unknown.
+    """
     found: dict[tuple[int, int], bytes] = {}
     with PullConsumer("G_hostile", namesrv) as consumer:
         if "T_store" not in consumer.topics():

@@ -1,4 +1,4 @@
-"""What an exploration finds and counts does not depend on how many processes do it."""
+"""The findings and counts of an exploration do not depend on the number of processes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ROWS = ["a", "b", "c"]
 
 
 def explore(broken: str, row: str, number: int) -> Round:
-    """Each round sees a few states, as many as its seed says."""
+    """Each round tries a few states; their number depends on its seed."""
     if f"{row}{number}" == broken:
         return Round((), f"{row} breaks at {number}")
     return Round((1, 3 + (ord(row) + number) % 4))

@@ -1,4 +1,4 @@
-"""Power cuts while batch queues, extensions and light queues are written: the queues come back as the log says."""
+"""The power fails while batch queues, extensions and light queues are written: afterwards the queues match the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = b"BatchTopic"
 
 
 def kinds(sync: bool) -> MessageStoreConfig:
-    """Four batch units and three units of an extension a segment."""
+    """A segment holds four batch units, and a segment of the extension three units."""
     return replace(
         config(sync),
         mapper_file_size_batch_consume_queue=4 * 46,
@@ -45,7 +45,7 @@ def light(random: Random, names: bytes) -> StoreMessage:
 
 
 def lives(life: StoreLife, random: Random) -> None:
-    """Written, stopped, written, killed, written."""
+    """Messages are written, the store stops, writes, is killed, and writes again."""
     for last in range(3):
         life.load()
         life.store.start()

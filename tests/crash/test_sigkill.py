@@ -1,7 +1,7 @@
-"""SIGKILL while messages are appended: nothing that was acknowledged is lost, and nothing is there in part.
+"""SIGKILL while messages are appended: no acknowledged message is lost, and none exists in part.
 
-Four stores, five kills each, every round on what the round before left. The moment of a kill comes from the seed that
-is in the name of the test: so many acknowledged messages, then so many milliseconds.
+Four stores with five kills each; every round continues with the store of the previous one. The seed in the name of the
+test determines the moment of a kill: a number of acknowledged messages, then a number of milliseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Acknowledged = dict[int, tuple[str, int, int, int]]
 
 
 def write_until_killed(path: Path, mode: str, index: str, seed: int, round_number: int) -> Acknowledged:
-    """What the writer acknowledged before it was killed; lines cut by the kill do not count."""
+    """The messages that the writer acknowledged before it was killed, without lines that the kill cut."""
     random = Random(seed * 100 + round_number)
     writer = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.writer", str(path), mode, index, str(seed * 100 + round_number)],

@@ -1,4 +1,6 @@
-"""A few seconds of stores with real threads, killed or stopped in between; ``make threads`` runs them for longer."""
+"""Runs stores with real threads for a few seconds, and kills or stops them in between; ``make threads`` runs them for
+longer.
+"""
 
 from __future__ import annotations
 

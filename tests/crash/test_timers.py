@@ -1,4 +1,6 @@
-"""Power fails at every step of timed messages: none is lost, early, or back after it was withdrawn."""
+"""The power fails at every step of timed messages: none is lost, none is early, and none comes after it was
+withdrawn.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from rucola.store.timer.timer_wheel import TimerWheel
 
 
 def come_and_go(life: TimerLife) -> None:
-    """Several of one step, one that is due at once, one that is withdrawn; over a border of the timer log."""
+    """Several messages of one step, one that is due at once, and one that is withdrawn; they cross a segment border of
+    the timer log.
+    """
     life.open()
     for number in range(5):
         life.wait(f"a{number}", 2000 + 1000 * (number // 2))
@@ -34,7 +38,7 @@ def come_and_go(life: TimerLife) -> None:
 
 
 def roll(life: TimerLife) -> None:
-    """One waits longer than a unit may."""
+    """One message waits longer than a unit allows."""
     life.open()
     life.wait("far", 25_000)
     life.wait("near", 3000)
@@ -49,7 +53,7 @@ def roll(life: TimerLife) -> None:
 
 
 def killed(life: TimerLife) -> None:
-    """Killed and started again between delivery and the note of it, then stopped cleanly and started."""
+    """The process is killed between a delivery and the record of it, starts again, then stops cleanly and starts."""
     life.open()
     for number in range(10):
         life.wait(f"k{number}", 2000)
@@ -67,7 +71,7 @@ def killed(life: TimerLife) -> None:
 
 
 def unflushed(life: TimerLife) -> None:
-    """Progress is written while the disk is behind."""
+    """Progress is written before the disk has the deliveries."""
     life.open()
     for number in range(3):
         life.wait(f"u{number}", 1000 * number)
@@ -111,13 +115,13 @@ def test_power_cuts_while_the_threads_go_on_in_turns(name: str) -> None:
 
 
 def count_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was delivered counts before it is on the disk."""
+    """The defect: a delivery counts before it is on the disk."""
     changes = TimerStore.changes
     monkeypatch.setattr(TimerStore, "changes", lambda self, _, now_ms: changes(self, 1 << 60, now_ms))
 
 
 def wheel_before_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wheel that leads to units the disk does not have, and is believed."""
+    """The defect: a wheel points to units that the disk does not have, and is trusted."""
     monkeypatch.setattr(TimerWheel, "is_beyond", lambda *_: False)
     put = TimerWheel.put
 
@@ -129,12 +133,12 @@ def wheel_before_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages that wait already are taken again."""
+    """The defect: messages that already wait are taken again."""
     monkeypatch.setattr(TimerStore, "known", lambda *_: False)
 
 
 def skip_what_was_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A start goes on from now, not from where delivery was."""
+    """The defect: a start continues from the current time, not from the time of the last delivery."""
     monkeypatch.setattr(TimerStore, "_first_time", lambda self, _, __, now_ms: now_ms - now_ms % 1000)
 
 

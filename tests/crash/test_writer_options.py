@@ -1,6 +1,7 @@
-"""Power cuts and kills while the log is written in other ways than usual: several directories, memory first, calls.
+"""Power failures and kills while the log is written in unusual ways: to several directories, to memory first, by write
+calls.
 
-Those workloads that the ways differ in; ``make crash`` runs all of them.
+The workloads in which these ways differ; ``make crash`` runs all workloads.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, syn
 
 @FLUSH
 def test_a_disk_that_fails_from_the_first_segment_on(sync: bool) -> None:
-    """What was to become a segment of another directory may stay there under its temporary name."""
+    """A file that was to become a segment of another directory may stay there under its temporary name."""
     explorer = CrashExplorer(paths(sync), SEED, sample=0)
     fired = [explorer.run_with_faults(WORKLOADS["put"], plan("EIO for ever", nth), sample=0) for nth in range(10, 25)]
     assert all(fired)

@@ -1,6 +1,6 @@
-"""What a store that runs with real threads was asked and what it said, in a file that outlives a killed process.
+"""Records the requests to a store with real threads, and its answers, in a file that outlives a killed process.
 
-One line a fact, appended by single writes: what was written before a kill is there after it.
+Each fact is one line, appended by a single write, so lines written before a kill are still there after it.
 
 ====  =====================================================  ==========================================================
 line  fields                                                 meaning
@@ -36,7 +36,7 @@ def message_of(number: int, topic: bytes, queue_id: int) -> StoreMessage:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an acknowledged message lies."""
+    """The place of an acknowledged message."""
 
     physical_offset: int
     size: int
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def end(self) -> int:
-        """Physical offset behind it."""
+        """Physical offset after the record."""
         return self.physical_offset + self.size
 
 
@@ -53,10 +53,10 @@ class Ledger:
     """See the module.
 
     Attributes:
-        sent: topic and queue id of each message, by number, but for those that are lost.
-        places: of those that were acknowledged.
-        deleted: topic to the physical offset below which its messages are in no queue.
-        deleting: the same of a deletion whose end was not noted.
+        sent: topic and queue id of each message by number, without lost messages.
+        places: places of acknowledged messages.
+        deleted: for each deleted topic, the physical offset below which its messages are in no queue.
+        deleting: the same for a deletion whose end was not recorded.
     """
 
     path: Path
@@ -75,19 +75,19 @@ class Ledger:
             os.write(self._descriptor, b"\n")
 
     def sends(self, messages: list[tuple[int, bytes, int]]) -> None:
-        """Messages are about to be appended: number, topic, queue id."""
+        """Records that messages are about to be appended: number, topic, queue id."""
         self._note([f"S {number} {topic.decode()} {queue_id}" for number, topic, queue_id in messages])
 
     def acknowledged(self, places: dict[int, Place]) -> None:
-        """They were, and where they lie."""
+        """Records that they were appended, and their places."""
         self._note([f"A {n} {p.physical_offset} {p.size} {p.queue_offset}" for n, p in places.items()])
 
     def lost(self, numbers: list[int]) -> None:
-        """A start did not find them."""
+        """Records that a start did not find them."""
         self._note([f"L {number}" for number in numbers])
 
     def deletes(self, topic: bytes, physical_offset: int) -> None:
-        """A topic is about to be deleted."""
+        """Records that a topic is about to be deleted."""
         self._note([f"B {topic.decode()} {physical_offset}"])
 
     def deletion_done(self, topic: bytes, physical_offset: int) -> None:

@@ -1,7 +1,8 @@
 """One process of ``tests.crash.threads``: a store with real threads that may be killed at any moment.
 
-Usage: ``python -m tests.crash.thread_life DIRECTORY CONFIG SEED``. What was promised before is checked first, then the
-store is used until a line comes on standard input; then it is stopped. Exit code 3 with what broke as last line.
+Usage: ``python -m tests.crash.thread_life DIRECTORY CONFIG SEED``. It first checks the earlier promises, then uses the
+store until a line comes on standard input, and then stops it. After a broken promise, the exit code is 3 and the last
+line describes it.
 """
 
 from __future__ import annotations
@@ -68,10 +69,10 @@ CONFIGS = {
 
 
 class ThreadLife:
-    """Uses one store from the thread that owns it, while the threads of the store do their work.
+    """Uses one store from the thread that owns it, while the store's own threads work.
 
     Attributes:
-        counts: what was done.
+        counts: how often each action was done.
     """
 
     def __init__(self, directory: Path, config: MessageStoreConfig, seed: int) -> None:
@@ -93,7 +94,7 @@ class ThreadLife:
         )
 
     def run(self, ended: Callable[[], bool]) -> None:
-        """Opens, checks, and works until ``ended``; then stops."""
+        """Opens the store, checks it, and works until ``ended``; then stops."""
         store = self._store
         store.load()
         self._check_all()
@@ -195,13 +196,13 @@ class ThreadLife:
         return places
 
     def _on_flushed(self) -> None:
-        """In a thread of the store."""
+        """Called in a thread of the store."""
         self._flushed.set()
         if self._store.state is StoreState.RUNNING:
             self._guarded(lambda: self._watch.check_log(self._store.flushed_offset))
 
     def _answer(self, reached: int) -> None:
-        """Those who wait for something below ``reached`` are answered."""
+        """Answers the senders that wait for an offset below ``reached``."""
         while self._waiting and self._waiting[0][1] <= reached:
             self._ledger.acknowledged(self._waiting.pop(0)[2])
 
@@ -240,7 +241,7 @@ class ThreadLife:
         self.counts["read"] += result.message_count
 
     def _compare(self, found: MessageExt, topic: bytes, queue_id: int) -> int:
-        """A message that was read is the one that was sent; its number."""
+        """Checks that the message read is the message sent; returns its number."""
         number = int(found.properties["KEYS"][1:])
         sent = message_of(number, topic, queue_id)
         if (found.body, found.queue_id) != (sent.body, queue_id) or self._ledger.sent.get(number) != (topic, queue_id):
@@ -293,7 +294,7 @@ class ThreadLife:
         self.counts["deleted"] += 1
 
     def _expire(self) -> None:
-        """Segments count as old from now on but for the newest; the keeper lets them go when it may."""
+        """From now on, all segments except the newest count as old; the keeper removes them when it may."""
         old = time.time() - 7200
         for path in sorted(self._root.glob("commitlog/*"))[:-3]:
             with suppress(FileNotFoundError):
@@ -332,7 +333,7 @@ class ThreadLife:
             self._watch.broken = self._watch.broken or error
 
     def _fetch(self) -> None:
-        """Somebody reads old records of the log from a thread of its own, as a cold read does."""
+        """A separate thread reads old records of the log, as a cold read does."""
         random = Random(1)
         while not self._stopping.is_set():
             segments = list(self._store._log.queue.segments)
@@ -345,7 +346,7 @@ class ThreadLife:
             self._stopping.wait(0.001)
 
     def _read_in_place(self) -> None:
-        """A reader in place: what it was given once never changes."""
+        """A reader in place: bytes that it was given never change."""
         known: dict[int, bytes] = {}
         while not self._stopping.is_set():
             try:
@@ -381,7 +382,9 @@ class ThreadLife:
         return physical_offset >= self._store.min_offset + _SEGMENT_BYTES
 
     def _check_all(self) -> None:
-        """After a start: all that was acknowledged is there with its bytes, nothing twice, nothing else."""
+        """After a start: every acknowledged message exists with its bytes, none exists twice, and there is nothing
+        else.
+        """
         store, ledger = self._store, self._ledger
         seen: dict[int, Place] = {}
         for topic, queue_id in store.queue_names():
@@ -423,7 +426,7 @@ class ThreadLife:
 
 
 def _record(reader: OfflineStore, physical_offset: int) -> bytes | None:
-    """A record as a reader in place sees it; None when there is none, or its segment has expired."""
+    """A record as a reader in place sees it; None if there is none, or its segment has expired."""
     try:
         record = reader.record_at(physical_offset)
     except DiskError:

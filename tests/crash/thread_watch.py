@@ -1,4 +1,4 @@
-"""Watches from within what a running store syncs, and compares it with what the store says is on the disk."""
+"""Watches from inside which bytes a running store syncs, and compares them with the offsets that the store reports."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _UNIT = Struct(">qiq")
 
 
 class Broken(AssertionError):  # noqa: N818 - reads as what was found
-    """The store does not hold what it says."""
+    """The store reports more than it has on the disk."""
 
 
 class SyncWatch:
-    """Knows the content of each file when its last sync that has ended began.
+    """Knows each file's content at the time when its last finished sync began.
 
     Attributes:
-        broken: what was found first, in whichever thread.
-        checks: how often something was compared.
+        broken: the first violation in any thread.
+        checks: number of comparisons.
     """
 
     def __init__(self, root: Path, config: MessageStoreConfig) -> None:
@@ -38,7 +38,7 @@ class SyncWatch:
         self._log_checked = 0
 
     def files(self) -> Files:
-        """A door to the disk whose syncs are watched."""
+        """A ``Files`` whose syncs are watched."""
         files = Files()
         sync: Callable[[int], None] = Files.data_sync
         synced = self._synced
@@ -54,7 +54,7 @@ class SyncWatch:
         return files
 
     def loaded(self, end: int) -> None:
-        """A recovery ended: what it left was there before this process, or was synced by it."""
+        """A recovery has ended: the content that it left existed before this process, or this process synced it."""
         self._log_checked = end
         for path in self._root.rglob("*"):
             if path.is_file():
@@ -63,7 +63,7 @@ class SyncWatch:
                     self._synced.setdefault((status.st_dev, status.st_ino), path.read_bytes())
 
     def watch(self, marks: WatermarkFile) -> None:
-        """Looks at each watermark that is written from now on."""
+        """From now on, checks each watermark that is written."""
         write = marks.write
 
         def watched(watermark: Watermark) -> None:
@@ -77,10 +77,10 @@ class SyncWatch:
         marks.write = watched  # type: ignore[method-assign]
 
     def check(self, watermark: Watermark) -> None:
-        """Compares a watermark with what was synced.
+        """Compares a watermark with the synced content.
 
         Raises:
-            Broken: it is ahead.
+            Broken: the watermark is ahead.
         """
         self.checks += 1
         self.check_log(watermark.flushed_offset)
@@ -90,7 +90,7 @@ class SyncWatch:
             self._check_index(path, watermark.queues_offset)
 
     def check_log(self, flushed_offset: int) -> None:
-        """Compares the end that the log has on the disk with what was synced."""
+        """Compares the reported end of the log on the disk with the synced content."""
         begin, size = self._log_checked, self._config.mapped_file_size_commit_log
         for path in self._paths("commitlog/*"):
             start = int(path.name)

@@ -1,11 +1,11 @@
-"""Runs stores with real threads for a while, stops or kills them every few seconds, and checks all that was promised.
+"""Runs stores with real threads for a while, stops or kills them every few seconds, and checks all promises.
 
     python -m tests.crash.threads --minutes 60
     python -m tests.crash.threads --minutes 1 --seed 7 --config pool
 
-Segments, queue and index files are tiny, intervals are a millisecond and the interpreter switches threads as often as
-it can. The order of threads is the machine's: a seed says what is asked of a store, not in which order they run.
-Exit code 1 when something broke; the directory is kept then.
+Segments, queue files and index files are tiny, intervals are a millisecond, and the interpreter switches threads as
+often as possible. The machine determines the order of threads: a seed determines the requests to a store, but not the
+order in which threads run. If a promise was broken, the exit code is 1 and the directory is kept.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _END_S = 120.0
 
 
 class Broke(Exception):  # noqa: N818 - reads as what happened
-    """A life ended with a broken promise."""
+    """A process ended with a broken promise."""
 
 
 def live(directory: Path, config: str, seed: int, seconds: float, kill: bool) -> Counter[str]:
-    """One process with a store in ``directory``; what it did, as far as it could tell.
+    """One process with a store in ``directory``; returns what it did, as far as it could report.
 
     Args:
-        seconds: from when its store takes messages.
+        seconds: time from the moment when its store takes messages.
 
     Raises:
         Broke: something did.
@@ -68,7 +68,7 @@ def live(directory: Path, config: str, seed: int, seconds: float, kill: bool) ->
 
 
 def run(seconds: float, seed: int, only: str | None = None, life_s: float = 4.0) -> Counter[str]:
-    """Lives until ``seconds`` are over; what they did.
+    """Runs processes until ``seconds`` are over; returns what they did.
 
     Raises:
         Broke: something did.

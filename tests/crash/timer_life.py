@@ -1,7 +1,9 @@
-"""A store with timers over a simulated disk, and what must hold of its messages however often power fails.
+"""A store with timers over a simulated disk, and the promises about its messages, which hold however often the power
+fails.
 
-A message that was acknowledged comes, none before its time; one whose delivery the progress on the disk counts comes
-once; one whose withdrawal was acknowledged never comes. Clock and threads move only when the workload says so.
+An acknowledged message is delivered, but not before its time. It is delivered only once if the progress on the disk
+counts its delivery. A message whose withdrawal was acknowledged is never delivered. The clock and the threads move only
+when the workload says so.
 """
 
 from __future__ import annotations
@@ -42,15 +44,16 @@ class Broken(AssertionError):  # noqa: N818 - reads as what was found
 
 @dataclass
 class Promises:
-    """What producers and consumers were told.
+    """The promises to producers and consumers.
 
     Attributes:
-        due_ms: the step of each message that was taken, by key.
+        due_ms: the step of each accepted message, by key.
         ends: physical end of its record in the timer topic, and of its withdrawal.
-        withdrawn: keys whose withdrawal was taken.
-        acked_end: records below are acknowledged.
-        read_time_ms: all steps before it were delivered, says the progress on the disk.
-        rolled: keys of messages that wait longer than a unit; a crash between may make two of one, as of a delivery.
+        withdrawn: keys whose withdrawal was accepted.
+        acked_end: records below this offset are acknowledged.
+        read_time_ms: the progress on the disk says that all steps before this time were delivered.
+        rolled: keys of messages that wait longer than a unit allows; a crash may duplicate them, as it may duplicate a
+            delivery.
     """
 
     due_ms: dict[str, int] = field(default_factory=dict)
@@ -68,8 +71,8 @@ class TimerLife:
     """One process after the other over one disk.
 
     Args:
-        threads: says which thread goes on at each call to the system, those of the store and the one that writes how
-            far the timers are; None = one after the other.
+        threads: chooses the thread that continues at each system call, among the store's threads and the thread that
+            writes the timers' progress; None means one after another.
     """
 
     def __init__(
@@ -103,13 +106,13 @@ class TimerLife:
         self.store.start()
 
     def end(self) -> None:
-        """The process is gone, whatever its threads were doing."""
+        """Ends the process, whatever its threads are doing."""
         self._writing = None
         if self.interleaver is not None:
             self.interleaver.drop()
 
     def finish(self) -> None:
-        """All that was begun is done, and comes to consumers."""
+        """Completes all work that was begun, and delivers the messages to consumers."""
         if self.interleaver is not None:
             self.interleaver.finish()
             self.flush()
@@ -121,7 +124,7 @@ class TimerLife:
         return [worker for worker in workers if isinstance(worker, ManualWorker)]
 
     def wait(self, key: str, delay_ms: int, withdraws: str = "", size: int = 100) -> None:
-        """A message arrives; a withdrawal names another one and is due with it."""
+        """A message arrives; a withdrawal names another message and is due at the same time."""
         due_ms = self.promises.due_ms[withdraws] if withdraws else self.clock.wall_ms() + delay_ms
         due_ms -= due_ms % STEP_MS
         if delay_ms >= ROLL_MS:
@@ -153,7 +156,7 @@ class TimerLife:
         self.store.dispatch()
 
     def write(self) -> None:
-        """The thread of the timers writes how far they are; one write after the other."""
+        """The thread of the timers writes their progress, one write after another."""
         self._written()
         changes = self.timers.changes(self.store.flushed_offset, self.clock.wall_ms())
         if changes is None:
@@ -170,7 +173,7 @@ class TimerLife:
             self._writing = self.interleaver.start("timer", write)
 
     def _written(self) -> None:
-        """Waits for the write under way."""
+        """Waits for the current write."""
         writing = self._writing
         if self.interleaver is not None and writing is not None:
             self.interleaver.wait(lambda: writing.done)
@@ -192,7 +195,7 @@ class TimerLife:
         self.disk.step("stopped", ROOT)
 
     def came(self) -> dict[str, list[int]]:
-        """Store times of the messages that came to consumers, by key."""
+        """Store times of the messages that consumers received, by key."""
         times: dict[str, list[int]] = {}
         queue_offset = self.store.min_queue_offset(b"T", 0)
         while queue_offset < self.store.max_queue_offset(b"T", 0):
@@ -207,7 +210,7 @@ class TimerExplorer:
     """Lets power fail at each step of a workload.
 
     Attributes:
-        states: disks that were recovered.
+        states: number of recovered disks.
     """
 
     def __init__(self, sync: bool, seed: int, sample: int, interleaved: bool = False) -> None:
@@ -251,7 +254,7 @@ class TimerExplorer:
 
 
 def check(promises: Promises, before: dict[str, list[int]], came: dict[str, list[int]]) -> None:
-    """Compares what came, before a recovery and in all, with what was promised.
+    """Compares the delivered messages, before a recovery and in total, with the promises.
 
     Raises:
         Broken: a promise is not kept.

@@ -1,4 +1,6 @@
-"""What the explored stores go through. Each is short: what a crash breaks, it breaks within a few calls."""
+"""The workloads of the explored stores. Each workload is short: if a crash breaks a promise, it does so within a few
+calls.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
 
 
 def config(sync: bool, segment_bytes: int = 16384) -> MessageStoreConfig:
-    """Tiny geometry: 10 units a queue segment, 12 keys an index file, whose slots fill a page."""
+    """Tiny files: 10 units in a queue segment and 12 keys in an index file, whose slots fill a page."""
     return MessageStoreConfig(
         store_path_root_dir=ROOT,
         mapped_file_size_commit_log=segment_bytes,
@@ -31,7 +33,7 @@ def paths(sync: bool) -> MessageStoreConfig:
 
 
 def pool(sync: bool) -> MessageStoreConfig:
-    """Two buffers: a third segment has none while the first two are not committed."""
+    """Two buffers: a third segment has none until the first two are committed."""
     return replace(
         config(sync), transient_store_pool_enable=True, transient_store_pool_size=2, commit_commit_log_least_pages=0
     )
@@ -51,7 +53,7 @@ def both(sync: bool) -> MessageStoreConfig:
 
 
 def message(random: Random, topic: bytes = b"Topic", queue_id: int = 0, size: int = 300) -> StoreMessage:
-    """One with a body of its own, two or three keys and a tag."""
+    """One message with a unique body, two or three keys and a tag."""
     number = random.getrandbits(40)
     body = (b"%d " % number) * (size // 10 + 1)
     keys = b"key%d" % (number % 5) + b" other" * (number % 2)
@@ -60,7 +62,7 @@ def message(random: Random, topic: bytes = b"Topic", queue_id: int = 0, size: in
 
 
 def put(life: StoreLife, random: Random) -> None:
-    """Single messages; now and then a flush, a dispatch, a pass of the keeper."""
+    """Single messages, with an occasional flush, dispatch, or pass of the keeper."""
     life.open()
     for number in range(12):
         life.put(message(random))
@@ -75,7 +77,7 @@ def put(life: StoreLife, random: Random) -> None:
 
 
 def batch(life: StoreLife, random: Random) -> None:
-    """Batches that lie in one segment, and rows that go over its border."""
+    """Batches inside one segment, and rows that cross the border of a segment."""
     life.open()
     for number in range(9):
         if number % 2:
@@ -137,7 +139,7 @@ def queues(life: StoreLife, random: Random) -> None:
 
 
 def clean_stop(life: StoreLife, random: Random) -> None:
-    """Stopped and started, with little and with nothing in between."""
+    """The store stops and starts, with little or nothing in between."""
     for count in (3, 0, 1):
         life.open()
         for _ in range(count):
@@ -150,7 +152,7 @@ def clean_stop(life: StoreLife, random: Random) -> None:
 
 
 def missing_queue(life: StoreLife, random: Random) -> None:
-    """Stopped; a queue is removed; it is rebuilt at the next start."""
+    """The store stops; a queue is removed, and the next start rebuilds it."""
     life.open()
     for number in range(14):
         life.put(message(random, queue_id=number % 2, size=900))
@@ -165,7 +167,9 @@ def missing_queue(life: StoreLife, random: Random) -> None:
 
 
 def kill(life: StoreLife, random: Random) -> None:
-    """Killed, so that the next process finds in memory what the disk never got; then power fails."""
+    """The process is killed, so that the next process finds bytes in memory that the disk never got; then the power
+    fails.
+    """
     life.open()
     for number in range(26):
         life.put(message(random, queue_id=number // 24, size=1200))
@@ -181,7 +185,7 @@ def kill(life: StoreLife, random: Random) -> None:
 
 
 def while_syncing(life: StoreLife, random: Random) -> None:
-    """Messages arrive while the disk is busy with those before them."""
+    """Messages arrive while the disk is busy with earlier ones."""
 
     def arrive() -> None:
         life.put(message(random))
@@ -196,7 +200,9 @@ def while_syncing(life: StoreLife, random: Random) -> None:
 
 
 def expiry(life: StoreLife, random: Random) -> None:
-    """Segments of the log, of queues and of the index go while messages arrive; stopped and started in between."""
+    """Segments of the log, of queues and of the index expire while messages arrive; the store stops and starts in
+    between.
+    """
     life.open()
     for number in range(20):
         life.put(message(random, queue_id=number % 2, size=6000))
@@ -216,7 +222,7 @@ def expiry(life: StoreLife, random: Random) -> None:
 
 
 def deletion(life: StoreLife, random: Random) -> None:
-    """Topics are deleted, made again, and deleted again; some of their messages were not dispatched."""
+    """Topics are deleted, created again, and deleted again; some of their messages were not dispatched."""
     life.open()
     for number in range(12):
         life.put(message(random, b"T%d" % (number % 2), number % 3, size=900))
@@ -237,7 +243,7 @@ def deletion(life: StoreLife, random: Random) -> None:
 
 
 def expired_and_deleted(life: StoreLife, random: Random) -> None:
-    """A topic is deleted and made again while files of its queues that have expired wait for their removal."""
+    """A topic is deleted and created again while expired files of its queues wait for their removal."""
     life.open()
     for passes in (2, 3, 4):
         for number in range(24):
@@ -254,7 +260,9 @@ def expired_and_deleted(life: StoreLife, random: Random) -> None:
 
 
 def parked(life: StoreLife, random: Random) -> None:
-    """So few maps of queues may be there that most give theirs up; topics are deleted and made again meanwhile."""
+    """The limit of maps of queues is so low that most queues lose theirs; topics are deleted and created again
+    meanwhile.
+    """
     life.open()
     life.store._queues.maps_max = 2
     for number in range(36):
@@ -269,7 +277,9 @@ def parked(life: StoreLife, random: Random) -> None:
 
 
 def commits(life: StoreLife, random: Random) -> None:
-    """Some messages are committed and not flushed, some neither; buffers serve several segments; then killed."""
+    """Some messages are committed but not flushed, others not even committed; buffers serve several segments; then the
+    process is killed.
+    """
     life.open()
     for number in range(16):
         life.put(*(message(random, queue_id=number % 2, size=3500) for _ in range(1 + number % 2)))

@@ -79,6 +79,7 @@ class ServerOptions:
             (serverChannelMaxIdleTimeSeconds, 120 s). The check runs at an eighth of this interval or more often, which
             adds to the time.
         frame_timeout_ms: time in which a frame must be completed, plus the time that its bytes take at
+            ``frame_bytes_per_s_min``.
         frame_bytes_per_s_min: the lowest accepted rate of a sending peer.
         stalled_timeout_ms: a peer that has accepted none of its unsent answers for this long is closed.
         connections_max: maximum number of connections; connections_per_address_max: of one address.

@@ -38,13 +38,13 @@ class Span:
     gap_s: float = 0.0
 
     def p99_ms(self) -> float:
-        """Of the time from the moment a message was due to its acknowledgement."""
+        """Statistics of the time from the moment at which a message was due to its acknowledgement."""
         ordered = sorted(self.sends_ms)
         return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] if ordered else float("nan")
 
 
 class Canary:
-    """``start``, ``span`` whenever another part begins, ``finish``."""
+    """Call ``start``, then ``span`` whenever another part of the test begins, then ``finish``."""
 
     def __init__(self, addresses: Addresses, number: int = 0) -> None:
         self._addresses = addresses
@@ -60,7 +60,7 @@ class Canary:
         self.refused: list[str] = []
 
     async def start(self) -> None:
-        """Make the topic; begin to send and pull."""
+        """Creates the topic, and begins to send and pull."""
         fields = {"topic": self._topic, "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
         fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
         answer = await self._ask(0, RemotingCommand(RequestCode.UPDATE_AND_CREATE_TOPIC, ext_fields=fields))
@@ -72,7 +72,7 @@ class Canary:
         self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]
 
     def span(self) -> Span:
-        """What was seen since the last call; counting begins anew."""
+        """The observations since the last call; counting starts again."""
         self._note_gap()
         now = time.monotonic()
         seen, self._span = self._span, Span()
@@ -81,7 +81,7 @@ class Canary:
         return seen
 
     async def finish(self) -> int:
-        """Stop sending, wait for what is on its way; how many acknowledged messages did not come."""
+        """Stops sending and waits for messages in flight; returns how many acknowledged messages did not arrive."""
         self._tasks[0].cancel()
         if self._sends:
             await asyncio.wait(self._sends)
@@ -92,7 +92,7 @@ class Canary:
         return len(self._acknowledged - self._came)
 
     async def abandon(self) -> None:
-        """Stop at once, without a judgement."""
+        """Stops at once, without a judgement."""
         for task in (*self._tasks, *self._sends):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._sends, return_exceptions=True)

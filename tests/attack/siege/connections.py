@@ -1,4 +1,6 @@
-"""Attacks on what every connection costs: unfinished frames, headers, TLS, HTTP, connections themselves."""
+"""Attacks on resources that each connection uses: unfinished frames, headers, TLS, HTTP, and the connections
+themselves.
+"""
 
 from __future__ import annotations
 

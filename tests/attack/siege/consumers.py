@@ -1,4 +1,4 @@
-"""Attacks of those who consume: heartbeats, pulls, pops, offsets, locks, filters, queries."""
+"""Attacks by consumers: heartbeats, pulls, pops, offsets, locks, filters, queries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def heartbeat(client: str, groups: list[str], topics: list[str], tags: int = 0, 
 
 
 def pull(topic: str, queue_id: int, offset: int, suspend_ms: int, expression: str = "*", kind: str = "TAG") -> bytes:
-    """A pull that waits so long when there is nothing."""
+    """A pull that waits this long if there is no message."""
     return request(
         Code.PULL_MESSAGE, consumerGroup="attackers", topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
         sysFlag=6, commitOffset=0, suspendTimeoutMillis=suspend_ms, subVersion=0, subscription=expression,
@@ -45,7 +45,7 @@ def pull(topic: str, queue_id: int, offset: int, suspend_ms: int, expression: st
 
 
 async def filled(addresses: Addresses, topic: str, count: int, text: str = "", body: bytes = b"x" * 64) -> None:
-    """A topic with ``count`` messages in queue 0; all answers came."""
+    """Fills queue 0 of a topic with ``count`` messages; returns when all answers have come."""
     peer = await Peer.to(addresses.broker)
     frame = send_request(topic, body, text)
     await peer.ask(decode_frame(frame))

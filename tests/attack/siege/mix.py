@@ -1,4 +1,6 @@
-"""A random mix of attacks, three canaries beside it: nothing may be lost, no gap may exceed a second."""
+"""A random mix of attacks on a broker with three steady clients (canaries): no message may be lost, and no gap may
+exceed a second.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _REPORT_S = 10.0
 
 
 async def mix(folder: Path, seconds: float, seed: int | None, names: list[str] | None) -> int:
-    """Attack a broker for ``seconds``; 0 when all that was promised held."""
+    """Attacks a broker for ``seconds``; returns 0 if all promises were kept."""
     seed = random.randrange(1 << 30) if seed is None else seed
     print(f"seed {seed}", flush=True)
     rng = random.Random(seed)

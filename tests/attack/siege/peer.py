@@ -1,4 +1,4 @@
-"""What attackers are made of: raw connections, frames without end, and a list of the attacks."""
+"""Building blocks of attackers: raw connections, endless frames, and a list of the attacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Attack:
     Attributes:
         run: attacks until it is cancelled, or returns when it has done its worst.
         guarded: whether the broker has accounts.
-        group: which part of the servers it is aimed at, for the list.
+        group: the part of the servers that it attacks, for the list.
     """
 
     name: str
@@ -40,7 +40,7 @@ ATTACKS: dict[str, Attack] = {}
 def attack(
     group: str, about: str, guarded: bool = False
 ) -> Callable[[Callable[[Addresses], Awaitable[None]]], Callable[[Addresses], Awaitable[None]]]:
-    """Enter a program into the list, under its own name with ``-`` for ``_``."""
+    """Adds a program to the list, under its own name with ``-`` for ``_``."""
 
     def enter(run: Callable[[Addresses], Awaitable[None]]) -> Callable[[Addresses], Awaitable[None]]:
         name = run.__name__.replace("_", "-")
@@ -52,7 +52,7 @@ def attack(
 
 
 class Peer:
-    """A connection that sends what it likes."""
+    """A connection that can send any bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
@@ -64,7 +64,7 @@ class Peer:
         return cls(*await asyncio.open_connection(host, int(port)))
 
     def take_answers(self) -> None:
-        """Read and forget what comes from now on."""
+        """From now on, reads and discards all received bytes."""
         self._taking = asyncio.create_task(self._take())
 
     async def _take(self) -> None:
@@ -73,12 +73,12 @@ class Peer:
                 pass
 
     async def put(self, data: bytes) -> None:
-        """Send; waits while the server does not read."""
+        """Sends bytes; waits while the server does not read."""
         self.writer.write(data)
         await self.writer.drain()
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand:
-        """Send a request and take the next frame as its answer; not with ``take_answers``."""
+        """Sends a request and returns the next frame as its answer; not to be combined with ``take_answers``."""
         await self.put(command.encode())
         head = await self._reader.readexactly(4)
         return decode_frame(head + await self._reader.readexactly(int.from_bytes(head, "big")))
@@ -88,7 +88,7 @@ class Peer:
 
 
 async def storm(address: str, frames: Iterable[bytes], connections: int = 4, take: bool = True) -> None:
-    """Send ``frames`` over several connections as fast as they are read; connections that are closed come again."""
+    """Sends ``frames`` over several connections as fast as they are read; reopens connections that are closed."""
     source = iter(frames)
 
     async def one() -> None:
@@ -143,7 +143,7 @@ def send_request(
     batch: bool = False,
     oneway: bool = False,
 ) -> bytes:
-    """One send; ``batch``: request 320, ``oneway``: it is not answered."""
+    """One send; ``batch``: whether it is request 320, ``oneway``: whether it gets no answer."""
     born_ms = 1_700_000_000_000
     header = SendMessageRequestHeaderV2(
         "pg", topic, "TBW102", 4, queue_id, sys_flag, born_ms, 0, properties, batch=batch
@@ -154,5 +154,5 @@ def send_request(
 
 
 def properties(**values: object) -> str:
-    """Properties of a message as they go over the wire."""
+    """Properties of a message in their form on the wire."""
     return "".join(f"{name}\x01{value}\x02" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""Attacks of those who send: topics by use, transactions, delays, batches, large and small messages."""
+"""Attacks by producers: topics created by use, transactions, delays, batches, large and small messages."""
 
 from __future__ import annotations
 

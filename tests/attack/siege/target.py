@@ -1,4 +1,4 @@
-"""The broker that is attacked: ``rucola up`` as a process of its own, its memory, and how soon it stops."""
+"""The broker under attack: ``rucola up`` as a separate process, its memory, and how soon it stops."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ transactionCheckInterval=3000
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the parts of a broker listen, and whether requests to it are signed."""
+    """The ports of a broker, and whether requests to it are signed."""
 
     broker: str
     namesrv: str
@@ -43,14 +43,16 @@ class Addresses:
 
 
 class Stop(NamedTuple):
-    """Seconds from SIGTERM to the log line that says so, and to the end of the process; infinite: never."""
+    """Seconds from SIGTERM to the log line about the stop, and to the end of the process; infinite if it does not
+    come.
+    """
 
     answered_s: float
     ended_s: float
 
 
 class Target:
-    """One broker; ``async with``."""
+    """One broker; use it as ``async with``."""
 
     def __init__(self, folder: Path, guarded: bool = False) -> None:
         self._folder = folder
@@ -88,7 +90,7 @@ class Target:
         return self._process.returncode is not None
 
     def memory_bytes(self) -> int:
-        """Resident memory that is the process's own: pages of mapped files are the kernel's to take back."""
+        """Resident memory of the process itself, without pages of mapped files, which the kernel can take back."""
         try:
             text = Path(f"/proc/{self._process.pid}/status").read_text()
         except OSError:
@@ -120,7 +122,7 @@ class Target:
         return float(found[1]) if found else float("nan")
 
     async def stop(self) -> Stop:
-        """Send SIGTERM; see what comes of it within 30 s."""
+        """Sends SIGTERM and observes the process for 30 s."""
         began = time.monotonic()
         self._process.send_signal(signal.SIGTERM)
         try:
@@ -141,5 +143,5 @@ class Target:
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Number of processors that this process may use."""
     return len(os.sched_getaffinity(0))
