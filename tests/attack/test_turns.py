@@ -266,6 +266,22 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
     run(play())
 
 
+def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, put_off: list[int]) -> None:
+    """Each step of a stop waits for a few turns; with attackers that went on it took 24 s."""
+
+    async def play() -> None:
+        async with Cluster(tmp_path) as cluster:
+            cluster.broker._handler.stopping = True
+            connection = await cluster.connect()
+            connection._writer.write(requests(RequestCode.GET_MAX_OFFSET, 300, FIELDS))
+            for number in range(300):
+                assert (await answer(connection._reader)).opaque == number
+            assert len(put_off) > 5 and all(row % 16 == 0 for row in put_off)
+            connection._writer.close()
+
+    run(play())
+
+
 class Drain:
     """Accepts frames and answers none."""
 

@@ -31,6 +31,7 @@ _ESCAPES = {
     '"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v",
 }  # fmt: skip
 _LITERALS = {"true": True, "false": False, "null": None}
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
@@ -87,6 +88,11 @@ def bean_keyed(table: Iterable[tuple[Any, Any]]) -> orjson.Fragment:
     return orjson.Fragment(b"{" + b",".join([dumps(key) + b":" + dumps(value) for key, value in table]) + b"}")
 
 
+def are_scalars(values: Iterable[Any]) -> bool:
+    """Whether all values are texts, numbers, truth values or None. A list of names needs no Python step per name."""
+    return _SCALARS.issuperset(map(type, values))
+
+
 def load_object(source: bytes | bytearray | memoryview, what: str) -> dict[Any, Any]:
     """The object in ``source``; errors name it ``what``.
 
@@ -103,7 +109,7 @@ def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_none(member) for key, member in value.items() if member is not None}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_without_none(member) for member in value]
+        return list(value) if are_scalars(value) else [_without_none(member) for member in value]
     return value
 
 

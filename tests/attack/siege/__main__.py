@@ -50,9 +50,9 @@ HEADINGS = ["attack", "quiet p99 ms", "p99 ms", "gap s", "turn ms", "CPU s", "lo
 HEADINGS += ["idle MB", "most MB", "after MB", "SIGTERM s", "ended s", ""]
 
 
-async def tried(attack: Attack, folder: Path, seconds: float) -> Row:
+async def tried(attack: Attack, folder: Path, seconds: float, profiled: bool) -> Row:
     """Attacks a fresh broker; then stops it in the middle of the same attack."""
-    async with Target(folder, attack.guarded) as target:
+    async with Target(folder, attack.guarded, profiled) as target:
         canary = Canary(target.addresses)
         await canary.start()
         await asyncio.sleep(1)
@@ -111,6 +111,7 @@ def main() -> int:
     parser.add_argument("--mix", type=float, metavar="MINUTES", help="a random mix, three canaries beside it")
     parser.add_argument("--seed", type=int, default=None, help="of the mix")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put stores and logs there, and keep them")
+    parser.add_argument("--profile", action="store_true", help="leave a file for pstats in FOLDER/NAME")
     options = parser.parse_args()
     if options.list:
         for attack in ATTACKS.values():
@@ -123,7 +124,7 @@ def main() -> int:
         print("| " + " | ".join(HEADINGS) + " |")
         print("|" + "---|" * len(HEADINGS), flush=True)
         for name in options.attack or ATTACKS:
-            row = asyncio.run(tried(ATTACKS[name], Path(folder) / name, options.seconds))
+            row = asyncio.run(tried(ATTACKS[name], Path(folder) / name, options.seconds, options.profile))
             print("| " + " | ".join(row.cells()) + " |", flush=True)
     return 0
 

@@ -54,8 +54,9 @@ class Stop(NamedTuple):
 class Target:
     """One broker; use it as ``async with``."""
 
-    def __init__(self, folder: Path, guarded: bool = False) -> None:
+    def __init__(self, folder: Path, guarded: bool = False, profiled: bool = False) -> None:
         self._folder = folder
+        self._profile = ["-m", "cProfile", "-o", str(folder / "profile")] if profiled else []
         self._guarded = guarded
         self._said_stopping_s: float | None = None
 
@@ -70,7 +71,7 @@ class Target:
         options += ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0", "--flush", "async"]
         pipe = asyncio.subprocess.PIPE
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "rucola", "up", *options, stdout=pipe, stderr=pipe
+            sys.executable, *self._profile, "-m", "rucola", "up", *options, stdout=pipe, stderr=pipe
         )
         assert self._process.stdout is not None
         facts = json.loads(await asyncio.wait_for(self._process.stdout.readline(), 60))

@@ -136,7 +136,7 @@ def _plain(value: Any) -> Any:
             return fastjson.bean_keyed([(_plain(key), _plain(value[key])) for key in sorted(value)])
         return {key: _plain(member) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(member) for member in value]
+        return list(value) if fastjson.are_scalars(value) else [_plain(member) for member in value]
     if isinstance(value, (set, frozenset)):
         return [_plain(member) for member in sorted(value)]
     return value
