@@ -195,7 +195,7 @@ class Broker:
             self.store.shutdown()
             await self._server.close()
             raise
-        await self._registration.register()
+        await self._registration.begin()
         services.loop_watch.start(loop)
         self._work_periodically(loop)
         self._delivery.start()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any
 
 from rucola.broker.config import BrokerConfig
 from rucola.broker.outer_api import BrokerOuterApi
@@ -15,6 +16,10 @@ from rucola.runtime.supervision import Supervisor
 
 REGISTER_AGAIN_S = 10.0
 """The second registration comes early, as in the reference."""
+BEGIN_S = 1.0
+"""How long a start waits for the name servers. 100,000 topics may take longer, and so may a name server that does not
+answer.
+"""
 TOGETHER_MAX = 1000
 """Number of topics in one request; they take some milliseconds of the event loop here and in the name server. A frame
 of 16 MiB holds about 80,000.
@@ -22,7 +27,7 @@ of 16 MiB holds about 80,000.
 
 
 class Registration:
-    """Life: Call ``register``, repeatedly, and ``close`` at the end."""
+    """Life: ``begin``, then ``register`` repeatedly, and ``close`` at the end."""
 
     def __init__(
         self,
@@ -38,12 +43,20 @@ class Registration:
         self._topics = topics
         self._supervisor = supervisor
         self._under_way: set[asyncio.Task[None]] = set()
+        self._first: asyncio.Task[None] | None = None
         topics.on_register(self._topics_changed)
+
+    async def begin(self) -> None:
+        """Starts the first ``register``. Returns when it has ended, or after ``BEGIN_S`` while it goes on."""
+        self._first = self._run(self._register(self._topics.table))
+        await asyncio.wait({self._first}, timeout=BEGIN_S)
 
     async def register(self) -> None:
         """Tells every name server of all topics; in several requests if the option says so or there are too many topics
         for one.
         """
+        if self._first is not None and not self._first.done():
+            return
         await self._register(self._topics.table)
 
     async def _register(self, topics: Mapping[str, TopicConfig]) -> None:
@@ -65,7 +78,10 @@ class Registration:
         await self._api.close()
 
     def _topics_changed(self, changed: Sequence[TopicConfig]) -> asyncio.Future[None]:
-        task = self._loop.create_task(self._tell(changed))
+        return self._run(self._tell(changed))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._ended)
         return task
@@ -82,7 +98,7 @@ class Registration:
         self._under_way.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._supervisor.failed("registration of a topic", error)
+            self._supervisor.failed("registration of topics", error)
 
 
 def answer_when_told(

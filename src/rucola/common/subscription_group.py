@@ -69,9 +69,12 @@ class SubscriptionGroupConfig:
         Raises:
             ValueError: a number is invalid.
         """
+        name = data.get("groupName")
+        if {**data, "groupName": ""} == _USUAL_GROUP:
+            return cls(str(name or ""))
         subscriptions = data.get("subscriptionDataSet")
         return cls(
-            group_name=str(data.get("groupName") or ""),
+            group_name=str(name or ""),
             consume_enable=bool(data.get("consumeEnable", True)),
             consume_from_min_enable=bool(data.get("consumeFromMinEnable", True)),
             consume_broadcast_enable=bool(data.get("consumeBroadcastEnable", True)),
@@ -87,3 +90,7 @@ class SubscriptionGroupConfig:
             subscription_data_set=None if subscriptions is None else list(subscriptions),
             attributes=dict(data.get("attributes") or {}),
         )
+
+
+_USUAL_GROUP = SubscriptionGroupConfig("").to_dict()
+"""Most groups differ in nothing but their name."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any
 
 from rucola.common.java import read_int32
@@ -16,6 +17,20 @@ class TopicFilterType(StrEnum):
 
     SINGLE_TAG = "SINGLE_TAG"
     MULTI_TAG = "MULTI_TAG"
+
+
+_INT32_MAX = 0x7FFFFFFF
+_FILTER_TYPES = {str(kind): kind for kind in TopicFilterType}
+_all_fields = itemgetter(
+    "topicName",
+    "readQueueNums",
+    "writeQueueNums",
+    "perm",
+    "topicFilterType",
+    "topicSysFlag",
+    "order",
+    "attributes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +78,18 @@ class TopicConfig:
         Raises:
             ValueError: ``topicFilterType`` is unknown, or a number is invalid.
         """
+        try:
+            name, read, write, perm, kind, sys_flag, order, attributes = _all_fields(data)
+        except KeyError:
+            pass
+        else:
+            if (
+                type(kind) is str
+                and type(read) is type(write) is type(perm) is type(sys_flag) is int
+                and 0 <= read <= _INT32_MAX >= write >= 0 <= perm <= _INT32_MAX >= sys_flag >= 0
+            ):
+                kind = _FILTER_TYPES.get(kind) or TopicFilterType(kind)
+                return cls(str(name or ""), read, write, perm, kind, sys_flag, bool(order), dict(attributes or {}))
         return cls(
             topic_name=str(data.get("topicName") or ""),
             read_queue_nums=read_int32(data.get("readQueueNums", 16)),

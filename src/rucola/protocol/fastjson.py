@@ -107,7 +107,11 @@ def load_object(source: bytes | bytearray | memoryview, what: str) -> dict[Any, 
 
 def _without_none(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_none(member) for key, member in value.items() if member is not None}
+        return {
+            key: member if type(member) in _SCALARS else _without_none(member)
+            for key, member in value.items()
+            if member is not None
+        }
     if isinstance(value, (list, tuple, set, frozenset)):
         return list(value) if are_scalars(value) else [_without_none(member) for member in value]
     return value

@@ -152,7 +152,40 @@ def test_a_registration_that_fails_delays_the_answer_and_does_not_fail_it(
             monkeypatch.setattr(BrokerOuterApi, "register_topics", fails)
             assert (await heartbeat(cluster)).code == 0
             assert cluster.broker.services.topics.registering("%RETRY%cg") is None
-            assert cluster.broker.services.supervisor.failures["registration of a topic"] == 1
+            assert cluster.broker.services.supervisor.failures["registration of topics"] == 1
+
+    run(scene())
+
+
+def test_a_start_does_not_wait_for_a_name_server_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first registration goes on by itself, and no other begins meanwhile."""
+    asked: list[int] = []
+
+    async def scene() -> None:
+        opened = asyncio.Event()
+        register = BrokerOuterApi.register_all
+
+        async def slow(api: BrokerOuterApi, topics: Any, version: Any) -> None:
+            asked.append(len(topics))
+            await opened.wait()
+            await register(api, topics, version)
+
+        monkeypatch.setattr(BrokerOuterApi, "register_all", slow)
+        monkeypatch.setattr("rucola.broker.registration.BEGIN_S", 0.01)
+        async with Cluster(tmp_path) as cluster:
+            registration = cluster.broker._registration
+            assert (await cluster.ask(30, {"topic": "SELF_TEST_TOPIC", "queueId": "0"})).code == 0
+            await registration.register()
+            assert len(asked) == 1
+            assert await route(cluster, "SELF_TEST_TOPIC") == TOPIC_NOT_EXIST
+            opened.set()
+            assert registration._first is not None
+            await registration._first
+            assert await route(cluster, "SELF_TEST_TOPIC") == 0
+            await registration.register()
+            assert len(asked) == 2
 
     run(scene())
 

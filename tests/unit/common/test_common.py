@@ -196,6 +196,12 @@ class TestConfiguration:
         assert TopicConfig.from_dict(data) == config
         assert TopicConfig.from_dict({"topicName": "T", "unknown": 1}) == TopicConfig("T", 16, 16, 6)
         assert TopicConfig.from_dict({"topicName": None}).topic_name == ""
+        for changed in ({"perm": "6"}, {"perm": 6.0}, {"order": 0}, {"attributes": None}, {"topicName": None}):
+            lenient = {key: value for key, value in (data | changed).items() if key != "topicSysFlag"}
+            assert TopicConfig.from_dict(data | changed) == TopicConfig.from_dict(lenient)
+        for wrong in ({"perm": 1 << 31}, {"topicFilterType": "NO_TAG"}, {"topicFilterType": []}):
+            with pytest.raises(ValueError):
+                TopicConfig.from_dict(data | wrong)
 
     def test_subscription_group(self) -> None:
         config = SubscriptionGroupConfig("g", consume_enable=False, subscription_data_set=[{"topic": "T"}])

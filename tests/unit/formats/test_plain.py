@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import sys
 import zlib
 from typing import Any
@@ -311,6 +312,19 @@ class TestFastjson:
 
     def test_keys_within_strings_stay(self) -> None:
         assert config_json.loads_object(b'{"{1:2,3:4}":"{5 : 6}", 7 : 8}', "test") == {"{1:2,3:4}": "{5 : 6}", "7": 8}
+
+        assert config_json.loads_object(b'{"a,1:{2:":{3:4}}', "test") == {"a,1:{2:": {"3": 4}}
+
+    @pytest.mark.parametrize("text", [b'{"a":{"b":"1,2:3\\" 4 :"}}', b'{"a":{1:2,-3:4\n\t},"b":"1 : 2"}'])
+    def test_large_tables_are_read_without_a_look_at_each_string(
+        self, text: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        value = config_json.loads_object(text, "test")
+        monkeypatch.setattr(config_json, "_STRING_OR_KEY", None)
+        assert config_json.loads_object(text, "test") == value
+        monkeypatch.undo()
+        monkeypatch.setattr(config_json, "_KEY", re.compile(b"(?!)()"))
+        assert config_json.loads_object(text, "test") == value
 
     def test_references(self) -> None:
         text = b'{"t":{"%RETRY%a":{"x":[{"y":1}]},"b":{"$ref":"$.t.%RETRY%a.x[0]"}},"c":[{"$ref":"$.t.%RETRY%a"}]}'
