@@ -4,6 +4,7 @@
 # make crash   110,000 power cuts, failing calls and kills (STATES=N), 24 killed brokers (KILLS=N), 500 hostile directories
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
+# make faults  every kind of consumer through killed brokers, lost connections, clocks set back (SEEDS=N)
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make siege   a random mix of 58 attacks for half an hour, three canaries beside it (MINUTES=N); single ones:
@@ -23,7 +24,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo site wheels release-check fallbacks sample test check lint crash threads bitflips fuzz bench soak siege conformance lab docs clean
+.PHONY: demo site wheels release-check fallbacks sample test check lint crash threads bitflips faults fuzz bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -109,6 +110,11 @@ bitflips: $(VENV)/.dev
 
 threads: $(VENV)/.dev
 	@$(BIN)/python -m tests.crash.threads --minutes $(MINUTES)
+
+SEEDS ?= 5
+
+faults: $(VENV)/.dev
+	@$(BIN)/python -m tests.scenario.consumer_faults --seeds $(SEEDS)
 
 INPUTS ?= 10000000
 

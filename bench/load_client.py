@@ -79,7 +79,7 @@ async def send(namesrv: str, topic: str, body_bytes: int) -> None:
     async with Producer("send_load", namesrv, config) as producer:
         body = body_of(body_bytes)
         await producer.send(Message(topic, body))  # makes the topic
-        _say({"ready": 1})
+        say({"ready": 1})
         while line := await asyncio.to_thread(sys.stdin.readline):
             in_flight, messages, *rest = map(int, line.split())
             batch = rest[0] if rest else 1
@@ -88,14 +88,14 @@ async def send(namesrv: str, topic: str, body_bytes: int) -> None:
             await window.run()
             seconds = time.perf_counter() - start
             sent, failed = len(window.latencies_ns) * batch, window.failed * batch
-            _say({"messages": sent, "failed": failed, "seconds": seconds} | _quantiles(window.latencies_ns))
+            say({"messages": sent, "failed": failed, "seconds": seconds} | quantiles(window.latencies_ns))
 
 
 async def pull(namesrv: str, topic: str) -> None:
     """Rounds of ``MESSAGES IN_FLIGHT``; records stay as they are stored."""
     async with PullConsumer("pull_load", namesrv) as consumer:
         queues = await consumer.message_queues(topic)
-        _say({"ready": 1})
+        say({"ready": 1})
         while line := await asyncio.to_thread(sys.stdin.readline):
             messages, in_flight = map(int, line.split())
             each = messages // in_flight // PULL_MESSAGES * PULL_MESSAGES
@@ -103,7 +103,7 @@ async def pull(namesrv: str, topic: str) -> None:
             readers = (_read(consumer, queues[number % len(queues)], each) for number in range(in_flight))
             seen = sum(await asyncio.gather(*readers))
             seconds = time.perf_counter() - start
-            _say({"messages": seen, "failed": each * in_flight - seen, "seconds": seconds})
+            say({"messages": seen, "failed": each * in_flight - seen, "seconds": seconds})
 
 
 async def _read(consumer: PullConsumer, queue: MessageQueue, messages: int) -> int:
@@ -153,10 +153,15 @@ class Echo:
         while position < len(records):
             size, magic, number, sent_ns = RECORD.unpack_from(records, position)
             position += size
-            if magic == MAGIC and number >= self._first:
-                self.latencies_ns.append(now_ns - sent_ns)
-        if len(self.latencies_ns) >= self._messages and not self._done.done():
-            self._done.set_result(None)
+            if magic == MAGIC:
+                self.arrived(number, now_ns - sent_ns)
+
+    def arrived(self, number: int, latency_ns: int) -> None:
+        """The message with this number came; those of an earlier round count no more."""
+        if number >= self._first:
+            self.latencies_ns.append(latency_ns)
+            if len(self.latencies_ns) >= self._messages and not self._done.done():
+                self._done.set_result(None)
 
     def _answered(self, answer: asyncio.Future[SendResult]) -> None:
         self.failed += answer.exception() is not None
@@ -179,7 +184,7 @@ async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
         await producer.send(Message(topic, body_of(body_bytes)))  # makes the topic
         readers = [asyncio.create_task(follow(consumer, queue)) for queue in await consumer.message_queues(topic)]
         await asyncio.sleep(0.5)
-        _say({"ready": 1})
+        say({"ready": 1})
         first = 0
         while line := await asyncio.to_thread(sys.stdin.readline):
             messages, rate = map(int, line.split())
@@ -189,19 +194,21 @@ async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
             seconds = time.perf_counter() - start
             failed = max(current.failed, messages - len(current.latencies_ns))
             latencies = current.latencies_ns or array("q", [0])
-            _say({"messages": messages, "failed": failed, "seconds": seconds} | _quantiles(latencies))
+            say({"messages": messages, "failed": failed, "seconds": seconds} | quantiles(latencies))
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
 
 
-def _quantiles(latencies_ns: array[int]) -> dict[str, float]:
+def quantiles(latencies_ns: array[int]) -> dict[str, float]:
+    """For the line of a round, in microseconds."""
     ordered = sorted(latencies_ns)
     shares = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
     return {name: ordered[int((len(ordered) - 1) * share)] / 1e3 for name, share in shares.items()}
 
 
-def _say(facts: dict[str, float]) -> None:
+def say(facts: dict[str, float]) -> None:
+    """Print a JSON line."""
     sys.stdout.write(orjson.dumps(facts).decode() + "\n")
     sys.stdout.flush()
 

@@ -1,8 +1,10 @@
-"""Load programs on other Python clients. Arguments: ``cpp|grpc``, server address, topic, body bytes, package folder.
+"""Load programs on other Python clients. Arguments: ``cpp|grpc``, ``send|consume``, server address, topic, body bytes,
+package folder.
 
 ``cpp`` is PyPI's ``rocketmq`` over the official C++ library, with a thread for each send under way; ``grpc`` is the
-official ``rocketmq-python-client``. Each line on standard input, ``IN_FLIGHT MESSAGES``, is one round and gets one JSON
-line.
+official ``rocketmq-python-client``. Each line on standard input is one round and gets one JSON line. ``send``:
+``IN_FLIGHT MESSAGES``. ``consume``: ``GROUP MESSAGES``, a push consumer in a new group with a listener that only
+counts; the time runs from the first message to the last.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.samples import body_of
+
+CONSUME_S = 60.0
 
 
 def cpp(address: str, topic: str, body: bytes) -> Callable[[int, int], int]:
@@ -82,20 +86,106 @@ def _threads(send: Callable[[], bool], in_flight: int, messages: int) -> int:
     return sum(failed)
 
 
-def main() -> None:
-    """Make rounds until standard input ends."""
-    kind, address, topic, body_bytes, packages = sys.argv[1:]
-    sys.path.insert(0, packages)
-    body = body_of(int(body_bytes))
+class Count:
+    """Messages that listeners got, in any thread."""
+
+    def __init__(self, wanted: int) -> None:
+        self._wanted = wanted
+        self._lock = threading.Lock()
+        self._all = threading.Event()
+        self.seen, self.first, self.last = 0, 0.0, 0.0
+
+    def one(self) -> None:
+        """Another message."""
+        with self._lock:
+            if not self.seen:
+                self.first = time.perf_counter()
+            self.seen += 1
+            if self.seen == self._wanted:
+                self.last = time.perf_counter()
+                self._all.set()
+
+    def wait(self) -> dict[str, float]:
+        """For the line of a round; waits for the last message."""
+        complete = self._all.wait(CONSUME_S)
+        seconds = self.last - self.first if complete else CONSUME_S
+        return {"messages": self.seen, "failed": max(0, self._wanted - self.seen), "seconds": seconds}
+
+
+def consume_cpp(address: str, topic: str, group: str, messages: int) -> dict[str, float]:
+    """A round of ``cpp``."""
+    from rocketmq.client import PushConsumer
+
+    count = Count(messages)
+    consumer = PushConsumer(group)
+    consumer.set_namesrv_addr(address)
+    consumer.set_instance_name(group)
+    consumer.subscribe(topic, lambda _message: count.one())
+    consumer.start()
+    result = count.wait()
+    consumer.shutdown()
+    return result
+
+
+def consume_grpc(address: str, topic: str, group: str, messages: int) -> dict[str, float]:
+    """A round of ``grpc``."""
+    from rocketmq import (
+        ClientConfiguration,
+        ConsumeResult,
+        Credentials,
+        FilterExpression,
+        MessageListener,
+        PushConsumer,
+    )
+
+    count = Count(messages)
+
+    class Listener(MessageListener):  # type: ignore[misc]
+        def consume(self, _message: Any) -> Any:
+            count.one()
+            return ConsumeResult.SUCCESS
+
+    configuration = ClientConfiguration(address, Credentials(), request_timeout=10)
+    consumer = PushConsumer(configuration, group, Listener(), {topic: FilterExpression()})
+    consumer.startup()
+    result = count.wait()
+    consumer.shutdown()
+    return result
+
+
+def _sends(kind: str, address: str, topic: str, body: bytes) -> Callable[[str], dict[str, float]]:
     sends = {"cpp": cpp, "grpc": grpc}[kind](address, topic, body)
-    print(json.dumps({"ready": True}), flush=True)
-    for line in sys.stdin:
+
+    def round_of(line: str) -> dict[str, float]:
         in_flight, messages = map(int, line.split())
         messages -= messages % in_flight
         began = time.perf_counter()
         failed = sends(in_flight, messages)
-        seconds = time.perf_counter() - began
-        print(json.dumps({"messages": messages, "failed": failed, "seconds": seconds}), flush=True)
+        return {"messages": messages, "failed": failed, "seconds": time.perf_counter() - began}
+
+    return round_of
+
+
+def _consumes(kind: str, address: str, topic: str) -> Callable[[str], dict[str, float]]:
+    consume = {"cpp": consume_cpp, "grpc": consume_grpc}[kind]
+
+    def round_of(line: str) -> dict[str, float]:
+        group, messages = line.split()
+        return consume(address, topic, group, int(messages))
+
+    return round_of
+
+
+def main() -> None:
+    """Make rounds until standard input ends."""
+    kind, what, address, topic, body_bytes, packages = sys.argv[1:]
+    sys.path.insert(0, packages)
+    round_of = (
+        _sends(kind, address, topic, body_of(int(body_bytes))) if what == "send" else _consumes(kind, address, topic)
+    )
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(round_of(line)), flush=True)
 
 
 if __name__ == "__main__":

@@ -244,8 +244,8 @@ async def flow_control(scene: Scene) -> None:
 
 async def lite_pull(scene: Scene) -> None:
     async with Producer("python", scene.namesrv) as producer:
-        await producer.send(Message(scene.topic, b"first"))
-        queue = (await producer.message_queues(scene.topic))[0]
+        first = await producer.send(Message(scene.topic, b"first"))
+        queue = next(one for one in await producer.message_queues(scene.topic) if one != first.message_queue)
         for body in bodies(30):
             await producer.send(Message(scene.topic, body), queue)
         config = LitePullConsumerConfig(consume_from_where=FIRST)
@@ -264,7 +264,7 @@ async def lite_pull(scene: Scene) -> None:
             again: list[MessageExt] = []
             while len(again) < 30:
                 again += await consumer.poll()
-            equal([message.body for message in again][-30:], bodies(30))
+            equal([message.body for message in again], bodies(30))
             await consumer.commit({queue: 5})
             equal(await consumer.committed(queue), 5)
 

@@ -179,18 +179,37 @@ class Sharing:
         """Every queue has one owner, of those configured, and keeps it."""
         loop = asyncio.get_running_loop()
         wanted = QUEUES if self.strategy != "CONFIG" else {1: 3, 3: 8}[len(self.members)]
-        still = 0
-        async with asyncio.timeout(SETTLED_S):
-            while still < 3:
-                owned = {name: await self._owned_by(member) for name, member in self.members.items()}
-                count = sum(map(len, owned.values()))
-                one_owner = count == len(set().union(*owned.values())) == wanted
-                still = still + 1 if one_owner else 0
-                await asyncio.sleep(0.1)
+        still, began = 0, loop.time()
+        told: list[str] = []
+        while still < 3:
+            owned = await self._owned()
+            count = sum(map(len, owned.values()))
+            one_owner = count == len(set().union(*owned.values())) == wanted
+            still = still + 1 if one_owner else 0
+            line = f"after {loop.time() - began:.1f} s {owned}"
+            if not told or told[-1].partition(" s ")[2] != line.partition(" s ")[2]:
+                told.append(line)
+            if loop.time() > began + SETTLED_S:
+                raise AssertionError(f"not settled, {await self._known_to_broker()}: {'; '.join(told[-6:])}")
+            await asyncio.sleep(0.1)
         now = loop.time()
-        owned = {name: await self._owned_by(member) for name, member in self.members.items()}
+        owned = await self._owned()
         for name, queues in owned.items():
             self.history.ownerships += [Ownership(self._queue(one), name, now, now + 0.01) for one in queues]
+
+    async def _owned(self) -> dict[str, set[int]]:
+        return {name: await self._owned_by(member) for name, member in self.members.items()}
+
+    async def _known_to_broker(self) -> str:
+        """The group's members as the broker has them, and which of ours are who."""
+        ours = {name: member for name, member in self.members.items() if isinstance(member, PushConsumer)}
+        if not ours:
+            return "no member of ours is left"
+        instance = next(iter(ours.values()))._member.instance
+        queues = (await instance.routes.refresh(self.scene.topic)).subscribe_queues
+        known = await instance.api.consumer_list(instance.routes.broker(queues[0].broker_name), self.scene.group)
+        ids = {name: member.client_id for name, member in ours.items()}
+        return f"members at the broker {sorted(known)}, ours {ids}"
 
     async def _owned_by(self, member: PushConsumer | JavaMember) -> set[int]:
         if isinstance(member, JavaMember):
@@ -199,9 +218,11 @@ class Sharing:
 
     async def _drained(self) -> None:
         values = {send.value for send in self.history.sends}
-        async with asyncio.timeout(30):
-            while {delivery.value for delivery in self.history.deliveries} < values:
-                await asyncio.sleep(0.1)
+        deadline = asyncio.get_running_loop().time() + 30
+        while {delivery.value for delivery in self.history.deliveries} < values:
+            if asyncio.get_running_loop().time() > deadline:
+                return  # the checker names what is missing
+            await asyncio.sleep(0.1)
 
     async def _send(self, producer: Producer, queues: Sequence[MessageQueue]) -> None:
         number = 0

@@ -1,286 +1,35 @@
 """Faults in the middle of every kind of consumer, judged by the queue checker.
 
-One producer sends all the time; a consumer of one kind reads; faults come one after the other; then everything is given
-time. ``python -m tests.scenario.consumer_faults [KIND ...]`` runs every fault alone, for every kind.
+One producer sends all the time, groups of every kind read, faults come one after the other, and then everything is
+given time. ``python -m tests.scenario.consumer_faults [--seeds N] [--kind NAME] [--fault NAME]`` is the whole matrix:
+every kind through every fault alone, and through all of them in a random order. The seed decides the moments, the
+lengths, which listeners fail, and whether a group has one member or two. Exit status 1: something is wrong.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import itertools
 import json
-import os
-import signal
-import subprocess
+import random
 import sys
+import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 
-from tools.peers.servers import MixedServers
+from tests.scenario.fault_readers import KINDS, TOPIC, Kind, Reader, SteppedClock
+from tests.scenario.fault_servers import FaultServers
 
-from rucola import (
-    ConsumeFromWhere,
-    LitePullConsumer,
-    LitePullConsumerConfig,
-    Message,
-    MessageExt,
-    Producer,
-    ProducerConfig,
-    PullConsumer,
-    PushConsumer,
-    PushConsumerConfig,
-    SimpleConsumer,
-    SimpleConsumerConfig,
-)
-from rucola.errors import RucolaError
-from rucola.runtime.clock import SystemClock
+from rucola import Message, MessageExt, MessageQueue, Producer, ProducerConfig, PullConsumer
+from rucola.errors import BrokerError, ClientError, RemotingError, RucolaError
 from rucola.testing.queue_checker import Commit, Delivery, Finding, History, Outcome, Send, check
 
-FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-TOPIC, GROUP = "faults", "group"
-QUICK: dict[str, Any] = {
-    "consume_from_where": FIRST,
-    "broker_suspend_max_time_ms": 500,
-    "consumer_timeout_when_suspend_ms": 1_500,
-    "pull_time_delay_when_exception_ms": 200,
-    "auto_commit_interval_ms": 300,
-    "poll_name_server_interval_ms": 500,
-    "mq_client_api_timeout_ms": 1_000,
-}
 SENDER = ProducerConfig(send_msg_timeout_ms=1_000, retry_times_when_send_failed=0, poll_name_server_interval_ms=500)
-INVISIBLE_MS = 2_000
-DRAIN_S = 60.0
-
-
-class SteppedClock(SystemClock):
-    """A wall clock that can be set; the other one goes on, as that of the system."""
-
-    def __init__(self) -> None:
-        self.step_ms = 0
-
-    def wall_ms(self) -> int:
-        return super().wall_ms() + self.step_ms
-
-
-class FaultServers(MixedServers):
-    """A name server and a broker of ours that are killed one by one."""
-
-    def __init__(self) -> None:
-        settings = {"flushDiskType": "SYNC_FLUSH", "registerNameServerPeriod": 10_000}
-        super().__init__("rucola", ("rucola",), settings)
-
-    def kill_broker(self) -> None:
-        self._kill(self._processes.pop())
-
-    def start_broker(self) -> None:
-        """Under another port, as the system gives it."""
-        self.broker = self._rucola_broker("broker-rucola")
-
-    def restart_namesrv(self) -> None:
-        """On the same port, without any memory."""
-        self._kill(self._processes.pop(0))
-        self._rucola("namesrv", "--port", self.namesrv.rpartition(":")[2])
-        self._processes.insert(0, self._processes.pop())
-
-    def signal_broker(self, number: int) -> None:
-        os.kill(self._processes[-1].pid, number)
-
-    def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        process.kill()
-        process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-class Reader:
-    """A consumer of some kind; ``note`` takes every message as it is given."""
-
-    def __init__(
-        self, kind: str, namesrv: str, clock: SteppedClock, note: Callable[[MessageExt], Awaitable[None]]
-    ) -> None:
-        self._kind, self._namesrv, self._clock, self._note = kind, namesrv, clock, note
-        self.consumer: Any = None
-        self._loop: asyncio.Task[None] | None = None
-
-    async def start(self) -> None:
-        make = {"lite": self._lite, "simple": self._simple}.get(self._kind, self._push)
-        self.consumer = make()
-        await self.consumer.subscribe(TOPIC)
-        await self.consumer.start()
-        if self._kind in ("lite", "simple", "loop"):
-            self._loop = asyncio.ensure_future(getattr(self, f"_run_{self._kind}")())
-
-    async def stop(self) -> None:
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
-        await self.consumer.shutdown()
-
-    async def kill(self) -> None:
-        """End as a process that is killed: nothing more is said to anybody."""
-        instance = self.consumer._instance if self._kind == "simple" else self.consumer._member.instance
-        await instance.client.close()
-        instance.api.client.send_oneway = lambda *_: None
-        await self.stop()
-
-    def _push(self) -> PushConsumer:
-        config = PushConsumerConfig(consume_orderly=self._kind == "orderly", await_termination_ms=500, **QUICK)
-        consumer = PushConsumer(GROUP, self._namesrv, config, clock=self._clock)
-        if self._kind != "loop":
-            consumer.register_message_listener(self._note)
-        return consumer
-
-    def _lite(self) -> LitePullConsumer:
-        return LitePullConsumer(GROUP, self._namesrv, LitePullConsumerConfig(**QUICK), clock=self._clock)
-
-    def _simple(self) -> SimpleConsumer:
-        own = ("poll_name_server_interval_ms", "mq_client_api_timeout_ms")
-        config = SimpleConsumerConfig(await_duration_ms=500, **{name: QUICK[name] for name in own})
-        return SimpleConsumer(GROUP, self._namesrv, config, clock=self._clock)
-
-    async def _run_loop(self) -> None:
-        async for message in self.consumer:
-            await self._note(message)
-
-    async def _run_lite(self) -> None:
-        while True:
-            for message in await self.consumer.poll(500):
-                await self._note(message)
-
-    async def _run_simple(self) -> None:
-        while True:
-            try:
-                for message in await self.consumer._service.receive(32, INVISIBLE_MS, 500):
-                    await self._note(message)
-                    await self.consumer.ack(message)
-            except RucolaError:
-                await asyncio.sleep(0.2)
-
-
-class Run:
-    """One history."""
-
-    def __init__(self, kind: str, servers: FaultServers) -> None:
-        self.kind, self.servers = kind, servers
-        self.clock = SteppedClock()
-        self.history = History(ordered=kind in ("orderly", "lite"))
-        self.reader = Reader(kind, servers.namesrv, self.clock, self._note)
-        self._sending = True
-        self._pause_s = 0.0
-        self._reset: set[str] = set()
-
-    async def run(self, faults: Sequence[str]) -> list[Finding]:
-        async with Producer("python", self.servers.namesrv, SENDER) as producer:
-            await self._first(producer)
-            background = [asyncio.ensure_future(self._send(producer)), asyncio.ensure_future(self._watch())]
-            await self.reader.start()
-            await asyncio.sleep(0.5)
-            for fault in faults:
-                await getattr(self, fault)()
-                await asyncio.sleep(0.7)
-            self._sending = False
-            await background[0]
-            try:
-                await self._drained()
-            finally:
-                background[1].cancel()
-                await asyncio.gather(*background, return_exceptions=True)
-                await self.reader.stop()
-        return check(self.history)
-
-    # faults
-
-    async def broker_killed(self) -> None:
-        await asyncio.to_thread(self.servers.kill_broker)
-        await asyncio.sleep(0.5)
-        self._reset = {f"{queue}" for queue in range(4)}  # a broker stores the progress it was told every 5 s
-        await asyncio.to_thread(self.servers.start_broker)
-
-    async def connection_blackholed(self) -> None:
-        self.servers.signal_broker(signal.SIGSTOP)
-        await asyncio.sleep(2.5)
-        self.servers.signal_broker(signal.SIGCONT)
-
-    async def namesrv_restarted(self) -> None:
-        await asyncio.to_thread(self.servers.restart_namesrv)
-
-    async def consumer_killed(self) -> None:
-        await self.reader.kill()
-        self.reader = Reader(self.kind, self.servers.namesrv, self.clock, self._note)
-        async with asyncio.timeout(20):
-            await self.reader.start()
-
-    async def consumer_slow(self) -> None:
-        self._pause_s = 0.05
-        await asyncio.sleep(1.5)
-        self._pause_s = 0.0
-
-    async def clock_set_back(self) -> None:
-        self.clock.step_ms = -3_600_000
-        await asyncio.sleep(0.5)
-
-    # what is noted
-
-    async def _note(self, message: MessageExt) -> None:
-        value, at = message.body.decode(), asyncio.get_running_loop().time()
-        retried = message.reconsume_times > 0
-        self.history.deliveries.append(
-            Delivery(value, f"{message.queue_id}", message.queue_offset, at=at, retried=retried)
-        )
-        if self._pause_s:
-            await asyncio.sleep(self._pause_s)
-
-    async def _first(self, producer: Producer) -> None:
-        result = await producer.send(Message(TOPIC, b"first"))
-        queue = f"{result.message_queue.queue_id}"
-        self.history.sends.append(Send("first", queue, offset=result.queue_offset))
-
-    async def _send(self, producer: Producer) -> None:
-        loop = asyncio.get_running_loop()
-        queues = await producer.message_queues(TOPIC)
-        number = 0
-        while self._sending:
-            queue, began = queues[number % len(queues)], loop.time()
-            outcome, offset = Outcome.UNKNOWN, None
-            try:
-                result = await producer.send(Message(TOPIC, b"%d" % number), queue)
-                outcome, offset = Outcome.OK, result.queue_offset
-            except RucolaError:
-                await asyncio.sleep(0.05)
-            entry = Send(str(number), f"{queue.queue_id}", "p", outcome, offset, began, loop.time())
-            self.history.sends.append(entry)
-            number += 1
-            await asyncio.sleep(0.002)
-
-    async def _watch(self) -> None:
-        """Note the group's progress now and then."""
-        async with PullConsumer("watcher", self.servers.namesrv) as watcher:
-            while True:
-                await asyncio.sleep(0.2)
-                try:
-                    for queue in await watcher.message_queues(TOPIC):
-                        name = f"{queue.queue_id}"
-                        reset = name in self._reset
-                        self._reset.discard(name)
-                        routes, api = watcher._instance.routes, watcher._instance.api
-                        offset = await api.query_consumer_offset(routes.master(queue.broker_name), GROUP, queue)
-                        if offset is not None and self.kind != "simple":
-                            at = asyncio.get_running_loop().time()
-                            self.history.commits.append(Commit(name, offset, at, reset))
-                except RucolaError:
-                    continue
-
-    async def _drained(self) -> None:
-        """Everything acknowledged was given; what is not after a minute is the checker's to tell."""
-        deadline = time.monotonic() + DRAIN_S
-        while time.monotonic() < deadline:
-            given = {delivery.value for delivery in self.history.deliveries}
-            if all(send.value in given for send in self.history.sends if send.outcome is Outcome.OK):
-                return
-            await asyncio.sleep(0.1)
-
-
-KINDS = ("concurrent", "orderly", "loop", "lite", "simple")
+SEND_PAUSE_S = 0.01
+DRAIN_S = 100.0
+"""The locks of a killed orderly consumer last 60 s."""
 FAULTS = (
     "consumer_slow",
     "broker_killed",
@@ -288,30 +37,313 @@ FAULTS = (
     "namesrv_restarted",
     "consumer_killed",
     "clock_set_back",
+    "broker_clock_set_back",
 )
 
 
-def run(kind: str, faults: Sequence[str]) -> tuple[History, list[Finding]]:
-    """A history with these faults, and what is wrong with it."""
-    with FaultServers() as servers:
-        one = Run(kind, servers)
-        return one.history, asyncio.run(one.run(faults))
+class Group:
+    """A consumer group of one kind.
+
+    Args:
+        kind: the kind of its consumers.
+        servers: where they read.
+        random_: decides which messages a listener fails to consume.
+        members: number of consumers.
+        directory: where broadcasting consumers keep their progress.
+
+    Attributes:
+        histories: what was observed: of the group, or of each broadcasting consumer.
+        pause_s: how long each message takes.
+        reset: names of the queues whose progress may have gone back.
+    """
+
+    def __init__(self, kind: Kind, servers: FaultServers, random_: random.Random, members: int, directory: str) -> None:
+        self.kind, self._servers, self._random, self._directory = kind, servers, random_, directory
+        self._clock = SteppedClock()
+        self._names = [f"member{number}" for number in range(members)]
+        of = self._names if kind.broadcasting else ["group"]
+        self.histories = {name: History(ordered=kind.ordered) for name in of}
+        self._shared = members > 1
+        self._readers: dict[str, Reader] = {}
+        self._failed: set[bytes] = set()
+        self.pause_s = 0.0
+        self.failures = 0.0
+        self.reset: set[str] = set()
+
+    async def start(self) -> None:
+        await asyncio.gather(*map(self._join, self._names))
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(reader.stop() for reader in self._readers.values()))
+
+    async def kill(self, pause_s: float) -> None:
+        """Kill the first member; its successor comes after ``pause_s`` seconds."""
+        await self._readers[self._names[0]].kill()
+        await asyncio.sleep(pause_s)
+        if self.kind.consumer == "simple":
+            self._clock.step_ms = 0  # brokers answer no pop that begins in their past
+        await self._join(self._names[0])
+
+    async def set_clock_back(self, by_ms: int) -> None:
+        """Set the clock of all members back; one of them begins anew then."""
+        self._clock.step_ms -= by_ms
+        if self.kind.consumer != "simple":  # see ``kill``
+            await self._readers[self._names[0]].stop()
+            await self._join(self._names[0])
+
+    def missing(self, values: set[str]) -> set[str]:
+        """Those of ``values`` that were not consumed yet, by the group or by each broadcasting consumer."""
+        return {
+            value
+            for history in self.histories.values()
+            for value in values.difference(delivery.value for delivery in history.deliveries)
+        }
+
+    async def note_progress(self, watcher: PullConsumer) -> None:
+        """Note what the brokers, or the files of the members, have as progress.
+
+        Raises:
+            RucolaError: the progress is not available now.
+        """
+        now = asyncio.get_running_loop().time()
+        if self.kind.broadcasting:
+            for name, reader in list(self._readers.items()):
+                if reader.file is not None:
+                    table = await asyncio.to_thread(reader.file.load)
+                    commits = [Commit(f"{queue.queue_id}", offset, now) for queue, offset in table.items()]
+                    self.histories[name].commits += commits
+        elif self.kind.consumer != "simple":
+            await self._note_progress_of_group(watcher)
+
+    async def _note_progress_of_group(self, watcher: PullConsumer) -> None:
+        routes, api = watcher._instance.routes, watcher._instance.api
+        for queue in await watcher.message_queues(TOPIC):
+            name = f"{queue.queue_id}"
+            offset = await api.query_consumer_offset(routes.master(queue.broker_name), self.kind.name, queue)
+            if offset is not None:
+                reset = self._shared or name in self.reset  # one who gives a queue up may be told late
+                self.reset.discard(name)
+                at = asyncio.get_running_loop().time()
+                self.histories["group"].commits.append(Commit(name, offset, at, reset))
+
+    async def _join(self, name: str) -> None:
+        async def take(message: MessageExt) -> bool:
+            return await self._take(name, message)
+
+        reader = Reader(self.kind, name, self._servers.namesrv, self._directory, self._clock, take)
+        async with asyncio.timeout(30):
+            await reader.start()
+        self._readers[name] = reader
+
+    async def _take(self, name: str, message: MessageExt) -> bool:
+        """Consume a message, or fail, each message at most once."""
+        if self.pause_s:
+            await asyncio.sleep(self.pause_s)
+        if self.kind.fails and message.body not in self._failed and self._random.random() < self.failures:
+            self._failed.add(message.body)
+            return False
+        at = asyncio.get_running_loop().time()
+        elsewhere = message.reconsume_times > 0 and self.kind.retries_elsewhere
+        delivery = Delivery(
+            message.body.decode(), f"{message.queue_id}", message.queue_offset, at=at, retried=elsewhere
+        )
+        self.histories[name if self.kind.broadcasting else "group"].deliveries.append(delivery)
+        return True
+
+
+class Run:
+    """One run: a producer and groups of these kinds.
+
+    Args:
+        kinds: the kinds.
+        servers: the servers.
+        seed: decides about moments, lengths, failing listeners and the number of members.
+        spared: kinds of which no consumer is killed.
+        directory: where broadcasting consumers keep their progress.
+    """
+
+    def __init__(
+        self, kinds: Sequence[Kind], servers: FaultServers, seed: int, spared: Sequence[str], directory: str
+    ) -> None:
+        self._servers, self._spared = servers, spared
+        self._random = random.Random(seed)
+        members = 1 + seed % 2
+        self.groups = [
+            Group(
+                kind,
+                servers,
+                random.Random(f"{seed} {kind.name}"),
+                2 if kind.broadcasting else members if kind.shares else 1,
+                directory,
+            )
+            for kind in kinds
+        ]
+        for group in self.groups:
+            group.failures = 0.02
+        self.sends: list[Send] = []
+        self._sending = True
+
+    async def run(self, faults: Sequence[str]) -> dict[str, list[Finding]]:
+        """What is wrong, by kind."""
+        async with Producer("python", self._servers.namesrv, SENDER) as producer:
+            await self._first(producer)
+            sending, watching = asyncio.ensure_future(self._send(producer)), asyncio.ensure_future(self._watch())
+            try:
+                await asyncio.gather(*(group.start() for group in self.groups))
+                await asyncio.sleep(self._random.uniform(0.3, 1.0))
+                for fault in faults:
+                    await getattr(self, f"_{fault}")()
+                    await asyncio.sleep(self._random.uniform(0.3, 1.2))
+                self._sending = False
+                await sending
+                await self._drained()
+            finally:
+                sending.cancel()
+                watching.cancel()
+                await asyncio.gather(sending, watching, return_exceptions=True)
+                await asyncio.gather(*(group.stop() for group in self.groups))
+        if watching.done() and not watching.cancelled():
+            watching.result()  # progress that cannot be read
+        return {group.kind.name: self._check(group) for group in self.groups}
+
+    def _check(self, group: Group) -> list[Finding]:
+        findings: list[Finding] = []
+        for history in group.histories.values():
+            history.sends = self.sends
+            findings += check(history)
+        return findings
+
+    # faults
+
+    async def _consumer_slow(self) -> None:
+        for group in self.groups:
+            group.pause_s = self._random.uniform(0.02, 0.1)
+        await asyncio.sleep(self._random.uniform(1.0, 2.0))
+        for group in self.groups:
+            group.pause_s = 0.0
+
+    async def _broker_killed(self) -> None:
+        await asyncio.to_thread(self._servers.kill_broker)
+        await asyncio.sleep(self._random.uniform(0.0, 1.0))
+        for group in self.groups:
+            group.reset = {f"{queue}" for queue in range(4)}  # a broker stores the progress it was told every 5 s
+        await asyncio.to_thread(self._servers.start_broker)
+
+    async def _connection_blackholed(self) -> None:
+        self._servers.blackhole_broker(True)
+        await asyncio.sleep(self._random.uniform(1.6, 3.0))
+        self._servers.blackhole_broker(False)
+
+    async def _namesrv_restarted(self) -> None:
+        await asyncio.to_thread(self._servers.restart_namesrv)
+
+    async def _consumer_killed(self) -> None:
+        groups = [group for group in self.groups if group.kind.name not in self._spared]
+        await asyncio.gather(*(group.kill(self._random.uniform(0.0, 0.5)) for group in groups))
+
+    async def _clock_set_back(self) -> None:
+        by_ms = self._random.choice((5_000, 60_000, 3_600_000))
+        await asyncio.gather(*(group.set_clock_back(by_ms) for group in self.groups))
+
+    async def _broker_clock_set_back(self) -> None:
+        self._servers.set_back_clock_of_broker()
+
+    # what goes on all the time
+
+    async def _first(self, producer: Producer) -> None:
+        result = await producer.send(Message(TOPIC, b"first"))
+        self.sends.append(Send("first", f"{result.message_queue.queue_id}", offset=result.queue_offset))
+
+    async def _send(self, producer: Producer) -> None:
+        async with asyncio.TaskGroup() as sending:
+            for queue in await producer.message_queues(TOPIC):
+                sending.create_task(self._send_to(producer, queue))
+
+    async def _send_to(self, producer: Producer, queue: MessageQueue) -> None:
+        loop = asyncio.get_running_loop()
+        for number in itertools.count():
+            if not self._sending:
+                return
+            value, began = f"{queue.queue_id}-{number}", loop.time()
+            outcome, offset = Outcome.UNKNOWN, None
+            try:
+                result = await producer.send(Message(TOPIC, value.encode()), queue)
+                outcome, offset = Outcome.OK, result.queue_offset
+            except RucolaError:
+                await asyncio.sleep(0.05)
+            self.sends.append(Send(value, f"{queue.queue_id}", "p", outcome, offset, began, loop.time()))
+            await asyncio.sleep(SEND_PAUSE_S)
+
+    async def _watch(self) -> None:
+        """Note the progress of all groups now and then."""
+        async with PullConsumer("watcher", self._servers.namesrv) as watcher:
+            while True:
+                await asyncio.sleep(0.3)
+                for group in self.groups:
+                    try:
+                        await group.note_progress(watcher)
+                    except (BrokerError, RemotingError, ClientError):
+                        continue
+
+    async def _drained(self) -> None:
+        """Everything acknowledged was consumed; what is not after ``DRAIN_S`` is the checker's to tell."""
+        deadline = time.monotonic() + DRAIN_S
+        values = {send.value for send in self.sends if send.outcome is Outcome.OK}
+        while time.monotonic() < deadline and any(group.missing(values) for group in self.groups):
+            await asyncio.sleep(0.2)
+
+
+def run(
+    faults: Sequence[str], seed: int = 0, kinds: Sequence[Kind] = KINDS, spared: Sequence[str] = ()
+) -> tuple[Run, dict[str, list[Finding]]]:
+    """A run through these faults, and what is wrong, by kind."""
+    with tempfile.TemporaryDirectory(prefix="rucola-faults-") as directory, FaultServers() as servers:
+        one = Run(kinds, servers, seed, spared, directory)
+        return one, asyncio.run(one.run(faults))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Every fault alone, for every kind."""
+    """The matrix: one JSON line for each run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.scenario.consumer_faults", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each fault")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--kind", action="append", choices=[kind.name for kind in KINDS], help="only these")
+    parser.add_argument("--fault", action="append", choices=[*FAULTS, "all"], help="only these")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
+    options = parser.parse_args(arguments)
+    kinds = [kind for kind in KINDS if kind.name in (options.kind or [kind.name])]
+    cells = [
+        (fault, seed, kinds)
+        for seed in range(options.first_seed, options.first_seed + options.seeds)
+        for fault in options.fault or [*FAULTS, "all"]
+    ]
     failed = False
-    for kind in arguments or KINDS:
-        for fault in FAULTS:
-            faults = [fault]
-            if fault == "clock_set_back" and kind != "simple":  # brokers answer no pop that is born in their past
-                faults.append("consumer_killed")
-            history, findings = run(kind, faults)
-            again = len(history.deliveries) - len({delivery.value for delivery in history.deliveries})
-            facts = {"kind": kind, "fault": fault, "sends": len(history.sends), "redelivered": again}
-            print(json.dumps(facts | {"findings": [str(finding) for finding in findings[:5]]}), flush=True)
-            failed |= bool(findings)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for facts in pool.map(_cell, cells):
+            print(json.dumps(facts), flush=True)
+            failed |= bool(facts["findings"])
     return int(failed)
+
+
+def _cell(cell: tuple[str, int, Sequence[Kind]]) -> dict[str, object]:
+    """One run of the matrix, as facts."""
+    fault, seed, kinds = cell
+    faults = random.Random(seed).sample(FAULTS, len(FAULTS)) if fault == "all" else [fault]
+    began = time.monotonic()
+    one, findings = run(faults, seed, kinds)
+    histories = {group.kind.name: list(group.histories.values()) for group in one.groups}
+    again = {
+        kind: sum(len(each.deliveries) - len({given.value for given in each.deliveries}) for each in of)
+        for kind, of in histories.items()
+    }
+    return {
+        "fault": fault if fault != "all" else faults,
+        "seed": seed,
+        "seconds": round(time.monotonic() - began, 1),
+        "sends": len(one.sends),
+        "consumed again": again,
+        "findings": {kind: [str(finding) for finding in of[:5]] for kind, of in findings.items() if of},
+    }
 
 
 if __name__ == "__main__":

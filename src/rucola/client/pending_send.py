@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from rucola.client.queue_selector import ChosenQueue
 from rucola.client.send_result import SendResult, SendStatus
+from rucola.common import message_const
 from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.common.message import Message
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import (
     BrokerError,
@@ -23,7 +26,7 @@ from rucola.errors import (
 )
 from rucola.protocol.codes import ResponseCode, response_name
 from rucola.protocol.frame import FrameBatch, SendAnswer
-from rucola.protocol.send_request import EncodedMessage, encode_send_head, send_answers
+from rucola.protocol.send_request import EncodedMessage, encode_send_head, retry_head, send_answers
 from rucola.remoting.client import RemotingClient
 from rucola.remoting.response_future import Waiter
 
@@ -342,3 +345,29 @@ class TimedSend(PendingSend):
 
     def _succeed(self, status: SendStatus, answer: SendAnswer, recall_handle: str | None = None) -> SendResult:
         return super()._succeed(status, answer, recall_handle or self._recall_handle)
+
+
+class RetrySend(PendingSend):
+    """A send to a retry topic. Its header says how often the message was consumed, which decides about the dead
+    letter.
+    """
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, counts: tuple[str, str | None], *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._counts = counts
+
+    def send_at(self, target: SendTarget, wall_ms: int) -> None:
+        """Start an attempt at the time ``wall_ms``; it ends at the deadline."""
+        heads = tuple(retry_head(head, *self._counts) for head in target.heads)
+        super().send_at(SendTarget(target.queue, target.address, heads), wall_ms)
+
+
+def retry_send(message: Message) -> Callable[..., PendingSend]:
+    """The class of the pending send of a message that goes to a retry topic; takes the counts from its properties, as
+    RocketMQ's producer does.
+    """
+    times = message.properties.pop(message_const.RECONSUME_TIME)
+    times_max = message.properties.pop(message_const.MAX_RECONSUME_TIMES, None)
+    return partial(RetrySend, (times, times_max))

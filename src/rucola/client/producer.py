@@ -13,7 +13,7 @@ from rucola.client.checks import check_number, check_queue_of
 from rucola.client.config import ClientConfig, ProducerConfig
 from rucola.client.instance import ClientInstance, check_group
 from rucola.client.message_encoder import MessageEncoder
-from rucola.client.pending_send import BATCH, MESSAGE, REPLY, PendingSend, TimedSend
+from rucola.client.pending_send import BATCH, MESSAGE, REPLY, PendingSend, TimedSend, retry_send
 from rucola.client.queue_selector import ChosenQueue, QueueSelector, by_sharding_key
 from rucola.client.request_reply import RequestTable, reply_message
 from rucola.client.send_many import ManyMessages
@@ -35,7 +35,7 @@ from rucola.runtime.clock import Clock, SystemClock
 
 _UNIQ_KEY = message_const.UNIQ_KEY
 _TIMED = frozenset({message_const.TIMER_DELAY_SEC, message_const.TIMER_DELAY_MS, message_const.TIMER_DELIVER_MS})
-_SPECIAL = _TIMED | {message_const.SHARDING_KEY}
+_SPECIAL = _TIMED | {message_const.SHARDING_KEY, message_const.RECONSUME_TIME}
 """Properties that require the general path, because they affect more than the stored message."""
 
 
@@ -459,7 +459,9 @@ class Producer:
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> tuple[MessageQueue | ChosenQueue | None, Callable[..., PendingSend]]:
         """The queue for the message (None for the queues in turn), and the class of its pending send."""
-        make = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
+        make: Callable[..., PendingSend] = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
+        if message_const.RECONSUME_TIME in message.properties and is_retry_topic(message.topic):
+            make = retry_send(message)
         if queue is not None:
             check_queue_of(queue, message.topic)
             if selector is not None:

@@ -28,6 +28,7 @@ __all__ = [
     "header_head",
     "properties_json",
     "properties_text",
+    "retry_head",
     "send_answers",
     "send_frame",
     "unusual_properties",
@@ -61,6 +62,18 @@ def header_head(
         "f": "",
     }
     return b'{"code":%d,"extFields":%b' % (code, orjson.dumps(fields)[:-2])
+
+
+def retry_head(head: bytes, reconsume_times: str, reconsume_times_max: str | None) -> bytes:
+    """``head`` from ``header_head`` for a message that a consumer could not consume.
+
+    Args:
+        head: from ``header_head``.
+        reconsume_times: how often the message came to a consumer again, with the time to come.
+        reconsume_times_max: limit after which it becomes a dead letter; None for the group's.
+    """
+    fields = {"j": reconsume_times} | ({} if reconsume_times_max is None else {"l": reconsume_times_max})
+    return head.replace(b'"j":"0"', orjson.dumps(fields)[1:-1], 1)
 
 
 def send_frame(

@@ -592,12 +592,11 @@ def test_a_message_that_the_broker_does_not_take_back_is_sent_anew(broker):
             properties = dict(pair.split("\x01") for pair in header.properties.rstrip("\x02").split("\x02"))
             del properties["UNIQ_KEY"]
             assert (header.topic, body) == ("%RETRY%cg", b"three")
+            assert (header.reconsume_times, header.max_reconsume_times) == (1, 5)
             assert properties == {
                 "KEYS": "k",
                 "ORIGIN_MESSAGE_ID": "U3",
                 "RETRY_TOPIC": "T",
-                "RECONSUME_TIME": "1",
-                "MAX_RECONSUME_TIMES": "5",
                 "DELAY": "3",
                 "WAIT": "true",
             }
