@@ -1,18 +1,21 @@
-"""Reading messages over TCP, against the official servers in turns: our pull client, the official push consumer."""
+"""Reading messages over TCP, against the official servers in turns: our pull client, our and the official push
+consumer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import count
 
 from tools.peers.servers import Servers
 
 from bench.context import Context
-from bench.figure import Figure, at_least, cost, rate
-from bench.program import Round, alternate, java_load, median, others_stopped, python_load
+from bench.figure import Budget, Figure, at_least, cost, rate
+from bench.program import Program, Round, alternate, java_load, median, others_stopped, python_load
 
 CLIENT_GROUP = "pull over TCP, our client, 1 KiB, 32 messages a pull"
 JAVA_GROUP = "consume over TCP, official Java push consumer 5.3.3, 1 KiB"
+PUSH_GROUP = "consume over TCP, our push consumer, 1 KiB"
+PUSH_RATE = 100_000
 TOPIC = "bench_receive"
 STORED = 400_000
 """The consumer of a round takes about two seconds for them; its start, in a group of its own, counts little then."""
@@ -43,24 +46,47 @@ def measure(context: Context) -> Iterator[Figure]:
 
 def _consume(context: Context, ours: Servers, java: Servers) -> Iterator[Figure]:
     context.show("consume, Java client")
-    stored = STORED // 4 if context.quick else STORED
-    groups = count()
     with (
         java_load("ConsumeLoad", ours.namesrv, TOPIC, servers=ours) as on_ours,
         java_load("ConsumeLoad", java.namesrv, TOPIC, servers=java) as on_java,
     ):
-        mine: list[Round] = []
-        theirs: list[Round] = []
-        for number in range(context.rounds + 2):
-            for program, rounds in ((on_ours, mine), (on_java, theirs)):
-                with others_stopped((on_ours, on_java), program):
-                    done = program.round(f"bench_group_{next(groups)} {stored}")
-                if number > 1:  # the first two warm the client up
-                    rounds.append(done)
+        mine, theirs = _groups(context, "java", on_ours, on_java)
     rates = median(mine, lambda one: one.rate), median(theirs, lambda one: one.rate)
     cpus = median(mine, lambda one: one.server_us), median(theirs, lambda one: one.server_us)
     yield rate(JAVA_GROUP, "rate", *rates, "Java broker", at_least(1.5))
     yield cost(JAVA_GROUP, "broker CPU per message", *cpus, "Java broker", at_least(3))
+
+
+def measure_push(context: Context) -> Iterator[Figure]:
+    """Our push consumer with a listener that does nothing, then the time to it at a fixed rate."""
+    ours, java = context.both()
+    for servers in (ours, java):
+        context.show(f"push: {STORED:,} messages into {servers.name}")
+        _fill(servers, STORED // 4 if context.quick else STORED)
+    context.show("consume, our push consumer")
+    with (
+        python_load("load_push", "consume", ours.namesrv, TOPIC, servers=ours) as on_ours,
+        python_load("load_push", "consume", java.namesrv, TOPIC, servers=java) as on_java,
+    ):
+        mine, theirs = _groups(context, "push", on_ours, on_java)
+    rates = median(mine, lambda one: one.rate), median(theirs, lambda one: one.rate)
+    yield rate(PUSH_GROUP, "rate", *rates, "Java broker", Budget("ours", "min", PUSH_RATE))
+    cpus = median(mine, lambda one: one.server_us), median(theirs, lambda one: one.server_us)
+    yield cost(PUSH_GROUP, "broker CPU per message", *cpus, "Java broker")
+    cpus = median(mine, lambda one: one.load_us), median(theirs, lambda one: one.load_us)
+    yield cost(PUSH_GROUP, "client CPU per message", *cpus, "Java broker")
+
+
+def _groups(context: Context, name: str, on_ours: Program, on_java: Program) -> tuple[list[Round], list[Round]]:
+    """Rounds of a consumer that begins in a new group each time; the first two, which warm it up, do not count."""
+    stored = STORED // 4 if context.quick else STORED
+    mine: list[Round] = []
+    theirs: list[Round] = []
+    for number in range(context.rounds + 2):
+        for program, rounds in ((on_ours, mine), (on_java, theirs)):
+            with others_stopped((on_ours, on_java), program):
+                rounds.append(program.round(f"bench_{name}_{number} {stored}"))
+    return mine[2:], theirs[2:]
 
 
 def _fill(servers: Servers, messages: int) -> None:

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.status import Status
 from tools.peers.packages import ROOT, PeerError
 
-from bench import delay, gather, kernels, memory, receive, scan, send, spark_scan, spark_sink, start, store
+from bench import delay, fixture, gather, kernels, memory, receive, scan, send, spark_scan, spark_sink, start, store
 from bench import filter as sql_filter
 from bench.context import Context
 from bench.figure import Figure
@@ -49,8 +49,10 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "batch": send.measure_batch,
     "end-to-end": send.measure_end_to_end,
     "pull": receive.measure,
+    "push": receive.measure_push,
     "gather": gather.measure,
     "send-sync": send.measure_sync,
+    "fixture": fixture.measure,
     "memory": memory.measure,
     "queues": memory.measure_queues,
 }

@@ -144,6 +144,12 @@ def measure_end_to_end(context: Context) -> Iterator[Figure]:
         python_load("load_client", "echo", java.namesrv, *arguments, servers=java) as on_java,
     ):
         yield from _end_to_end(context, "our pull consumer", on_ours, on_java)
+    arguments = ("bench_end_to_end_push", "1024")
+    with (
+        python_load("load_push", "echo", ours.namesrv, *arguments, servers=ours) as on_ours,
+        python_load("load_push", "echo", java.namesrv, *arguments, servers=java) as on_java,
+    ):
+        yield from _end_to_end(context, "our push consumer", on_ours, on_java, {"p99": Budget("ours", "max", 3)})
 
 
 def measure_sync(context: Context) -> Iterator[Figure]:
@@ -214,14 +220,16 @@ def _latency(context: Context, on_ours: Program, on_java: Program) -> Iterator[F
     yield from _quantiles(JAVA_GROUP, f"1 KiB at {FIXED_RATE:,}/s", sides, {"p99": at_most(0.5)})
 
 
-def _end_to_end(context: Context, clients: str, on_ours: Program, on_java: Program) -> Iterator[Figure]:
+def _end_to_end(
+    context: Context, clients: str, on_ours: Program, on_java: Program, budgets: dict[str, Budget] | None = None
+) -> Iterator[Figure]:
     context.show(f"end to end, {clients} at {FIXED_RATE:,}/s")
     line = f"{int(FIXED_RATE * context.seconds * 2)} {FIXED_RATE}"
     for program in (on_ours, on_java):  # for the compiler of both
         with others_stopped((on_ours, on_java), program):
             program.round(line)
     sides = _fixed_rate(context, on_ours, on_java, line)
-    yield from _quantiles(END_GROUP, f"{clients}, 1 KiB at {FIXED_RATE:,}/s", sides, {})
+    yield from _quantiles(END_GROUP, f"{clients}, 1 KiB at {FIXED_RATE:,}/s", sides, budgets or {})
     what = f"{clients}: broker CPU per message"
     yield cost(END_GROUP, what, *_cpus(*sides), "Java broker")
 

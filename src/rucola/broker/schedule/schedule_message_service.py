@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
-from rucola.broker.stored_copy import stored_copy
+from rucola.broker.stored_copy import StoredRecord
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import REAL_QID, REAL_TOPIC
 from rucola.errors import FormatError
+from rucola.formats.properties import encode_properties
 from rucola.formats.tables import decode_delay_offsets, encode_delay_offsets
 from rucola.runtime.logs import event
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
@@ -171,16 +171,15 @@ class ScheduleMessageService:
         try:
             if record is None:
                 raise FormatError("delayed message", physical_offset, "a record", "none")
-            message, properties = stored_copy(record)
+            stored = StoredRecord(record)
+            properties = stored.properties
             topic = properties[REAL_TOPIC]
             # A damaged unit may point anywhere; a unit whose record was lost points to the log's beginning.
-            if message.topic != _TOPIC:
-                raise FormatError("delayed message", physical_offset, "one that waits", repr(message.topic))
+            if stored.topic != _TOPIC:
+                raise FormatError("delayed message", physical_offset, "one that waits", repr(stored.topic))
             if topic == TRANS_HALF_TOPIC:
                 raise FormatError("delayed message", physical_offset, "a topic of a consumer", topic)
-            due = replace(
-                message, topic=topic.encode(), queue_id=int(properties[REAL_QID]), prepared_transaction_offset=0
-            )
+            due = stored.copy(topic.encode(), int(properties[REAL_QID]), encode_properties(properties))
         except (FormatError, KeyError, ValueError) as error:
             event(_log, logging.ERROR, "delayed message skipped", physical_offset=physical_offset, error=repr(error))
             return PutMessageStatus.MESSAGE_ILLEGAL, self._store.max_offset
