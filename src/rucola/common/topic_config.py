@@ -83,11 +83,8 @@ class TopicConfig:
         except KeyError:
             pass
         else:
-            if (
-                type(kind) is str
-                and type(read) is type(write) is type(perm) is type(sys_flag) is int
-                and 0 <= read <= _INT32_MAX >= write >= 0 <= perm <= _INT32_MAX >= sys_flag >= 0
-            ):
+            numbers = read, write, perm, sys_flag
+            if type(kind) is str and all(type(number) is int and 0 <= number <= _INT32_MAX for number in numbers):
                 kind = _FILTER_TYPES.get(kind) or TopicFilterType(kind)
                 return cls(str(name or ""), read, write, perm, kind, sys_flag, bool(order), dict(attributes or {}))
         return cls(
