@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.remoting import turn
 from rucola.remoting.channel import Channel
 from rucola.remoting.large_frames import GRACE_S, LargeFrames
+from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import RemotingServer, ServerOptions
 from rucola.testing.event_loop import advance, run_stepped, settle
 
@@ -278,6 +280,81 @@ def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, 
                 assert (await answer(connection._reader)).opaque == number
             assert len(put_off) > 5 and all(row % 16 == 0 for row in put_off)
             connection._writer.close()
+
+    run(play())
+
+
+class Waiting:
+    """A processor whose requests all wait for one event, and what happened to them."""
+
+    def __init__(self, waiting_max: int = 10_000) -> None:
+        self.table = ProcessorTable(waiting_max)
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.served: list[int] = []
+        self.table.register_later(9999, self._made)
+
+    async def _made(self) -> Any:
+        await self.ready
+        return self._serve
+
+    def _serve(self, _channel: Any, command: RemotingCommand) -> None:
+        self.served.append(command.opaque)
+
+    def ask(self, channel: Any, count: int) -> None:
+        for number in range(count):
+            self.table.process(channel, RemotingCommand(9999, number))
+
+
+class Peer:
+    """A connection that notes answers."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def owe(self, _size: int) -> None: ...
+
+    def settle(self, _size: int) -> None: ...
+
+    def send(self, _data: bytes) -> None:
+        self.answers += 1
+
+
+def test_requests_that_waited_for_an_import_go_on_a_few_in_each_turn() -> None:
+    """Thousands of questions for the options that came before the first was answered kept the loop for 0.6 s."""
+
+    async def play() -> None:
+        waiting = Waiting()
+        waiting.ask(Peer(), 100)
+        await settle()
+        waiting.ready.set_result(None)
+        counts = [0]
+        while counts[-1] < 100:
+            await asyncio.sleep(0)
+            counts.append(len(waiting.served))
+        assert max(after - before for before, after in itertools.pairwise(counts)) == turn.RESUMED_A_TURN
+        assert waiting.served == list(range(100))
+
+    run(play())
+
+
+def test_one_connection_does_not_take_all_places_of_waiting_requests() -> None:
+    async def play() -> None:
+        waiting = Waiting(waiting_max=10)
+        attackers, others = [Peer(), Peer()], [Peer() for _ in range(12)]
+        for attacker in attackers:
+            waiting.ask(attacker, 30)
+        assert [attacker.answers for attacker in attackers] == [20, 26], "refused"
+        for other in others:
+            waiting.ask(other, 1)
+        assert [other.answers for other in others] == [0] * 6 + [1] * 6, "together they have twice the places"
+        waiting.ready.set_result(None)
+        while len(waiting.served) < 20:
+            await asyncio.sleep(0)
+        await settle()
+        waiting.ask(others[0], 1)
+        assert (others[0].answers, waiting.table._waiting_of) == (0, {})
 
     run(play())
 

@@ -18,12 +18,14 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.channel import Channel
 from rucola.remoting.json_bodies import SHORT_BYTES, JsonBodies, is_long
+from rucola.remoting.turn import Resumed
 
 logger = logging.getLogger(__name__)
 
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 """Remark of the SYSTEM_BUSY answer to a request that would have to wait behind too many others."""
 
+_OVER_LIMIT = 2
 _BORN_TIME = "bornTime"
 Answer = RemotingCommand | None
 Processor = Callable[[Channel, RemotingCommand], Answer | Awaitable[Answer]]
@@ -33,7 +35,8 @@ class ProcessorTable:
     """The processors of one server. Event loop only.
 
     Args:
-        waiting_max: maximum number of requests that wait for something at a time; further ones are refused.
+        waiting_max: maximum number of requests that wait for something at a time. Further ones are refused, except
+            those of connections that have few of them, for which there is as much room again.
 
     Attributes:
         json_bodies: parses long bodies.
@@ -45,6 +48,9 @@ class ProcessorTable:
         self._makers: dict[int, Callable[[], Processor | Awaitable[Processor]]] = {}
         """Functions that create processors, for codes that no request has used yet."""
         self._waiting: set[asyncio.Future[Answer]] = set()
+        self._waiting_of: dict[Channel, int] = {}
+        """Number of waiting requests by connection."""
+        self._resumed = Resumed()
         self.json_bodies = JsonBodies()
 
     def register(self, code: int, processor: Processor) -> None:
@@ -77,7 +83,7 @@ class ProcessorTable:
             remark = f" request type {command.code} not supported"
             _send(channel, command, command.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
-        if len(self._waiting) >= self._waiting_max:
+        if len(self._waiting) >= self._waiting_max and not self._has_share(channel):
             _send(channel, command, command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD))
             return
         long_body = len(command.body) > SHORT_BYTES
@@ -98,15 +104,24 @@ class ProcessorTable:
             return
         size = len(command.body)
         channel.owe(size)
+        self._waiting_of[channel] = self._waiting_of.get(channel, 0) + 1
 
         def finished(answered: asyncio.Future[Answer]) -> None:
             self._waiting.discard(answered)
+            self._waiting_of[channel] -= 1
+            if not self._waiting_of[channel]:
+                del self._waiting_of[channel]
             channel.settle(size)
             _send(channel, command, _result(channel, command, answered))
 
         answered = asyncio.ensure_future(answer)
         self._waiting.add(answered)
         answered.add_done_callback(finished)
+
+    def _has_share(self, channel: Channel) -> bool:
+        """Whether a request of ``channel`` may wait although the limit is reached: it has less than its part of it."""
+        part = self._waiting_max / (len(self._waiting_of) + 1)
+        return self._waiting_of.get(channel, 0) < part and len(self._waiting) < _OVER_LIMIT * self._waiting_max
 
     def _serve(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         processor = self._processors.get(command.code)
@@ -131,6 +146,7 @@ class ProcessorTable:
         began = asyncio.get_running_loop().time()
         processor = await making
         self._keep(command.code, processor)
+        await self._resumed.turn()
         _forgive(command, round((asyncio.get_running_loop().time() - began) * 1000))
         answer = processor(channel, command)
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer

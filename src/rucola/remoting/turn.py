@@ -8,6 +8,7 @@ remaining requests wait for the next turn.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Generator
 from typing import TypeVar
 
@@ -25,6 +26,8 @@ COSTLY_S = 0.002
 """If a connection's last request took longer, even the first request of its next read waits for a turn with time left,
 because many connections may each send such a request.
 """
+RESUMED_A_TURN = 4
+"""Number of requests that waited for the same event and go on in one turn after it."""
 PIECE_S = 0.005
 """Time for work that is done in pieces, in each turn."""
 _UNSEEN_S = 0.001
@@ -52,6 +55,30 @@ class Turn:
 
     def _end(self) -> None:
         self._is_seen = False
+
+
+class Resumed:
+    """Requests that waited for the same event, such as an import, go on a few in each turn. Event loop only."""
+
+    def __init__(self) -> None:
+        self._held: deque[asyncio.Future[None]] = deque()
+
+    async def turn(self) -> None:
+        """Returns when it is the caller's turn to go on; first come, first served."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._held.append(future)
+        if len(self._held) == 1:
+            loop.call_soon(self._next, loop)
+        await future
+
+    def _next(self, loop: asyncio.AbstractEventLoop) -> None:
+        for _ in range(min(RESUMED_A_TURN, len(self._held))):
+            future = self._held.popleft()
+            if not future.done():  # cancelled meanwhile
+                future.set_result(None)
+        if self._held:
+            loop.call_soon(self._next, loop)
 
 
 async def in_turns(steps: Steps[T]) -> T:

@@ -17,6 +17,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.transaction import EndTransactionRequestHeader, ResumeCheckHalfMessageRequestHeader
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.remoting.turn import Resumed
 from rucola.store.log.cold_read import ColdRecords
 
 _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_TOPIC}."
@@ -31,6 +32,7 @@ class EndTransactionProcessor:
         self._when_safe = services.when_safe
         self._transactions = services.transactions
         self._checks = services.transaction_checks
+        self._resumed = Resumed()
         self._cold_reads = services.cold_reads
 
     def end(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
@@ -57,6 +59,7 @@ class EndTransactionProcessor:
 
     async def _when_scanned(self, step: Callable[[ColdRecords], Answer]) -> Answer:
         await self._checks.scan(self._cold_reads)
+        await self._resumed.turn()
         answer = self._cold_reads.serve(step)
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
