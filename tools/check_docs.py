@@ -1,9 +1,9 @@
 """Checks the pages for readers: ``python tools/check_docs.py --check``.
 
 A page stays within its budget of words, and every page has one. Prose lines have at most 120 characters. The first
-entry of the changelog has at most 20 lines. Tables, code and generated text are neither counted nor measured; links
-and citations are the business of ``check_citations``, options without a page that of ``generated_docs``. Whatever is
-wrong is named with file and line, and the exit status is 1.
+entry of the changelog has at most 20 lines. Code and generated text are neither counted nor measured; tables are
+counted, but their lines may be long. ``check_citations`` checks links and citations, and ``generated_docs`` finds
+options without a page. Each problem is named with file and line, and the exit status is then 1.
 """
 
 from __future__ import annotations
