@@ -139,6 +139,7 @@ conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.cluster
 	@$(BIN)/python -m tests.conformance.python_client
 	@$(BIN)/python -m tests.conformance.guarded
+	@$(BIN)/python -m tests.conformance.examples
 	@$(BIN)/python -m tests.conformance.admin.run
 
 fallbacks: $(VENV)/.dev

@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tests.conformance import python_scenarios, python_sharing
 from tools.peers.packages import PeerError
@@ -36,11 +36,13 @@ class Scene:
         namesrv: the name server.
         kind: one of ``SERVERS``.
         name: of the scenario; topic and group are made of it.
+        steps: what was done so far and how long it took; told when the scenario fails.
     """
 
     namesrv: str
     kind: str
     name: str
+    steps: list[str] = field(default_factory=list)
 
     @property
     def topic(self) -> str:
@@ -97,15 +99,17 @@ def main(arguments: list[str]) -> int:
 def _run(pair: Servers, kind: str, name: str, scenario: Scenario) -> bool:
     began = time.monotonic()
     details: dict[str, object] = {}
+    scene = Scene(pair.namesrv, kind, name)
 
     async def work() -> None:
         async with asyncio.timeout(SCENARIO_TIMEOUT_S):
-            await scenario(Scene(pair.namesrv, kind, name))
+            await scenario(scene)
 
     try:
         asyncio.run(work())
     except Exception as error:  # noqa: BLE001  # what a scenario fails with is its outcome
-        details["error"] = f"{type(error).__name__}: {error}"[:600]
+        details["error"] = f"{type(error).__name__}: {error}"[:2000]
+        details["steps"] = scene.steps
     details["seconds"] = round(time.monotonic() - began, 1)
     print(json.dumps({"servers": kind, "name": name, "ok": "error" not in details, "details": details}), flush=True)
     return "error" not in details

@@ -111,7 +111,7 @@ class Sharing:
         self._sending = True
 
     async def run(self) -> None:
-        config = ProducerConfig(default_topic_queue_nums=QUEUES)
+        config = ProducerConfig(default_topic_queue_nums=QUEUES, send_msg_timeout_ms=20_000)
         async with Producer("python", self.scene.namesrv, config) as producer:
             queues = await self._queues(producer)
             sending = asyncio.ensure_future(self._send(producer, queues))
@@ -148,6 +148,7 @@ class Sharing:
             await self._settled()
 
     async def _join(self, name: str, configured: Sequence[MessageQueue]) -> None:
+        self.scene.steps.append(f"{name} joins")
         note = partial(self._given, name)
         if name == "java":
             text = ",".join(f"{queue.broker_name}:{queue.queue_id}" for queue in configured)
@@ -172,6 +173,7 @@ class Sharing:
         self.members[name] = consumer
 
     async def _leave(self, name: str) -> None:
+        self.scene.steps.append(f"{name} leaves")
         member = self.members.pop(name)
         await (member.stop() if isinstance(member, JavaMember) else member.shutdown())
 
@@ -193,6 +195,7 @@ class Sharing:
                 raise AssertionError(f"not settled, {await self._known_to_broker()}: {'; '.join(told[-6:])}")
             await asyncio.sleep(0.1)
         now = loop.time()
+        self.scene.steps.append(f"settled after {now - began:.1f} s: {told}")
         owned = await self._owned()
         for name, queues in owned.items():
             self.history.ownerships += [Ownership(self._queue(one), name, now, now + 0.01) for one in queues]

@@ -317,6 +317,16 @@ def test_registers_as_a_consumer_that_pulls(run, broker):
     run(scene())
 
 
+def test_a_group_that_needs_no_registration_is_in_no_heartbeat(run, broker):
+    async def scene() -> None:
+        async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address, registers=False) as consumer:
+            await consumer.message_queues("T")
+            await consumer._instance.heartbeat()
+            assert not any(beat.consumer_data_set for beat in one.heartbeats())
+
+    run(scene())
+
+
 def test_settings():
     with pytest.raises(ClientError, match="group"):
         PullConsumer("", "127.0.0.1:1")
