@@ -50,11 +50,11 @@ class GroupMember:
         clock: clock of the consumer.
         consume_type: type of the consumer in heartbeats.
 
-        Attributes:
+    Attributes:
         subscriptions: subscriptions by topic.
         started_ms: time of the call of ``start``.
 
-        Raises:
+    Raises:
         ClientError: the group's name is invalid.
         ConfigError: the address of a name server is not ``host:port``.
     """
@@ -97,7 +97,7 @@ class GroupMember:
             note_progress: writes the consumer offsets of all queues into ``offsets``.
             connected: called with the address of every broker to which a connection was opened.
 
-            Raises:
+        Raises:
             RemotingError: no name server responds.
             BrokerError: a broker cannot filter by an SQL92 subscription.
         """

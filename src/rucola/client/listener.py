@@ -97,7 +97,7 @@ class Listener:
         function: the application's function.
         batch: whether it takes a list and a context.
 
-        Attributes:
+    Attributes:
         on_loop: whether it is a coroutine function; otherwise it runs in a thread.
     """
 

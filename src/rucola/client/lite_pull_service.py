@@ -61,7 +61,7 @@ class LitePullService:
         member: the consumer as a member of its group.
         config: settings of the consumer.
 
-        Attributes:
+    Attributes:
         queues: the queues that are read.
         expressions: filters of topics whose queues the application assigned.
     """

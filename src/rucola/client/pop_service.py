@@ -51,7 +51,7 @@ class PopService:
         config: settings of the consumer.
         clock: gives the start time of each pop, which brokers compare with their own; they ignore old pops.
 
-        Attributes:
+    Attributes:
         subscriptions: subscriptions by topic.
     """
 

@@ -66,7 +66,7 @@ class PushService:
         puller: sends the pulls.
         consumption: consumes the messages.
 
-        Attributes:
+    Attributes:
         queues: the queues that are read.
     """
 

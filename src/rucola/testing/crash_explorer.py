@@ -59,7 +59,7 @@ class CrashExplorer:
     Attributes:
         counts: statistics so far.
 
-        Args:
+    Args:
         config: configuration of the stores.
         seed: seed of all choices.
         sample: number of random crash states per step, in addition to the fixed ones.
