@@ -38,10 +38,10 @@ _FOREVER_MS = (1 << 63) - 1
 
 
 class AdminClient:
-    """Connections of one administrator. Use with ``async with``, on one event loop.
+    """The requests of one administrator, over its own connections. Use with ``async with``, on one event loop.
 
-    Raises ``BrokerError`` if a server refuses, ``RemotingError`` if a server cannot be reached, and ``ClientError`` for
-    an unknown name.
+    Its methods raise ``BrokerError`` if a server refuses, ``RemotingError`` if a server cannot be reached, and
+    ``ClientError`` for an unknown name.
 
     Args:
         namesrv: name servers, ``host:port`` separated by ``;``; changes go to all of them.
@@ -116,7 +116,7 @@ class AdminClient:
         return [address for address in found if address is not None]
 
     async def members(self, broker: str | None, cluster: str | None) -> list[str]:
-        """Same as ``masters``, with the slaves, for changes that slaves do not copy."""
+        """Same as ``masters``, plus the slaves, for changes that slaves do not copy."""
         if broker is not None:
             return [broker]
         return [members[number] for members in await self._broker_members(cluster) for number in sorted(members)]
@@ -163,7 +163,7 @@ class AdminClient:
 
         Args:
             topic: the topic.
-            route_of: topic whose route to use; a light queue has no route of its own.
+            route_of: the topic whose route is used, because a light queue has no route of its own.
         """
         route = await self.route(route_of or topic)
         addresses = {data.broker_name: _address(data) for data in route.broker_datas}
@@ -225,8 +225,8 @@ class AdminClient:
     ) -> dict[MessageQueue, int]:
         """Reset a group's offsets to a store time; a negative time means the end. Returns the new offsets.
 
-        ``cluster`` limits the reset to its brokers. A light queue has no route: for one, ``cluster`` is the name of a
-        topic on the same brokers.
+        ``cluster`` limits the reset to the brokers of one cluster. For a light queue, which has no route,
+        ``cluster`` is the name of a topic on the same brokers.
         """
         table: dict[MessageQueue, int] = {}
         for data in await self._brokers_reset(topic, cluster):

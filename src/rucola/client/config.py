@@ -105,7 +105,7 @@ class ProducerConfig(ClientConfig):
     send_msg_max_timeout_per_request_ms: int = option(
         "sendMsgMaxTimeoutPerRequest",
         -1,
-        "Time limit of one attempt. -1: the time that is left for the send.",
+        "Time limit of one attempt. If it is -1, an attempt may take the rest of the send's time.",
         unit="ms",
         minimum=-1,
     )
@@ -139,12 +139,12 @@ class ProducerConfig(ClientConfig):
         "of the topic.",
     )
     back_pressure_for_async_send_num: int = option(
-        "backPressureForAsyncSendNum", 10_000, "Number of messages under way at which `ready` waits.", minimum=1
+        "backPressureForAsyncSendNum", 10_000, "Number of messages in flight at which `ready` waits.", minimum=1
     )
     back_pressure_for_async_send_size: int = option(
         "backPressureForAsyncSendSize",
         100 * 1024 * 1024,
-        "Size of messages under way at which `ready` waits.",
+        "Size of messages in flight at which `ready` waits.",
         unit="bytes",
         minimum=1,
     )
@@ -188,7 +188,8 @@ class PullConsumerConfig(ClientConfig):
     local_offset_store_dir: str = option(
         "localOffsetStoreDir",
         "",
-        "Directory of a broadcasting consumer's progress. Empty: `.rocketmq_offsets` in the home directory. "
+        "Directory of a broadcasting consumer's progress. Empty: The default is `.rocketmq_offsets` in the home "
+        "directory. "
         "RocketMQ: `rocketmq.client.localOffsetStoreDir`.",
     )
     consumer_pull_timeout_ms: int = option(

@@ -85,7 +85,7 @@ class ConsumeConcurrently:
         """Add a queue."""
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Have the listener called with messages in ``queue``."""
+        """Makes the listener be called with messages in ``queue``."""
         size = self._batch
         if size == 1:
             self._ready.extend([(queue, [message]) for message in messages])

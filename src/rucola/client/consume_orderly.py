@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 UNLOCK_WAIT_S = 0.5
 """How long one attempt to give up a queue waits."""
 UNLOCK_ANYWAY_S = 20.0
-"""When a queue is unlocked although its listener still runs."""
+"""How long a running listener may delay the unlocking of its queue."""
 SUSPEND_MIN_MS, SUSPEND_MAX_MS = 10, 30_000
 _LOCK_POLL_S = 0.1
 _TURN = 64
@@ -146,7 +146,7 @@ class ConsumeOrderly:
                 await asyncio.sleep(0)
 
     async def _consume(self, queue: OrderlyProcessQueue) -> int:
-        """Call the listener with a batch; returns how long the queue must pause in ms, -1 for no pause."""
+        """Calls the listener with a batch; returns how long the queue must pause in ms, or -1 for no pause."""
         messages = queue.take(self._batch)
         context = ConsumeOrderlyContext(queue.queue)
         status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -181,7 +181,7 @@ class ConsumeOrderly:
         if queue.dropped:
             return -1  # the queue's new consumer gets them again
         if status is ConsumeOrderlyStatus.SUCCESS:
-            return -1  # they wait for a COMMIT
+            return -1  # these messages wait for a COMMIT
         if status is ConsumeOrderlyStatus.COMMIT:
             self._commit(queue)
             return -1

@@ -127,7 +127,7 @@ class ConsumerRequests:
             result.consume_result = _RESULTS.get(answer, "CR_RETURN_NULL")  # type: ignore[call-overload]
         except ReconsumeLater:
             result.consume_result = "CR_LATER"
-        except Exception as error:  # noqa: BLE001  # the application's; it is the answer
+        except Exception as error:  # noqa: BLE001  # the application's error; it becomes the answer
             result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
         result.spent_time_mills = int((loop.time() - began) * 1000)
         return result

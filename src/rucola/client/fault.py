@@ -12,7 +12,7 @@ _FAILED_MS = 10_000
 
 
 class LatencyFaultTolerance:
-    """State of each broker, from the latest sends. All times are seconds of one clock."""
+    """State of each broker, from the latest sends. All times are seconds of the same clock."""
 
     def __init__(self) -> None:
         self._available_at: dict[str, float] = {}

@@ -192,7 +192,7 @@ class ClientInstance:
         return [address for members in self.routes.brokers.values() for address in members.values()]
 
     def _connected(self, address: str) -> None:
-        """Send a heartbeat first on a new connection, because a broker that was restarted does not know this client.
+        """Sends a heartbeat first on a new connection, because a restarted broker does not know this client.
 
         A connection that was opened for a heartbeat carries it already and needs no other.
         """

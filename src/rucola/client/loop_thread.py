@@ -95,7 +95,7 @@ class LoopThread:
         return handed
 
     def close(self) -> None:
-        """End the thread. Not for the shared loop."""
+        """End the thread. The shared loop must not be closed."""
         self.run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -70,7 +70,8 @@ def message_selector(expression: str | MessageSelector) -> MessageSelector:
     """The selector for an expression; a string is a tag expression.
 
     Raises:
-        ClientError: the expression is neither, or a string that looks like a condition, which would never match a tag.
+        ClientError: the expression is neither a string nor a selector, or is a string that looks like a condition and
+            would never match a tag.
     """
     if isinstance(expression, MessageSelector):
         return expression

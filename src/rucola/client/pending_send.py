@@ -83,7 +83,7 @@ class SendRules(Protocol):
         """The broker of ``send`` refused it; another broker may accept it."""
 
     def succeeded(self, send: PendingSend) -> None:
-        """Same as ``finished``, for a stored message, while a caller waits for room or for the end."""
+        """Same as ``finished`` for a stored message, while a caller waits for space or for the end of all sends."""
 
     def finished(self, send: PendingSend) -> None:
         """``send`` has its result or error: it is no longer in flight, and waiting callers are woken."""
@@ -94,7 +94,7 @@ class PendingSend(Waiter):
 
     Attributes:
         topic: destination topic.
-        fixed_queue: the application's queue, or its way to choose one; None if the producer chooses.
+        fixed_queue: the queue that the application gave, or its function to choose one; None if the producer chooses.
         msg_id: unique id, the same in every attempt.
         size: bytes of the body as sent.
         future: receives the result.
@@ -149,7 +149,7 @@ class PendingSend(Waiter):
         return 0.0 if self.future.done() else self._expires_at - self._now()
 
     def ended(self) -> bool:
-        """Whether it was cancelled or timed out before its first attempt; ends it in the latter case."""
+        """Whether it was cancelled or timed out before its first attempt; a timeout ends it here."""
         if not self.future.done() and self._now() < self._expires_at:
             return False
         self.expire()

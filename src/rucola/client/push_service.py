@@ -32,14 +32,18 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 FIRST_PULL_DELAY_S = 0.5
-"""So that who read the queue before may bring its progress to the broker; not when this consumer is alone."""
+"""Thus the previous reader of the queue can send its progress to the broker first; a consumer that is alone need not
+wait.
+"""
 BROKER_BUSY_DELAY_S = 0.02
 UNKNOWN_TO_BROKER_DELAY_S = 0.5
 _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 
 
 class Consumption(Protocol):
-    """Consumes messages; implemented in ``consume_concurrently``, ``consume_orderly`` and ``consume_by_iteration``."""
+    """How a push consumer consumes messages; implemented in ``consume_concurrently``, ``consume_orderly`` and
+    ``consume_by_iteration``.
+    """
 
     def start(self) -> None:
         """Start to consume."""
@@ -258,7 +262,7 @@ class PushService:
         return exception_s
 
     async def _restart(self, queue: ProcessQueue, consumer_offset: int) -> None:
-        """Begin a queue again elsewhere, at ``consumer_offset``; what is held and in hand of it counts no more."""
+        """Restarts a queue at ``consumer_offset``; results for messages pulled before no longer count."""
         event(
             logger,
             logging.WARNING,
@@ -274,7 +278,7 @@ class PushService:
         self._member.rebalance_soon()
 
     def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
-        """Somebody else may have read the queue: its progress is theirs to say."""
+        """Another consumer may have read the queue, and only that consumer knows its progress."""
         self._drop(queue)
         self._forget(queue)
         self._member.rebalance_soon()

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 20.0
 SURE_S = 55.0
-"""For this long after the broker's confirmation no other consumer can have read the queue."""
+"""For this long after the broker's confirmation, no other consumer can have read the queue."""
 TIMEOUT_MS = 1_000
 
 

@@ -1,8 +1,9 @@
 """Division of the queues among the consumers of a group; each consumer computes it for itself, repeatedly.
 
-There is no coordinator. Every consumer queries the members of its group from a broker, divides the sorted queues among
-the sorted members, adds its new queues and gives up those it lost. Brokers notify the members when one joins or leaves,
-and each consumer also checks every 20 s, so that all soon agree. At least one second passes between two rounds.
+There is no coordinator. Every consumer asks a broker for the members of its group, divides the sorted queues among the
+sorted members, adds its new queues and gives up the queues that it lost. Brokers notify the members when one joins or
+leaves, and each consumer also checks every 20 s, so all members soon agree. At least one second passes between two
+rounds.
 
 One event loop owns a ``Rebalance``; its rounds run one after another. Source: RocketMQ 5.3.3, ``RebalanceImpl``,
 ``RebalanceService``.
@@ -44,11 +45,13 @@ class QueueOwner(Protocol):
         ...
 
     async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
-        """Start to read ``queue``; returns False to be asked again. ``alone``: the group has no other member."""
+        """Starts to read ``queue``; returns False if the next round must try again. ``alone``: the group has no other
+        member.
+        """
         ...
 
     async def remove_queue(self, queue: MessageQueue) -> bool:
-        """Stop reading ``queue`` and store its offset; returns False to be asked again."""
+        """Stops reading ``queue`` and stores its offset; returns False if the next round must try again."""
         ...
 
     async def queues_changed(self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]) -> None:

@@ -98,7 +98,7 @@ class ReceivedMessage(MessageExt):
 
     @property
     def transaction_id(self) -> str | None:
-        """For a transactional message, the id given by its sender."""
+        """For a transactional message, the id that its sender gave."""
         return self.uniq_key if self.sys_flag & TRANSACTION_MASK else None
 
     def _span(self, pos_column: int, length: int) -> bytes:

@@ -128,7 +128,7 @@ class RouteTable:
         return await asyncio.shield(lookup)
 
     def refresh_wanted(self, topic: str) -> bool:
-        """Whether to fetch the route again of a topic whose broker failed."""
+        """Whether to fetch the route of a topic again after its broker failed."""
         now = asyncio.get_running_loop().time()
         return topic not in self._lookups and now - self._asked_at.get(topic, -math.inf) >= _REFRESH_PAUSE_S
 
@@ -156,7 +156,7 @@ class RouteTable:
         return address
 
     def broker(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Address to read from: that of ``broker_id`` if available, else of any member.
+        """Address to read from: of member ``broker_id`` if available, otherwise of any member.
 
         Raises:
             ClientError: the broker is unknown.

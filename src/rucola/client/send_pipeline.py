@@ -30,7 +30,7 @@ _TURN_MESSAGES = 64
 
 
 class _TopicTargets:
-    """Targets for messages of one topic, for one version of the routes.
+    """Targets for the messages of one topic, valid for one version of the routes.
 
     Attributes:
         turns: endless iteration over ``order``.
@@ -261,7 +261,7 @@ class SendPipeline:
         send.send(target)
 
     def _send_when_routed(self, send: PendingSend) -> None:
-        """Let the first messages to a topic wait together for its route, each within its timeout."""
+        """Lets the first messages to a topic wait together for its route, each within its own timeout."""
         if send.topic not in self._unrouted:
             self._unrouted[send.topic] = {}
             self._instance.keep(self._find_route(send.topic))

@@ -48,7 +48,7 @@ def gather(
     out: Any,
     offsets_out: cython.int[::1],
 ) -> int:
-    """Copies one column of byte strings, given by position and length, back to back into ``out``.
+    """Copies one column of byte strings, given by position and length, into ``out`` without gaps.
 
     A negative length counts as 0. ``offsets_out`` receives ``rows + 1`` offsets.
 
@@ -206,7 +206,7 @@ def properties_json(
     out: Any,
     offsets_out: cython.int[::1],
 ) -> int:
-    """Writes the properties of each row as the text of a JSON object; the texts lie back to back in ``out``.
+    """Writes the properties of each row as the text of a JSON object; the texts follow each other in ``out``.
 
     A row without properties becomes ``{}``. Pairs keep their order; the last of several equal names counts. Bytes that
     are not UTF-8 become U+FFFD.
@@ -302,7 +302,7 @@ def _put_object_by_words(
 ) -> cython.Py_ssize_t:
     """Writes the same object as ``_put_object``, in one pass and eight bytes at a time.
 
-    The caller ensures eight more bytes in ``segment``; ``out`` has six bytes for each input byte, and 32 more.
+    The caller guarantees eight more bytes in ``segment``; ``out`` must have six bytes for each input byte, plus 32.
 
     Returns:
         The position after the object; -1 if a name occurs twice, a case that only ``_put_object`` handles.

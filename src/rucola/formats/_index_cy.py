@@ -214,7 +214,9 @@ def _put_keys(
     store_timestamp_ms: cython.longlong,
     skip: cython.Py_ssize_t,
 ) -> cython.longlong:
-    """Same as ``put_record_keys``, for a file already checked. Tags come last, as a key that begins with ``T#``."""
+    """Same as ``put_record_keys``, for a file already checked. Tags come last, in the form of a key that begins with
+    ``T#``.
+    """
     _check_span(source, topic_pos, topic_len)
     _check_span(source, tags_pos, tags_len)
     _check_span(source, uniq_pos, uniq_len)
@@ -367,13 +369,13 @@ def put_rows(
 def find_broken_chain(
     index: cython.uchar[::1], slot_count: cython.longlong, entry_max: cython.longlong, heads: cython.int[::1]
 ) -> int:
-    """Follows the entries in order of insertion: each must lead to the newest earlier entry of its slot.
+    """Follows the entries in order of insertion: each must point to the newest earlier entry of its slot.
 
     Args:
         heads: receives the newest entry of each slot; one number per slot, all zero on entry.
 
     Returns:
-        The first entry that leads elsewhere; 0 if all entries are right but a slot is wrong; -1 if all is right.
+        The first entry that points elsewhere; 0 if all entries are right but a slot is wrong; -1 if all are right.
 
     Raises:
         ValueError: if the file is too short for its geometry, or ``heads`` too short for the slots.

@@ -226,7 +226,7 @@ def _same(
 @cython.cfunc
 @cython.inline
 def _starts(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, name: bytes) -> cython.bint:
-    """Whether ``name`` stands at ``at``; the caller has checked that enough bytes remain."""
+    """Whether ``name`` is at position ``at``; the caller has checked that enough bytes remain."""
     i: cython.Py_ssize_t
     for i in range(len(name)):
         if data[at + i] != name[i]:
@@ -624,7 +624,7 @@ def walk_records(
     while position < limit:
         if cython.compiled:
             # A walk jumps from record to record, and each jump would wait for memory. Sequential reads do not wait: the
-            # processor fetches these bytes while the record before is decoded.
+            # processor fetches these bytes while the previous record is decoded.
             ahead = max(ahead, position)
             while ahead < min(position + LOOK_AHEAD_BYTES, limit):
                 touched += segment[ahead]

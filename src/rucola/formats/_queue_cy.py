@@ -271,7 +271,7 @@ def join_slices(
     count: cython.Py_ssize_t,
     total: cython.Py_ssize_t,
 ) -> bytes:
-    """Copies ``count`` slices of a part of the log into one buffer, back to back.
+    """Copies ``count`` slices of a part of the log into one buffer, without gaps.
 
     Args:
         part: bytes of the log; the first has the physical offset ``part_start``.

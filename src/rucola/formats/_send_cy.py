@@ -43,7 +43,7 @@ TRANSACTION_MASK = cython.declare(cython.int, 12)
 
 # formats.message
 PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
-SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # kept free for encode_rows
+SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # encode_rows needs this much free space
 BATCH_MEMBER_FIXED_BYTES = cython.declare(cython.int, 22)
 RECORD_FIXED_BYTES = cython.declare(cython.int, 74)  # as in _message_cy, which writes the records
 BLANK_BYTES = cython.declare(cython.int, 8)
@@ -267,7 +267,7 @@ def fit_rows(
     The arguments are those of ``encode_rows``, with lengths in place of bytes.
 
     Raises:
-        ValueError: ``encode_rows`` would raise it for a row that it reaches.
+        ValueError: ValueError: as ``encode_rows`` would raise it for a row that it reaches.
     """
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside the table")

@@ -76,8 +76,8 @@ def scan_units(
     Args:
         log: the segment; ``base`` is the position of its first byte in the timer log.
         physical_end: end of the commit log; the walk stops at a unit whose record reaches beyond it.
-        wheel: the slots; a slot that already leads to this unit or a later one is not changed.
-        seen_from: physical offset; units whose record starts there or later are noted in ``seen``.
+        wheel: the slots; a slot that already points to this unit or a later one is not changed.
+        seen_from: physical offset; units whose record starts there or later are added to ``seen``.
         seen: receives the physical offsets of those records; must hold one number for each unit of the segment.
 
     Returns:
@@ -148,12 +148,12 @@ def chain_units(
 
     Args:
         log: the segment; ``base`` is the position of its first byte in the timer log.
-        position: of the newest unit to read, in the timer log.
+        position: position of the newest unit to read, in the timer log.
         out: receives physical offset, record size, magic and write time of each unit.
 
     Returns:
         The number of units, and the position of the next unit, which lies in another segment or did not fit into
-        ``out``; -1 at the end of the chain. A link that leads forwards or to no unit ends the chain.
+        ``out``; -1 at the end of the chain. A link that points forwards, or not to a unit, ends the chain.
     """
     count: cython.Py_ssize_t = 0
     room: cython.Py_ssize_t = len(out) // 4
@@ -178,7 +178,7 @@ def chain_units(
 def is_beyond(
     wheel: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, log_end: cython.longlong
 ) -> bool:
-    """Whether a slot between the byte positions ``start`` and ``end`` leads to position ``log_end`` or beyond."""
+    """Whether a slot between the byte positions ``start`` and ``end`` points to position ``log_end`` or beyond."""
     at: cython.Py_ssize_t = start - start % TIMER_SLOT_BYTES
     if start < 0 or end > len(wheel):
         raise ValueError("slots out of range")

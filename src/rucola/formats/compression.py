@@ -128,7 +128,7 @@ def _is_whole_zstd(body: bytes, position: int, checksum_bytes: int) -> bool:
 
     Args:
         body: the frame.
-        position: of the first block.
+        position: position of the first block.
         checksum_bytes: length of the checksum after the last block.
     """
     last = False

@@ -26,7 +26,7 @@ _MEMBER_LINE: Final = "\n\t"
 ENTRY_LINE: Final = "\n\t\t"
 """Line break and indentation of the entries of ``dumps_table``."""
 _PIECE: Final = 256
-"""Entries of a table that are encoded in one go, well within a millisecond."""
+"""Number of table entries that are encoded at a time; this takes well under a millisecond."""
 _ESCAPES: Final = {
     **{code: f"\\u{code:04X}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)},
     **{ord(char): "\\" + escape for char, escape in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True)},

@@ -1,8 +1,8 @@
 """Splits the records of BatchCQ topics, which can hold several messages, for consumers (RocketMQ 5.3.3,
 ``MessageDecoder#decodeMessage``).
 
-The body of such a record is what the producer sent: messages back to back. Each has, in big-endian: 4 bytes total size,
-4 magic code, 4 body checksum, 4 flag, 4 body length, the body, 2 property length, the properties.
+The body of such a record is the body that the producer sent: messages without gaps. Each has, in big-endian: 4 bytes
+total size, 4 magic code, 4 body checksum, 4 flag, 4 body length, the body, 2 property length, the properties.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The property ``INNER_MULTI_DISPATCH`` holds the names, all of which begin with ``%LMQ%``. The store adds
 ``INNER_MULTI_QUEUE_OFFSET`` with the offset in each (RocketMQ 5.3.3, ``LmqDispatch``). Commas separate the items of
-both lists; a name that is not a light queue's has an empty offset. The queue id is always 0.
+both lists; a name that is not the name of a light queue has an empty offset. The queue id is always 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def allows_light_queues(topic: bytes) -> bool:
 
 
 def light_queue_names(text: str) -> list[bytes | None]:
-    """The names in the value of ``INNER_MULTI_DISPATCH``, in order; None for a name that cannot be a light queue's."""
+    """The names in the value of ``INNER_MULTI_DISPATCH``, in order; None for a name that cannot be the name of a light
+    queue.
+    """
     if not text.strip():
         return []
     names: list[bytes | None] = []

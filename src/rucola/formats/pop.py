@@ -16,7 +16,7 @@ import orjson
 from rucola.errors import FormatError
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""Its consumer offset in the revive topic is that of the last message processed, not of the next one."""
+"""The group's consumer offset in the revive topic is the offset of the last message processed, not of the next one."""
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"

@@ -125,7 +125,7 @@ def consumer_offset_pieces(
         topics.setdefault(group, []).append(topic)
     head = {
         "dataVersion": version.to_dict(),
-        # derived, for people; a set made for one element in the reference, hence one line and that order
+        # derived, for people; the reference writes this set on one line and in that order
         "groupTopicMap": {group: tuple(hash_map_order(names, 2)) for group, names in topics.items()},
         **({"lmqOffsetTable": light_table} if light else {}),
     }

@@ -79,7 +79,7 @@ TIMER_CHECKPOINT: Final = Layout(
     Field("last_read_time_ms", "q", "All earlier time steps were delivered."),
     Field("last_timer_log_flush_position", "q", "The timer log is on the disk up to here."),
     Field("last_timer_queue_offset", "q", "Messages of the timer topic before this queue offset are in the timer log."),
-    Field("master_timer_queue_offset", "q", "The same on the master; a master writes its own."),
+    Field("master_timer_queue_offset", "q", "The same value on the master; a master writes its own."),
     Field("state_version", "q", "State version of the data version."),
     Field("timestamp_ms", "q", "Time of the data version."),
     Field("counter", "q", "Counter of the data version."),

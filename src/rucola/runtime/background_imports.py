@@ -77,7 +77,7 @@ class BackgroundImports:
             error: Exception | None = None
             try:
                 importlib.import_module(module)
-            except Exception as caught:  # noqa: BLE001 - whoever needs the module hears of it
+            except Exception as caught:  # noqa: BLE001 - the error reaches every caller that needs the module
                 error = caught
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(self._ended, module, error)

@@ -58,7 +58,7 @@ _ERRORS: dict[int, type[DiskError]] = {
     errno.ENFILE: TooManyFilesError,
 }
 _locked_here: set[tuple[int, int]] = set()
-"""Locked files of this process by device and inode, because a POSIX record lock never conflicts with its own
+"""Files of this process that are locked, by device and inode, because a POSIX record lock never conflicts with its own
 process.
 """
 
@@ -156,12 +156,13 @@ class Files:
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
     def replace_file(self, path: str, content: bytes | Iterable[bytes], spare: str = "", private: bool = False) -> None:
-        """Puts ``content`` in place of what was at ``path``: after a crash there is the old content or the new one.
+        """Replaces the file at ``path`` by ``content``: after a crash there is the old content or the new one.
 
         Args:
-            content: also in pieces, of which others run between.
-            spare: where the old content goes; a crash may leave it there alone. Empty = it is given up.
-            private: nobody else may read the file.
+            content: may come in pieces, between which other threads run.
+            spare: path for the old content; after a crash the old content may be there only. If it is empty, the old
+                content is discarded.
+            private: whether other users must not be able to read the file.
         """
         temporary = path + ".tmp"
         with _disk(path, "replace"):
@@ -263,7 +264,7 @@ class Files:
         """Creates a zero-filled file of ``size`` bytes with allocated blocks, and syncs it and its directory.
 
         Args:
-            path: of the new file; it appears there only when it is complete.
+            path: path of the new file; it appears there only when it is complete.
             temporary: path at which it is built, in another directory of the same file system, so that a partial file
                 is never mistaken for a segment.
             size: length in bytes.
@@ -293,7 +294,7 @@ class Files:
         """Maps an existing file.
 
         Args:
-            path: of the file.
+            path: path of the file.
             size: bytes to map; None maps the whole file. The caller has compared lengths before.
             writable: False maps it for reading only.
         """
@@ -326,7 +327,7 @@ class Files:
             _write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
 
     def foreign_entry(self, path: str) -> str:
-        """Describes what lets other users put data into directory ``path``: within two levels, a directory of another
+        """Describes how other users could put data into directory ``path``: within two levels, a directory of another
         owner, one that others may write to, or a link. Empty if there is none, or no such directory.
         """
         if not hasattr(os, "geteuid") or not os.path.isdir(path):  # noqa: PTH112
@@ -373,7 +374,7 @@ class Files:
                     _write_all(descriptor, b"lock", 0)
                     os.fsync(descriptor)
             except OSError:
-                os.close(descriptor)  # and with it the lock
+                os.close(descriptor)  # and this process would lose the lock with it
                 raise
             _locked_here.add(identity)
         return DirectoryLock(path, descriptor, identity)
@@ -382,7 +383,7 @@ class Files:
         """Whether a process, possibly this one, holds the lock of the store in ``path``. Changes nothing."""
         name = f"{path}/lock"
         if self._identity(name) in _locked_here:
-            # As above, it is not even opened.
+            # As above, the file is not even opened.
             return True
         try:
             with _disk(name, "look at the lock"):
@@ -414,10 +415,10 @@ class Files:
 
 
 class MappedSegment:
-    """One mapped file. ``buffer`` and ``view`` give access to it, on the thread that maps, unmaps and closes.
+    """One mapped file. ``buffer`` and ``view`` give access to the file, on the thread that maps, unmaps and closes it.
 
-    Any thread may call ``sync``. It syncs the opened file, even if its path now leads to another one. A descriptor that
-    is closed during a sync is closed when the sync ends.
+    Any thread may call ``sync``. It syncs the opened file, even if its path now leads to another one. If a descriptor
+    is closed during a sync, it stays open until the sync ends.
 
     Attributes:
         buffer: the map itself, for kernels.
@@ -506,7 +507,7 @@ class MappedSegment:
             self.buffer.madvise(mmap.MADV_RANDOM)
 
     def read_ahead(self, ahead: bool) -> None:
-        """Sets whether a fault, or a read by system call, also loads the bytes behind it."""
+        """Sets whether a fault, or a read by system call, also loads the bytes that follow."""
         # only advice; another thread may be unmapping the file at this moment
         with suppress(AttributeError, OSError, ValueError):
             self.buffer.madvise(mmap.MADV_NORMAL if ahead else mmap.MADV_RANDOM)
@@ -518,7 +519,9 @@ class MappedSegment:
             _write_all(self._descriptor, content, position)
 
     def lock(self, position: int, length: int) -> str:
-        """Locks a part in memory until the map is closed; returns why the system refused, or an empty text."""
+        """Locks a part in memory until the map is closed; returns the reason if the system refused, otherwise an empty
+        text.
+        """
         return lock_memory(self.buffer, position, length)
 
     def will_need(self) -> None:

@@ -38,7 +38,7 @@ class Supervisor:
         if self._failing.get(name) != text:
             self._failing[name] = text
             trace = None if isinstance(error, RucolaError) else error
-            _log.error("%s failed, goes on: %s", name, text, exc_info=trace)
+            _log.error("%s failed and continues: %s", name, text, exc_info=trace)
 
     def succeeded(self, name: str) -> None:
         """Records that a run of ``name`` succeeded."""
@@ -49,7 +49,7 @@ class Supervisor:
         """Calls ``work``; an error does not affect the caller."""
         try:
             work(*arguments)
-        except Exception as error:  # noqa: BLE001 - that is the point
+        except Exception as error:  # noqa: BLE001 - an error must not affect the caller
             self.failed(name, error)
         else:
             self.succeeded(name)
@@ -74,11 +74,11 @@ class PeriodicWork:
     Args:
         supervisor: records failures.
         name: name for log and metrics.
-        pause_s: called before each pause, since options may change.
+        pause_s: called before each pause, because options may change.
         work: plain or asynchronous; may return another pause.
         first_s: the first pause.
         after_error_s: the pause after a failure.
-        interruptible: whether a stop may cancel an asynchronous run, or waits for its end.
+        interruptible: whether a stop may cancel an asynchronous run; otherwise the stop waits for its end.
     """
 
     def __init__(

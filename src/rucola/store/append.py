@@ -1,5 +1,5 @@
 """Appends messages: assigns queue offsets, refuses what cannot be stored, and notifies whoever waits for an append.
-``CommitLog`` knows none of that.
+``CommitLog`` does none of this.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MessageAppender:
 
     Args:
         flush: is woken after each append.
-        condition: says whether the store accepts messages, and is told when a write fails.
+        condition: tells whether the store accepts messages, and learns when a write fails.
         on_append: called after each append.
     """
 
@@ -159,7 +159,7 @@ class MessageAppender:
         elif log.lacks_segment():
             condition.space_is_gone("segment")
             if not log.lacks_segment():
-                # The allocating thread has created the segment meanwhile, and had no error to clear.
+                # The allocating thread has created the segment meanwhile, and there was no error that it could clear.
                 condition.space_is_back("segment")
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:

@@ -123,7 +123,7 @@ class StoreCondition:
             self.space_is_back("ratio")
 
     def try_again(self) -> None:
-        """Lets an append try to write again, and asks for a dispatch. Called now and then on the keeper's thread."""
+        """Lets an append try to write again, and asks for a dispatch. Called at intervals on the keeper's thread."""
         self.space_is_back("write")
         if self._lacks_descriptors or "dispatch" in self.missing:
             self.tell()

@@ -33,7 +33,7 @@ class DamagedMessage(Enum):
     """What a pull does about a damaged message."""
 
     SKIP = "SKIP"
-    """The pull leaves the message out, and the consumer continues behind it."""
+    """The pull leaves the message out, and the consumer continues after it."""
     STOP = "STOP"
     """The pull ends before the message, and the consumer waits there until an operator decides."""
 
@@ -312,7 +312,7 @@ class MessageStoreConfig:
         "quarantine",
         False,
         "Whether a start that finds damage moves it to `quarantine/` and serves the rest, instead of refusing. "
-        "RocketMQ drops everything behind the damage. Rucola's own.",
+        "RocketMQ drops everything after the damage. Rucola's own.",
     )
     message_delay_level: str = option(
         "messageDelayLevel",
@@ -397,7 +397,7 @@ class MessageStoreConfig:
     access_message_in_memory_max_ratio: int = option(
         "accessMessageInMemoryMaxRatio",
         40,
-        "Share of the machine's memory that the newest part of the commit log is assumed to be in.",
+        "Share of the machine's memory that the newest part of the commit log is assumed to occupy.",
         unit="%",
         minimum=1,
         maximum=100,

@@ -27,7 +27,7 @@ from rucola.store.queue.multi_dispatch import MultiDispatch
 from rucola.store.stats import StoreStats
 
 ROWS_MAX = 512
-"""Records per batch. Their rows fit into the processor's cache."""
+"""Records per batch. The rows of a batch fit into the processor's cache."""
 
 _ROWS_PER_QUEUE_MIN = 4
 """Batches with fewer records are dispatched record by record, which is cheaper than scanning all rows once per queue.
@@ -54,7 +54,7 @@ class Screen(Protocol):
     """Decides which records get a unit."""
 
     def passes(self, topic: bytes, table: array[int], first: int, last: int) -> bool:
-        """Whether rows ``first`` up to ``last``, all of ``topic``, can be put without checking each one."""
+        """Whether rows ``first`` to before ``last``, all of ``topic``, can be put without checking each one."""
 
     def admits(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> bool:
         """Whether row ``row`` gets a unit in the queue that it names."""
@@ -139,7 +139,7 @@ class Dispatcher:
             if self.index is not None and self.index.due:
                 self.index.catch_up(self.position)
         finally:
-            # This also runs after a failure: what was written must still be synced.
+            # This also runs after a failure, because the bytes that were written must still be synced.
             self.publish()
         return count
 

@@ -93,7 +93,8 @@ class Producer:
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
-            queue: a queue of the message's topic; by default that of the sharding key, otherwise all queues in turn.
+            queue: a queue of the message's topic; by default the queue of the sharding key, or all queues in turn
+                without a key.
             selector: called with the queues of the topic and the message; returns one of the queues.
             timeout_ms: for all attempts together; by default as configured.
 
@@ -114,7 +115,7 @@ class Producer:
     ) -> concurrent.futures.Future[SendResult]:
         """Send one message without waiting. Many may be in flight; they are stored in no guaranteed order.
 
-        The number is not limited: call ``ready()`` before each, or wait for the futures.
+        Their number is not limited: call ``ready()`` before each message, or wait for the futures.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.

@@ -1,8 +1,8 @@
-"""Decides which index files of a store with unknown history can be kept: those that agree completely with the log.
+"""Decides which index files of a store with unknown history can be kept: files that agree completely with the log.
 
-The keys of the log are put again into a scratch file with one slot. Its entries are compared, as columns, with the next
+The keys of the log are put into a scratch file with one slot. Its entries are compared, as columns, with the next
 entries of the files. This checks the hash, position and time of every entry, that no entry is missing, and that every
-chain is whole. A file with more entries than the log is wrong, and so is every file behind a wrong one.
+chain is whole. A file with more entries than the log has keys is wrong, and so is every file after a wrong one.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _FileAudit:
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * file.slot_count
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
         self._view = memoryview(self._scratch)
-        # The times from which the seconds of the first entry may be counted, other than its own.
+        # The times from which the seconds of the first entry may be counted, other than the entry's own.
         self._first_from_ms = 0
         self.left = 0
 

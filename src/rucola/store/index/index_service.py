@@ -130,8 +130,8 @@ class IndexFile:
         return (self._file.allocated - self.entries_at) // INDEX_ENTRY.size
 
     def inherit(self, previous: IndexFile) -> None:
-        """The begin and end times of a file that follows a full one equal the end time of the full one until the first
-        entry is put (5.3.3).
+        """Until the first entry is put, a file that follows a full one has the full file's end time as its begin and
+        end times (5.3.3).
         """
         _, end, _, end_offset, _, _ = previous.header()
         self._file.segment.view[: INDEX_HEADER.size] = IndexHeader(end, end, end_offset, end_offset, 0, 1).encode()
@@ -233,7 +233,7 @@ class IndexService:
             self._unreadable = file
 
     def drop(self, physical_end: int, unclean: bool, synced_end: int) -> int:
-        """Removes the files that refer to records behind the end of the log, and files that may be damaged.
+        """Removes the files that refer to records after the end of the log, and files that may be damaged.
 
         Only whole files are removed; their keys are put again.
 
@@ -304,7 +304,7 @@ class IndexService:
         self._end_offset = min([end, *begins])
         self._keys_done = 0
         if self._end_offset == end:
-            # Both files refer to the record whose keys did not all fit into the first one.
+            # Both files refer to a record whose keys did not all fit into the first one.
             self._keys_done = sum(
                 file.keys_at_end() for file, last in zip(self.files, ends, strict=True) if last == end
             )
@@ -319,7 +319,7 @@ class IndexService:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset of the newest record with a key, or just behind it; 0 if there is none."""
+        """Physical offset of the newest record with a key, or just after it; 0 if there is none."""
         return self._end_offset
 
     def put_rows(self, source: object, table: array[int], rows: int, base_offset: int) -> None:
@@ -365,7 +365,7 @@ class IndexService:
                 file = self._next_file()
 
     def _first_row(self, table: array[int], rows: int, base_offset: int) -> int:
-        """The row of the record some of whose keys are already in the index, if it is among the rows; else the first
+        """The row of the record whose keys are only partly in the index, if it is among the rows; otherwise the first
         row.
         """
         if self._keys_done:
