@@ -5,26 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-import pyarrow as pa
-
 from bench.context import Context
 from bench.figure import Figure, at_least, rate
 from bench.samples import TOPIC, records
-from rucola.arrow.columns import BatchBuilder
-from rucola.arrow.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
+from rucola.arrow.columns import BatchBuilder, arrow_schema
+from rucola.arrow.scanner import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
 from rucola.arrow.schema import chosen_columns
 from rucola.filter.tag import parse_tag_expression
 from rucola.spark.options import parse_options
 
 GROUP = "scan of the log into Arrow, one thread, log in memory"
 LOG_BYTES = 96 << 20
-ARROW_TYPES = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-}
 FEW = "body,tags,keys,queueId,queueOffset,storeTimestamp"
 
 
@@ -49,7 +40,7 @@ def _scan_of(log: bytearray, end: int, count: int, columns: str) -> Callable[[],
     """A whole scan, as a Spark task runs it on a piece of a segment."""
     options = parse_options({"storePath": "d", "topic": TOPIC.decode(), **({"columns": columns} if columns else {})})
     chosen = chosen_columns(options)
-    schema = pa.schema([pa.field(column.name, ARROW_TYPES[column.ddl_type]) for column in chosen])
+    schema = arrow_schema(chosen)
     builder = BatchBuilder(options, [column.name for column in chosen], schema, "broker-a")
 
     def scan() -> None:

@@ -34,7 +34,7 @@ PLANTED = [
     ("store/log/commit_log.py", "os", "The store reaches disk"),
     ("broker/broker.py", "mmap", "Files are opened"),
     ("broker/broker.py", "rucola.lab.readings", "The laboratory"),
-    ("arrow/scan.py", "pyspark", "Arrow readers"),
+    ("arrow/scanner.py", "pyspark", "Arrow readers"),
     ("lab/engine.py", "rucola.testing.clock", "Test helpers"),
 ]
 

@@ -19,7 +19,7 @@ from rucola.arrow.expression import SqlCondition
 from rucola.arrow.offsets import queue_text
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.read_options import ReadOptions
-from rucola.arrow.scan import BATCH_ROWS, RowChooser, Scanner
+from rucola.arrow.scanner import BATCH_ROWS, RowChooser, Scanner
 from rucola.client.message_selector import ExpressionType, MessageSelector
 from rucola.client.pull_consumer import PullConsumer
 from rucola.client.pull_result import PullStatus

@@ -16,10 +16,23 @@ from rucola.arrow.bodies import compressed_rows, decompressed
 from rucola.arrow.buffers import Mask, bits, from_bytes, from_mask, from_numbers, numbers_of
 from rucola.arrow.read_options import BodyForm, ReadOptions, SchemaStyle
 from rucola.arrow.rows import Repeated, Rows, host_texts, message_ids, text
+from rucola.arrow.schema import Column
 from rucola.common.columns import RecordColumn
 from rucola.common.sysflag import MessageSysFlag
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+ARROW_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": TIMESTAMP,
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+    "array<struct<key:string,value:binary>>": pa.list_(
+        pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    ),
+}
+"""By type in DDL."""
 BODY_COLUMNS = frozenset(("body", "value"))
 PLAIN_BYTES = 16 << 20
 """Limit of decompressed bodies in one batch of several rows: a body of 10 KiB can become 64 MiB."""
@@ -29,6 +42,11 @@ PAIR_END = b"\x02"
 NAME_END = b"\x01"
 
 Builder = Callable[[Rows], pa.Array]
+
+
+def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
+    """The columns as Arrow has them; Spark's own translation of their types is the same."""
+    return pa.schema([pa.field(column.name, ARROW_TYPES[column.ddl_type]) for column in columns])
 
 
 class BatchBuilder:

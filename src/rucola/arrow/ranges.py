@@ -108,7 +108,17 @@ class UnitRange:
     segments: tuple[FileSpan, ...]
 
 
-SourceRange = QueueRange | LogRange | UnitRange
+@dataclass(frozen=True)
+class RecordRange:
+    """Single records of a store directory, by physical offset and size, what is wanted from them, and their files."""
+
+    physical_offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    wanted: WantedRanges
+    segments: tuple[FileSpan, ...]
+
+
+SourceRange = QueueRange | LogRange | UnitRange | RecordRange
 
 
 def split_queue_ranges(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from rucola.arrow.ranges import LogRange, QueueRange, SourceRange
+from rucola.arrow.ranges import LogRange, QueueRange, RecordRange, SourceRange
 from rucola.arrow.read_options import ReadOptions
 
 if TYPE_CHECKING:
@@ -35,8 +35,10 @@ def read_range(options: ReadOptions, schema: pa.Schema, piece: SourceRange) -> I
         from rucola.arrow.broker_pull import pull_queue
 
         return pull_queue(options, builder, piece)
-    from rucola.arrow.store_scan import scan_log, scan_queue
+    from rucola.arrow.store_scan import scan_log, scan_queue, scan_records
 
     if isinstance(piece, LogRange):
         return scan_log(options, builder, piece)
+    if isinstance(piece, RecordRange):
+        return scan_records(options, builder, piece)
     return scan_queue(options, builder, piece)

@@ -15,6 +15,7 @@ from rucola.arrow.ranges import (
     FileSpan,
     LogRange,
     QueueRange,
+    RecordRange,
     SourceRange,
     UnitRange,
     WantedRanges,
@@ -23,11 +24,14 @@ from rucola.arrow.ranges import (
     split_queue_ranges,
 )
 from rucola.arrow.read_options import ReadOptions, ScanOrder
+from rucola.common.columns import RecordColumn
 from rucola.common.key_builder import LMQ_PREFIX, is_light_queue
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files
 from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.offline.search import index_hits, indexed_span
 
 REFRESH_S = 0.1
 """How old the view of a live directory may be; an idle stream asks for it about 75 times a second."""
@@ -36,6 +40,9 @@ SAMPLE_UNITS_MIN = 4
 SAMPLE_UNITS_TOTAL = 16_384
 """Number of entries examined for one plan, as long as each queue gets some."""
 UNIT_BYTES = 20
+RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
+LOOKUP_HITS_MAX = 100_000
+"""Records that a lookup of keys takes one by one; a scan is faster for more."""
 NEAR_PART = 16
 """A cut of the log may lie this fraction of a task's bytes after its ideal position."""
 
@@ -119,6 +126,48 @@ class StoreCatalog:
         pieces = split_queue_ranges(wanted, self._options.partitions_min, self._records_max(wanted))
         planned = (self._unit_range(piece) for piece in pieces)
         return [one for one in planned if one is not None]
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic are of type BatchCQ, which cannot be planned."""
+        return self._store.is_batch(topic)
+
+    def plan_lookup(
+        self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
+    ) -> list[SourceRange] | None:
+        """Pieces with all messages of the ranges that have one of ``keys``, as one of KEYS or as UNIQ_KEY.
+
+        The index leads to most of them. What is stored before its first and from its last record on is scanned.
+
+        Args:
+            ranges: where to look.
+            keys: what to look for.
+            physical_offsets: further places to look at, if records begin there.
+
+        Returns:
+            None if the index is of no use: there is none, it has too many hits, or a queue is not in it.
+        """
+        wanted = [one for one in ranges if one.count > 0]
+        log_span, files = self._span(wanted), Files()
+        if log_span is None:
+            return []
+        indexed = indexed_span(self._store, files)
+        if indexed is None or any(is_light_queue(one.queue.topic) for one in wanted):
+            return None
+        topics = {one.queue.topic for one in wanted}
+        hits = {at for key in keys for at in index_hits(self._store, files, topics, key)} | set(physical_offsets)
+        hits = {at for at in hits if indexed[0] <= at < indexed[1]}  # what is stored elsewhere is scanned
+        if len(hits) > LOOKUP_HITS_MAX:
+            return None
+        pieces: list[SourceRange] = []
+        for start, end in ((log_span[0], min(indexed[0], log_span[1])), (max(indexed[1], log_span[0]), log_span[1])):
+            if start < end:
+                pieces += self._log_ranges(wanted, (start, end))
+        found = [(at, int(rows.table[RECORD_SIZE])) for at in sorted(hits) if (rows := self._store.rows_at(at))]
+        if found:
+            at, sizes = zip(*found, strict=True)
+            segments = self._segments(at[0], at[-1] + 1)
+            pieces.insert(0, RecordRange(at, sizes, WantedRanges(wanted), segments))
+        return pieces
 
     def close(self) -> None:
         """Closes all maps."""

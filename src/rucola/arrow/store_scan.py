@@ -1,7 +1,7 @@
-"""The two scans of a store directory, run in tasks: one reads the log in order, the other reads the records that the
-units of a queue point at.
+"""The scans of a store directory, run in tasks: one reads the log in order, one the records that the units of a queue
+point at, one single records.
 
-Neither scan opens the store: a task maps all files that its range names before the first row, so that a file deleted
+No scan opens the store: a task maps all files that its range names before the first row, so that a file deleted
 later does not matter.
 """
 
@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from rucola.arrow.columns import BatchBuilder
 from rucola.arrow.offsets import queue_text
-from rucola.arrow.ranges import FileSpan, LogRange, QueueRange, UnitRange
+from rucola.arrow.ranges import FileSpan, LogRange, QueueRange, RecordRange, UnitRange
 from rucola.arrow.read_options import ReadOptions
-from rucola.arrow.scan import BATCH_BYTES, BATCH_ROWS, CHECK_PHYSICAL_OFFSET, RowChooser, Scanner, gather_table
+from rucola.arrow.scanner import BATCH_BYTES, BATCH_ROWS, CHECK_PHYSICAL_OFFSET, RowChooser, Scanner, gather_table
 from rucola.common.columns import RecordColumn
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.errors import DataLossError, DiskError, StoreDamagedError
@@ -79,6 +79,20 @@ def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) ->
                 positions, sizes = _entries(np.frombuffer(file.buffer, UNIT, count, at), codes)
                 for source, path in _records(segments, positions, sizes):
                     yield from scanner.batches(source, 0, len(source), 0, path, 0)
+
+
+def scan_records(options: ReadOptions, builder: BatchBuilder, piece: RecordRange) -> Iterator[pa.RecordBatch]:
+    """The wanted rows of single records, in log order.
+
+    Raises:
+        DataLossError: a file is gone, and ``failOnDataLoss`` is set.
+        StoreDamagedError: at a physical offset is no record.
+    """
+    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted))
+    with _mapped(options, piece.segments, piece.wanted[0]) as segments:
+        positions, sizes = (np.array(numbers, np.int64) for numbers in (piece.physical_offsets, piece.sizes))
+        for source, path in _records(segments, positions, sizes):
+            yield from scanner.batches(source, 0, len(source), 0, path, 0)
 
 
 def _entries(units: npt.NDArray[np.void], codes: Numbers | None) -> tuple[Numbers, Numbers]:

@@ -12,12 +12,15 @@ SERVER = "server", ("lark", "prometheus_client", "rich", "starlette", "uvicorn",
 CLI = "cli", ("rich", "typer", "yaml")
 """Needed by the tools ``rucola store``, ``rucola mqadmin`` and ``rucola lab``."""
 
+ARROW = "arrow", ("lark", "numpy", "pyarrow")
+"""Needed by ``rucola.arrow``."""
+
 
 def require(extra: tuple[str, Sequence[str]], user: str) -> None:
     """Checks that the modules of an extra are installed, without importing them.
 
     Args:
-        extra: ``SERVER`` or ``CLI``.
+        extra: one of those above.
         user: the command or class that needs them.
 
     Raises:

@@ -9,7 +9,6 @@ broker's clock steps back by up to ``CLOCK_STEP_MS``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -27,7 +26,7 @@ from pyspark.sql.datasource import (
 
 from rucola.arrow.offsets import OFFSET_MAX
 from rucola.arrow.ranges import QueueRange
-from rucola.filter.tag import parse_tag_expression
+from rucola.arrow.selection import CLOCK_STEP_MS, tag_expression
 from rucola.spark.options import SourceOptions
 
 if TYPE_CHECKING:
@@ -35,10 +34,8 @@ if TYPE_CHECKING:
 
     from rucola.arrow.catalog import Catalog
 
-CLOCK_STEP_MS = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KAFKA_NAMES = {"partition": "queueid", "offset": "queueoffset", "timestamp": "storetimestamp"}
-_TAG = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 @dataclass(frozen=True)
@@ -98,13 +95,10 @@ def cut_ranges(wanted: Wanted, ranges: Sequence[QueueRange], catalog: Catalog) -
 
 def narrowed(options: SourceOptions, wanted: Wanted) -> SourceOptions:
     """The options of a reader that requests only the wanted tags, if no other option selects messages."""
-    tags = wanted.tags
-    if tags is None or not options.expression.matches_all:
+    if wanted.tags is None or not options.expression.matches_all:
         return options
-    names = sorted(tag for tag in tags if isinstance(tag, str))
-    if len(names) < len(tags) or not names or not all(map(_TAG.fullmatch, names)):
-        return options
-    return replace(options, expression=parse_tag_expression("||".join(names)))
+    expression = tag_expression(wanted.tags)
+    return options if expression is None else replace(options, expression=expression)
 
 
 _SETS = {"topic": "topics", "brokername": "broker_names", "queueid": "queue_ids", "tags": "tags"}

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from rucola.arrow.schema import Column
 from rucola.common.hosts import host_bytes, host_text
 from rucola.common.message import StoreMessage
 from rucola.formats.message import decode_messages, encode_message
@@ -19,23 +18,6 @@ TOPICS = (b"flights", b"other", "größe".encode(), b"%RETRY%" + b"x" * 130)
 
 SYS_FLAGS = {"": 0, "old": 0x1, "lz4": 0x101, "zstd": 0x201, "zlib": 0x301}
 """By kind of compression; clients before 5.0 did not say that it is zlib."""
-
-_TYPES = {
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
-    "array<struct<key:string,value:binary>>": pa.list_(
-        pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    ),
-}
-
-
-def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """What Spark makes of the columns (a test with Spark compares the two)."""
-    return pa.schema([pa.field(column.name, _TYPES[column.ddl_type]) for column in columns])
 
 
 def properties_of(number: int) -> bytes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.unit.arrow.records import SYS_FLAGS, log_of_bodies, packed
-from tests.unit.arrow.test_scan import rows_of, scan_all, scanner
+from tests.unit.arrow.test_scanner import rows_of, scan_all, scanner
 
 from rucola.arrow import bodies, columns
-from rucola.arrow.scan import RowChooser
+from rucola.arrow.scanner import RowChooser
 from rucola.errors import FormatError
 from rucola.filter.tag import parse_tag_expression
 

@@ -12,55 +12,27 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
-from tests.unit.arrow.records import arrow_schema, message
+from tests.unit.arrow.records import message
+from tests.unit.arrow.stores import SEGMENT_BYTES, open_store, put
 
-from rucola.arrow import scan, store_scan
+from rucola.arrow import scanner, store_scan
 from rucola.arrow.catalog import Bounds, Look, checked_ranges, ending_offsets, starting_offsets
-from rucola.arrow.columns import BatchBuilder
+from rucola.arrow.columns import BatchBuilder, arrow_schema
 from rucola.arrow.offsets import Mark
 from rucola.arrow.ranges import LogRange, SourceRange, UnitRange
 from rucola.arrow.schema import chosen_columns
 from rucola.arrow.store_catalog import StoreCatalog
 from rucola.arrow.store_scan import scan_log, scan_queue
-from rucola.common.hosts import host_bytes
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError, StoreDamagedError
 from rucola.filter.sql import Outcome, compile_sql
-from rucola.runtime.clock import SystemClock
-from rucola.runtime.files import Files
 from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.stream import RocketMQStreamReader
-from rucola.store.config import MessageStoreConfig
-from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.testing.clock import ManualClock
 
 COUNT = 600
-SEGMENT_BYTES = 16 * 1024
-
-
-def open_store(path: Path) -> MessageStore:
-    config = MessageStoreConfig(
-        store_path_root_dir=str(path),
-        mapped_file_size_commit_log=SEGMENT_BYTES,
-        mapped_file_size_consume_queue=20 * 64,
-        max_hash_slot_num=100,
-        max_index_num=10_000,
-    )
-    store = MessageStore(config, Files(), SystemClock())
-    store.store_host = host_bytes("127.0.0.1", 10911)
-    store.load()
-    store.start()
-    return store
-
-
-def put(store: MessageStore, first: int, count: int) -> None:
-    for number in range(first, first + count):
-        one = message(number)
-        one.store_host = store.store_host
-        store.put_message(one)
-    store.dispatch()
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +205,7 @@ def test_times(directory: Path) -> None:
 def test_large_queue_chunks_are_cut(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_scan, "BATCH_BYTES", 700)
     monkeypatch.setattr(store_scan, "BATCH_ROWS", 11)
-    monkeypatch.setattr(scan, "FIRST_BATCH_ROWS", 2)
+    monkeypatch.setattr(scanner, "FIRST_BATCH_ROWS", 2)
     rows = rows_of(options_of(directory, scanOrder="queue"))
     assert sorted(row["physicalOffset"] for row in rows) == [
         one.physical_offset for one in expected(directory, {"flights"})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
@@ -128,28 +128,51 @@ def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Ite
     """
     assert wanted.key is not None
     topics = store.topics() if wanted.topic is None else [wanted.topic]
+    for physical_offset in index_hits(store, files, topics, wanted.key, wanted.begin_ms, wanted.end_ms):
+        rows = store.rows_at(physical_offset)
+        if rows is not None and wanted.choose(rows.view, rows.table, 1):
+            yield rows
+
+
+def index_hits(
+    store: OfflineStore, files: Files, topics: Iterable[str], key: str, begin_ms: int = 0, end_ms: int = _LAST_MS
+) -> list[int]:
+    """Physical offsets, in log order, that the index has for ``key`` in ``topics``; other keys may have the same hash.
+
+    Args:
+        begin_ms: earliest store time.
+        end_ms: latest store time, inclusive.
+    """
+    encoded = key.encode("utf-8", "surrogateescape")
+    hashes = {key_hash(topic.encode("utf-8", "surrogateescape"), encoded) for topic in topics}
     found: set[int] = set()
+    for header, slots, view in _index_files(store, files):
+        for wanted_hash in hashes:
+            # The file truncates times to seconds. The exact comparison follows with the record.
+            found.update(query(view, slots, wanted_hash, header.index_count, begin_ms - _INDEX_SECOND_MS, end_ms))
+    return sorted(found)
+
+
+def indexed_span(store: OfflineStore, files: Files) -> tuple[int, int] | None:
+    """Physical offsets of the first and of the last record that the index has entries of; None without any.
+
+    Of the last record some entries may be missing, when a broker is writing them.
+    """
+    headers = [header for header, _, _ in _index_files(store, files)]
+    if not headers:
+        return None
+    return min(one.begin_physical_offset for one in headers), max(one.end_physical_offset for one in headers)
+
+
+def _index_files(store: OfflineStore, files: Files) -> Iterator[tuple[IndexHeader, int, memoryview]]:
+    """Header, number of slots and content of each index file that has entries."""
     for name in files.list_files(f"{store.path}/index"):
         path = f"{store.path}/index/{name}"
         file = MappedFile(files, path, 0, files.size(path), False, 0)
         geometry = index_geometry(file)
-        if geometry is None:
-            file.close()
-            continue
-        view = file.segment.view
-        most = IndexHeader.decode(view).index_count
-        for topic in topics:
-            wanted_hash = key_hash(
-                topic.encode("utf-8", "surrogateescape"), wanted.key.encode("utf-8", "surrogateescape")
-            )
-            # The file truncates times to seconds. The exact comparison follows with the record.
-            begin_ms = wanted.begin_ms - _INDEX_SECOND_MS
-            found.update(query(view, geometry[0], wanted_hash, most, begin_ms, wanted.end_ms))
+        if geometry is not None:
+            yield IndexHeader.decode(file.segment.view), geometry[0], file.segment.view
         file.close()
-    for physical_offset in sorted(found):
-        rows = store.rows_at(physical_offset)
-        if rows is not None and wanted.choose(rows.view, rows.table, 1):
-            yield rows
 
 
 def search_log(

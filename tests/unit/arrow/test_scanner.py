@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.arrow.records import arrow_schema, expected_rows, log_of, starts_of
+from tests.unit.arrow.records import expected_rows, log_of, starts_of
 
-from rucola.arrow import scan
-from rucola.arrow.columns import BatchBuilder
+from rucola.arrow import scanner as scanner_module
+from rucola.arrow.columns import BatchBuilder, arrow_schema
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.rows import Repeated, host_texts, text
-from rucola.arrow.scan import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
+from rucola.arrow.scanner import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
 from rucola.arrow.schema import chosen_columns
 from rucola.common.hosts import host_bytes, host_text
 from rucola.common.message_queue import MessageQueue
@@ -124,8 +124,8 @@ def test_batches_do_not_hold_on_to_the_source() -> None:
 
 
 def test_the_first_batch_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "FIRST_BATCH_ROWS", 5)
-    monkeypatch.setattr(scan, "BATCH_ROWS", 50)
+    monkeypatch.setattr(scanner_module, "FIRST_BATCH_ROWS", 5)
+    monkeypatch.setattr(scanner_module, "BATCH_ROWS", 50)
     log = log_of(120)
     made, _ = scanner()
     assert [len(batch) for batch in made.batches(log, 0, len(log), 0, "log", 0)] == [5, 50, 50, 15]
@@ -133,7 +133,7 @@ def test_the_first_batch_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("batch_bytes", [1, 400, 1000])
 def test_batches_are_cut_by_bytes(monkeypatch: pytest.MonkeyPatch, batch_bytes: int) -> None:
-    monkeypatch.setattr(scan, "BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr(scanner_module, "BATCH_BYTES", batch_bytes)
     log = log_of(40)
     made, schema = scanner(columns="physicalOffset,storeSize")
     batches = list(made.batches(log, 0, len(log), 0, "log", 0))
@@ -144,8 +144,8 @@ def test_batches_are_cut_by_bytes(monkeypatch: pytest.MonkeyPatch, batch_bytes: 
 
 
 def test_batches_of_many_columns_are_larger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan, "BATCH_BYTES_AIM", 1 << 15)
-    monkeypatch.setattr(scan, "COLUMN_BYTES_AIM", 1 << 13)
+    monkeypatch.setattr(scanner_module, "BATCH_BYTES_AIM", 1 << 15)
+    monkeypatch.setattr(scanner_module, "COLUMN_BYTES_AIM", 1 << 13)
     log = log_of(3000, b"t")
     sizes = []
     for given in ({"columns": "queueOffset"}, {}):
@@ -180,7 +180,7 @@ def test_pandas_is_not_imported() -> None:
     program = """
         import sys
         from tests.unit.arrow.records import log_of
-        from tests.unit.arrow.test_scan import QueueRange, MessageQueue, RowChooser, parse_tag_expression, scanner
+        from tests.unit.arrow.test_scanner import QueueRange, MessageQueue, RowChooser, parse_tag_expression, scanner
 
         log = log_of(100)
         wanted = [QueueRange(MessageQueue("flights", "b", 0), 0, 9)]

@@ -1,0 +1,92 @@
+"""Queue ranges cut down to what a filter can let through.
+
+A range is cut into pieces. Those that the filter rules out by topic, queue, queue offset or store time are left out,
+and the rest is cut again as long as that leaves much out. Store times of a queue are taken to increase, but for steps
+back of its broker's clock of up to ``CLOCK_STEP_MS``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+
+from rucola.arrow.catalog import Catalog
+from rucola.arrow.filters import Bounds, Node, columns_of, may_match
+from rucola.arrow.ranges import QueueRange
+from rucola.common.message_queue import MessageQueue
+from rucola.filter.tag import TagExpression, parse_tag_expression
+
+CLOCK_STEP_MS = 60_000
+CUTTING = frozenset(("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp"))
+"""Columns by which ranges are cut."""
+PARTS = 16
+PARTS_TOTAL = 4096
+"""Pieces of all ranges in one round, unless there are more ranges."""
+PART_ROWS_MIN = 256
+ROUNDS_MAX = 8
+_TAG = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_MS = 1_000_000
+_STEP = CLOCK_STEP_MS * _MS
+
+
+def select_ranges(node: Node, ranges: Sequence[QueueRange], catalog: Catalog) -> list[QueueRange]:
+    """The parts of ``ranges`` that may hold messages which the filter ``node`` lets through."""
+    columns = columns_of(node)
+    kept = list(ranges)
+    if columns is not None and CUTTING.isdisjoint(columns):
+        return kept
+    timed = columns is None or "storeTimestamp" in columns
+    kept = [one for one in kept if may_match(node, _bounds(one))]
+    for _ in range(ROUNDS_MAX):
+        before = sum(one.count for one in kept)
+        parts = max(1, min(PARTS, PARTS_TOTAL // max(1, len(kept))))
+        kept = [part for one in kept for part in _selected(node, one, parts, catalog if timed else None)]
+        if sum(one.count for one in kept) * 4 > before * 3:
+            break
+    return kept
+
+
+def tag_expression(tags: Collection[object]) -> TagExpression | None:
+    """The expression that chooses messages with one of ``tags``; None if not all of them can stand in one."""
+    names = sorted(tag for tag in tags if isinstance(tag, str))
+    if len(names) < len(tags) or not names or not all(map(_TAG.fullmatch, names)):
+        return None
+    return parse_tag_expression("||".join(names))
+
+
+def _selected(node: Node, one: QueueRange, parts: int, catalog: Catalog | None) -> list[QueueRange]:
+    """The pieces of one range that may hold something, neighbours together."""
+    parts = max(1, min(parts, one.count // PART_ROWS_MIN))
+    cuts = [one.start + one.count * number // parts for number in range(parts + 1)]
+    times: list[int | None] = [None] * len(cuts)
+    if catalog is not None:
+        times = [_time(catalog, one.queue, at) for at in (*cuts[:-1], one.end - 1)]
+    found: list[QueueRange] = []
+    for (start, end), (first, last) in zip(pairwise(cuts), pairwise(times), strict=True):
+        bounds = _bounds(QueueRange(one.queue, start, end))
+        if first is not None and last is not None:
+            bounds["storeTimestamp"] = (first - _STEP, last + _STEP)
+        if not may_match(node, bounds):
+            continue
+        if found and found[-1].end == start:
+            found[-1] = QueueRange(one.queue, found[-1].start, end)
+        else:
+            found.append(QueueRange(one.queue, start, end))
+    return found
+
+
+def _bounds(one: QueueRange) -> dict[str, Bounds]:
+    queue = one.queue
+    return {
+        "topic": (queue.topic, queue.topic),
+        "brokerName": (queue.broker_name, queue.broker_name),
+        "queueId": (queue.queue_id, queue.queue_id),
+        "queueOffset": (one.start, one.end - 1),
+    }
+
+
+def _time(catalog: Catalog, queue: MessageQueue, queue_offset: int) -> int | None:
+    """Store time of a message in nanoseconds; None if it is not known."""
+    mark = catalog.marks({queue: queue_offset}).get(queue)
+    return None if mark is None or mark.store_timestamp_ms < 0 else mark.store_timestamp_ms * _MS

@@ -1,0 +1,198 @@
+"""Topics as a dataset of PyArrow, which DuckDB, Polars and pandas read with projection and filters pushed down.
+
+Each scan looks at the store anew: it plans once, from the offsets of that moment, and then reads what was planned. What
+a running broker stores meanwhile is for the next scan.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from rucola.arrow.catalog import Catalog, checked_ranges, ending_offsets, starting_offsets
+from rucola.arrow.columns import arrow_schema
+from rucola.arrow.filters import Node, columns_of, parse_filter, values_of
+from rucola.arrow.ranges import QueueRange, SourceRange
+from rucola.arrow.read_options import ReadOptions, Subscription
+from rucola.arrow.reading import open_catalog, read_range
+from rucola.arrow.schema import all_columns
+from rucola.arrow.selection import select_ranges, tag_expression
+from rucola.arrow.store_catalog import StoreCatalog
+from rucola.common.message_const import KEY_SEPARATOR
+from rucola.errors import ConfigError
+from rucola.formats.message_id import parse_offset_message_id
+
+ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?.*"
+"""Every topic but the cluster's own, and but light queues, whose messages belong to other topics."""
+LOOKUP_KEYS_MAX = 100
+_REFUSED = ("get_fragments", "join", "join_asof", "replace_schema", "sort_by")
+
+log = logging.getLogger(__name__)
+
+
+class TopicDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
+    """Messages of topics; a scan reads only the columns that it is asked for, and only where the filter may hold.
+
+    A filter on ``topic``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` cuts what is read of each queue, one on
+    ``tags`` chooses records by the entries of the queue, and one on ``keys`` or ``msgId`` asks the index of a store.
+
+    Args:
+        options: where and what to read.
+        use_index: whether lookups of keys may use it. A store whose broker ran with ``messageIndexEnable=false`` for a
+            time lacks those messages there.
+    """
+
+    # PyArrow's class wraps a dataset in C++ and cannot be created; DuckDB and Polars ask only for what is here.
+    def __init__(self, options: ReadOptions, use_index: bool = True) -> None:
+        self._options = options
+        self._use_index = use_index
+        self._schema = arrow_schema(all_columns(options))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._schema
+
+    @property
+    def partition_expression(self) -> Any:
+        """Holds for all rows: nothing is known of them."""
+        return ds.scalar(True)
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> ds.Scanner:
+        """What PyArrow reads through. Other arguments of ``Dataset.scanner`` say how fast to read, and are ignored.
+
+        Raises:
+            ConfigError: a column does not exist.
+        """
+        node = None if filter is None else parse_filter(filter)
+        reader = self._reader(self._needed(columns, node), node)
+        return ds.Scanner.from_batches(reader, columns=columns, filter=filter)
+
+    def filter(self, expression: Any) -> NoReturn:
+        """Not offered: hand the filter to the scan."""
+        raise NotImplementedError("filter: give it to scanner, to_table or to_batches")
+
+    def _needed(self, columns: Sequence[str] | dict[str, Any] | None, node: Node | None) -> pa.Schema:
+        """The columns to build: those of the projection and those that the filter looks at."""
+        looked_at = frozenset() if node is None else columns_of(node)
+        if columns is None or isinstance(columns, dict) or looked_at is None:
+            return self._schema
+        for name in columns:
+            if name not in self._schema.names:
+                raise ConfigError("columns", name, ", ".join(self._schema.names))
+        # A count needs no column, but a batch has its rows from one; the queue offset costs least.
+        names = {*columns, *looked_at} or {"queueOffset"}
+        return pa.schema([field for field in self._schema if field.name in names])
+
+    def _reader(self, schema: pa.Schema, node: Node | None) -> pa.RecordBatchReader:
+        """The rows that the filter may let through."""
+        options = self._options
+        if node is not None and options.expression.matches_all:
+            tags = values_of(node, "tags")
+            expression = None if tags is None else tag_expression(tags)
+            if expression is not None:
+                options = replace(options, expression=expression)
+        pieces = self._plan(options, node)
+        return pa.RecordBatchReader.from_batches(schema, _batches(options, schema, pieces))
+
+    def _plan(self, options: ReadOptions, node: Node | None) -> list[SourceRange]:
+        catalog = open_catalog(options)
+        try:
+            ranges = _ranges(options, catalog)
+            if node is None:
+                return catalog.plan(ranges)
+            ranges = select_ranges(node, ranges, catalog)
+            keys = _keys(node) if self._use_index else None
+            if keys is not None and isinstance(catalog, StoreCatalog):
+                found = catalog.plan_lookup(ranges, *keys)
+                if found is not None:
+                    return found
+            return catalog.plan(ranges)
+        finally:
+            catalog.close()
+
+
+def topic_options(
+    store: str | os.PathLike[str] | None, topic: str | Sequence[str] | None, name_server: str, **more: Any
+) -> ReadOptions:
+    """The options of a reader.
+
+    Args:
+        store: store directory.
+        topic: one topic, or several; None for all but the cluster's own.
+        name_server: name servers, `host:port` separated by `;`, to read through brokers.
+        more: further fields of ``ReadOptions``.
+
+    Raises:
+        ConfigError: not exactly one of ``store`` and ``name_server`` is given, or there is no topic.
+    """
+    if (store is None) is not bool(name_server):
+        raise ConfigError("store, name_server", "both" if name_server else "neither", "exactly one of the two")
+    topics = (topic,) if isinstance(topic, str) else tuple(topic or ())
+    if topic is not None and not all(topics or [""]):
+        raise ConfigError("topic", "", "a topic's name, several, or None for all")
+    everything = Subscription(pattern=ALL_TOPICS)
+    subscription = everything if topic is None else Subscription(topics=tuple(sorted(set(topics))))
+    path = "" if store is None else str(Path(store).expanduser())
+    return ReadOptions(store_path=path, name_server=name_server, subscription=subscription, **more)
+
+
+def _ranges(options: ReadOptions, catalog: Catalog) -> list[QueueRange]:
+    """All that the queues hold at this moment."""
+    queues = catalog.queues(all_needed=not options.subscription.pattern)
+    if options.subscription.pattern and isinstance(catalog, StoreCatalog):
+        batched = {topic for topic in {queue.topic for queue in queues} if catalog.is_batch(topic)}
+        if batched:
+            log.warning("left out, since their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
+            queues = [queue for queue in queues if queue.topic not in batched]
+    start = starting_offsets(options, catalog, queues, "earliest")
+    end = ending_offsets(options, catalog, queues)
+    return checked_ranges(start, end, catalog.bounds(queues), options.fail_on_data_loss)
+
+
+def _keys(node: Node) -> tuple[set[str], set[int]] | None:
+    """Keys of which each message that the filter lets through has one, or else one of these physical offsets.
+
+    Returns:
+        None when there is no such set, or a large one.
+    """
+    whole, ids = values_of(node, "keys"), values_of(node, "msgId")
+    if whole is not None and len(whole) <= LOOKUP_KEYS_MAX:
+        # Several keys stand in the column with a space between them; each is in the index.
+        keys = {value.split(KEY_SEPARATOR)[0] if isinstance(value, str) else "" for value in whole}
+        return None if "" in keys else (keys, set())
+    if ids is not None and len(ids) <= LOOKUP_KEYS_MAX:
+        names = {value for value in ids if isinstance(value, str)}
+        return None if "" in names or len(names) < len(ids) else (names, set(_offsets_of(names)))
+    return None
+
+
+def _offsets_of(ids: Iterable[str]) -> Iterator[int]:
+    """Physical offsets in ids that a broker has given, which messages without UNIQ_KEY have."""
+    for one in ids:
+        with suppress(ValueError):
+            yield parse_offset_message_id(one).physical_offset
+
+
+def _batches(options: ReadOptions, schema: pa.Schema, pieces: Sequence[SourceRange]) -> Iterator[pa.RecordBatch]:
+    for piece in pieces:
+        yield from read_range(options, schema, piece)
+
+
+def _refused(name: str) -> Any:
+    def method(*_: object, **__: object) -> NoReturn:
+        raise NotImplementedError(f"{name}: read with to_table first")
+
+    return method
+
+
+for _name in _REFUSED:  # PyArrow's own would use the dataset in C++ that is not there
+    setattr(TopicDataset, _name, _refused(_name))

@@ -1,0 +1,38 @@
+"""A store with small files, and the messages of ``records`` in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.unit.arrow.records import message
+
+from rucola.common.hosts import host_bytes
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+
+SEGMENT_BYTES = 16 * 1024
+
+
+def open_store(path: Path) -> MessageStore:
+    config = MessageStoreConfig(
+        store_path_root_dir=str(path),
+        mapped_file_size_commit_log=SEGMENT_BYTES,
+        mapped_file_size_consume_queue=20 * 64,
+        max_hash_slot_num=100,
+        max_index_num=10_000,
+    )
+    store = MessageStore(config, Files(), SystemClock())
+    store.store_host = host_bytes("127.0.0.1", 10911)
+    store.load()
+    store.start()
+    return store
+
+
+def put(store: MessageStore, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        one = message(number)
+        one.store_host = store.store_host
+        store.put_message(one)
+    store.dispatch()

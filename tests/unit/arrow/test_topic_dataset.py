@@ -1,0 +1,204 @@
+"""Topics as a dataset: the rows that PyArrow's own filter would leave, from less of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.arrow.records import message
+from tests.unit.arrow.stores import open_store, put
+
+from rucola.arrow import dataset, scan, selection, topic_dataset
+from rucola.arrow.ranges import LogRange, RecordRange, SourceRange
+from rucola.errors import ConfigError, StoreDamagedError
+from rucola.formats.properties import encode_properties
+
+COUNT = 1200
+PLACE = ["topic", "queueId", "queueOffset"]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("arrow") / "store"
+    store = open_store(path)
+    for number in range(COUNT):
+        one = message(number, b"flights" if number % 4 else b"other")
+        one.store_host = store.store_host
+        one.properties = encode_properties(
+            {"KEYS": f"k{number} all", "TAGS": f"T{number % 5}"} | ({"UNIQ_KEY": f"u{number}"} if number % 7 else {})
+        )
+        store.put_message(one)
+    store.dispatch()
+    store.shutdown()
+    return path
+
+
+@pytest.fixture(scope="module")
+def rows(directory: Path) -> pa.Table:
+    return scan(directory).read_all()
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[SourceRange]:
+    """The pieces that were read."""
+    pieces: list[SourceRange] = []
+
+    def read_range(options: Any, schema: Any, piece: SourceRange) -> Iterator[pa.RecordBatch]:
+        pieces.append(piece)
+        return read(options, schema, piece)
+
+    read = topic_dataset.read_range
+    monkeypatch.setattr(topic_dataset, "read_range", read_range)
+    return pieces
+
+
+def places(table: pa.Table) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in table.select(PLACE).to_pylist())
+
+
+def test_columns_and_topics(directory: Path, rows: pa.Table) -> None:
+    assert rows.num_rows == COUNT
+    one = scan(directory, "flights", ["queueOffset", "topic"]).read_all()
+    assert one.schema.names == ["queueOffset", "topic"]
+    assert set(one["topic"].to_pylist()) == {"flights"}
+    assert one.num_rows == dataset(directory, "flights").count_rows() == COUNT * 3 // 4
+    assert scan(directory, ["flights", "other"], ["topic"]).read_all().num_rows == COUNT
+    assert dataset(directory).head(3, columns=["keys"]).num_rows == 3
+
+
+FILTERS = [
+    pc.field("keys") == "k9 all",
+    pc.field("keys").isin(["k9 all", "k10 all", "all", "none"]),
+    pc.field("msgId") == "u8",
+    pc.field("tags") == "T3",
+    pc.field("tags").isin(["T3", None]),
+    (pc.field("queueId") == 2) & (pc.field("queueOffset") >= 290),
+    (pc.field("queueOffset") == 7) | (pc.field("tags") == "T1"),
+    pc.starts_with(pc.field("keys"), "k11"),
+    pc.field("topic") != "flights",
+    pc.field("keys").is_null(),
+    pc.field("flag") + 1 == 7920,
+]
+
+
+@pytest.mark.parametrize("expression", FILTERS)
+def test_filters(directory: Path, rows: pa.Table, expression: Any) -> None:
+    assert places(scan(directory, columns=PLACE, filter=expression).read_all()) == places(rows.filter(expression))
+
+
+def test_ids_of_brokers(directory: Path, rows: pa.Table, planned: list[SourceRange]) -> None:
+    row = next(row for row in rows.to_pylist() if row["keys"] == "k14 all")
+    assert len(row["msgId"]) == 32
+    assert places(scan(directory, filter=pc.field("msgId") == row["msgId"]).read_all()) == [
+        tuple(row[name] for name in PLACE)
+    ]
+    assert isinstance(planned[0], RecordRange)
+
+
+def test_the_index_leads_to_a_key(directory: Path, planned: list[SourceRange]) -> None:
+    found = scan(directory, "flights", ["keys", "flag"], pc.field("keys") == "k9 all").read_all()
+    assert found.to_pylist() == [{"keys": "k9 all", "flag": 9 * 7919}]
+    single, *tail = planned
+    assert isinstance(single, RecordRange)
+    assert len(single.physical_offsets) == 1
+    # The last record of the index may have had more keys.
+    assert all(isinstance(one, LogRange) and one.end_physical_offset - one.start_physical_offset < 500 for one in tail)
+    planned.clear()
+    without = dataset(directory, "flights", use_index=False).to_table(filter=pc.field("keys") == "k9 all")
+    assert without.num_rows == 1
+    assert not any(isinstance(one, RecordRange) for one in planned)
+
+
+def test_offsets_and_times_cut_queues(
+    directory: Path, planned: list[SourceRange], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "PART_ROWS_MIN", 8)
+    scan(directory, "flights", PLACE, (pc.field("queueId") == 1) & (pc.field("queueOffset") == 20)).read_all()
+    (piece,) = planned
+    assert isinstance(piece, LogRange)
+    (wanted,) = piece.wanted
+    assert (wanted.queue.queue_id, wanted.count <= 18, wanted.start <= 20 < wanted.end) == (1, True, True)
+    planned.clear()
+    late = datetime.now(UTC) + timedelta(days=1)
+    assert scan(directory, filter=pc.field("storeTimestamp") > pa.scalar(late)).read_all().num_rows == 0
+    assert not planned
+
+
+def test_tags_choose_entries(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    read = topic_dataset.read_range
+    monkeypatch.setattr(
+        topic_dataset, "read_range", lambda options, *rest: (seen.append(options.expression), read(options, *rest))[1]
+    )
+    scan(directory, "flights", PLACE, pc.field("tags").isin(["T1", "T2"])).read_all()
+    assert {frozenset(one.tags) for one in seen} == {frozenset(("T1", "T2"))}
+
+
+def test_a_running_store_is_read_to_its_end(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    whole = dataset(tmp_path / "store", "flights")
+    for number in range(3):
+        put(store, number * 40, 40)
+        assert whole.count_rows() == (number + 1) * 10
+    late = message(8, b"flights")
+    late.store_host = store.store_host
+    late.properties = encode_properties({"KEYS": "late one"})
+    store.put_message(late)
+    store.dispatch()
+    assert whole.to_table(filter=pc.field("keys") == "late one").num_rows == 1
+    store.shutdown()
+
+
+EXPRESSIONS = st.recursive(
+    st.one_of(
+        st.builds(
+            lambda name, operator, value: getattr(pc.field(name), operator)(value),
+            st.sampled_from(["queueId", "queueOffset"]),
+            st.sampled_from(["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"]),
+            st.integers(0, 310),
+        ),
+        st.builds(
+            lambda values: pc.field("keys").isin(values),
+            st.lists(st.integers(0, COUNT).map(lambda n: f"k{n} all"), min_size=1),
+        ),
+        st.builds(
+            lambda tags: pc.field("tags").isin(pa.array(tags, pa.string())),
+            st.lists(st.sampled_from(["T0", "T1", "x y", None]), min_size=1),
+        ),
+        st.builds(lambda topic: pc.field("topic") == topic, st.sampled_from(["flights", "other", "none"])),
+    ),
+    lambda inner: st.one_of(
+        st.builds(lambda a, b: a & b, inner, inner),
+        st.builds(lambda a, b: a | b, inner, inner),
+        inner.map(lambda a: ~a),
+    ),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(expression=EXPRESSIONS)
+def test_any_filter_gives_the_rows_that_it_lets_through(directory: Path, rows: pa.Table, expression: Any) -> None:
+    assert places(scan(directory, columns=PLACE, filter=expression).read_all()) == places(rows.filter(expression))
+
+
+def test_errors_name_what_there_is(directory: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"topic.*flight.*flights, other"):
+        scan(directory, "flight")
+    with pytest.raises(ConfigError, match=r"columns.*colour.*queueOffset"):
+        scan(directory, "flights", ["colour"])
+    with pytest.raises(ConfigError, match="exactly one of the two"):
+        scan(directory, name_server="localhost:9876")
+    with pytest.raises(ConfigError, match="exactly one of the two"):
+        scan()
+    with pytest.raises(StoreDamagedError, match="no store here"):
+        scan(tmp_path)
+    with pytest.raises(NotImplementedError, match="to_table"):
+        dataset(directory).sort_by("topic")
