@@ -42,6 +42,7 @@ BUDGETS = {
     "docs/spark-pipelines.md": 900,
     "docs/spark-writing.md": 900,
     "docs/spark.md": 1600,
+    "docs/sql.md": 600,
     "docs/start.md": 600,
     "docs/store-doctor.md": 900,
     "docs/testing-java-go.md": 300,

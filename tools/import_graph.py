@@ -16,7 +16,7 @@ BEGIN, END = "<!-- import graph: begin -->", "<!-- import graph: end -->"
 LAYERS = [
     (7, ["cli"]),
     (6, ["lab"]),
-    (5, ["broker", "namesrv", "spark"]),
+    (5, ["broker", "namesrv", "spark", "sql"]),
     (4, ["sync", "arrow"]),
     (4, ["client"]),
     (3, ["store", "remoting"]),

@@ -274,6 +274,22 @@ class ConfigError(RucolaError):
         return f"option {self.key}: {self.value!r} is not allowed; allowed: {self.allowed}"
 
 
+class QueryError(ConfigError):
+    """A query is no SQL, or names what does not exist.
+
+    Args:
+        value: the query, or the name.
+        reason: what is wrong with it, and what is there instead.
+    """
+
+    def __init__(self, value: str, reason: str) -> None:
+        super().__init__("query", value, reason)
+        self.args = (value, reason)
+
+    def __str__(self) -> str:
+        return f"query: {self.allowed}"
+
+
 class OptionsError(ConfigError):
     """Errors of several options; ``key``, ``value`` and ``allowed`` are those of the first.
 

@@ -12,20 +12,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 
 from rucola.arrow.catalog import Catalog, checked_ranges, ending_offsets, starting_offsets
 from rucola.arrow.columns import arrow_schema
-from rucola.arrow.filters import Node, columns_of, parse_filter, values_of
+from rucola.arrow.filters import Node, values_of
 from rucola.arrow.ranges import QueueRange, SourceRange
 from rucola.arrow.read_options import ReadOptions, Subscription
 from rucola.arrow.reading import open_catalog, read_range
 from rucola.arrow.schema import all_columns
 from rucola.arrow.selection import select_ranges, tag_expression
 from rucola.arrow.store_catalog import StoreCatalog
+from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import ConfigError
 from rucola.formats.message_id import parse_offset_message_id
@@ -33,12 +33,11 @@ from rucola.formats.message_id import parse_offset_message_id
 ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?.*"
 """Every topic but the cluster's own, and but light queues, whose messages belong to other topics."""
 LOOKUP_KEYS_MAX = 100
-_REFUSED = ("get_fragments", "join", "join_asof", "replace_schema", "sort_by")
 
 log = logging.getLogger(__name__)
 
 
-class TopicDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
+class TopicDataset(VirtualDataset):
     """Messages of topics; a scan reads only the columns that it is asked for, and only where the filter may hold.
 
     A filter on ``topic``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` cuts what is read of each queue, one on
@@ -50,50 +49,13 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
             time lacks those messages there.
     """
 
-    # PyArrow's class wraps a dataset in C++ and cannot be created; DuckDB and Polars ask only for what is here.
     def __init__(self, options: ReadOptions, use_index: bool = True) -> None:
+        super().__init__(arrow_schema(all_columns(options)), "queueOffset")
         self._options = options
         self._use_index = use_index
-        self._schema = arrow_schema(all_columns(options))
 
-    @property
-    def schema(self) -> pa.Schema:
-        """Names and types of the columns."""
-        return self._schema
-
-    @property
-    def partition_expression(self) -> Any:
-        """Holds for all rows: nothing is known of them."""
-        return ds.scalar(True)
-
-    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> ds.Scanner:
-        """What PyArrow reads through. Other arguments of ``Dataset.scanner`` say how fast to read, and are ignored.
-
-        Raises:
-            ConfigError: a column does not exist.
-        """
-        node = None if filter is None else parse_filter(filter)
-        reader = self._reader(self._needed(columns, node), node)
-        return ds.Scanner.from_batches(reader, columns=columns, filter=filter)
-
-    def filter(self, expression: Any) -> NoReturn:
-        """Not offered: hand the filter to the scan."""
-        raise NotImplementedError("filter: give it to scanner, to_table or to_batches")
-
-    def _needed(self, columns: Sequence[str] | dict[str, Any] | None, node: Node | None) -> pa.Schema:
-        """The columns to build: those of the projection and those that the filter looks at."""
-        looked_at = frozenset() if node is None else columns_of(node)
-        if columns is None or isinstance(columns, dict) or looked_at is None:
-            return self._schema
-        for name in columns:
-            if name not in self._schema.names:
-                raise ConfigError("columns", name, ", ".join(self._schema.names))
-        # A count needs no column, but a batch has its rows from one; the queue offset costs least.
-        names = {*columns, *looked_at} or {"queueOffset"}
-        return pa.schema([field for field in self._schema if field.name in names])
-
-    def _reader(self, schema: pa.Schema, node: Node | None) -> pa.RecordBatchReader:
-        """The rows that the filter may let through."""
+    def batches(self, schema: pa.Schema, node: Node | None) -> Iterator[pa.RecordBatch]:
+        """The messages of this moment that the filter may let through."""
         options = self._options
         if node is not None and options.expression.matches_all:
             tags = values_of(node, "tags")
@@ -101,7 +63,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
             if expression is not None:
                 options = replace(options, expression=expression)
         pieces = self._plan(options, node)
-        return pa.RecordBatchReader.from_batches(schema, _batches(options, schema, pieces))
+        return (batch for piece in pieces for batch in read_range(options, schema, piece))
 
     def _plan(self, options: ReadOptions, node: Node | None) -> list[SourceRange]:
         catalog = open_catalog(options)
@@ -180,19 +142,3 @@ def _offsets_of(ids: Iterable[str]) -> Iterator[int]:
     for one in ids:
         with suppress(ValueError):
             yield parse_offset_message_id(one).physical_offset
-
-
-def _batches(options: ReadOptions, schema: pa.Schema, pieces: Sequence[SourceRange]) -> Iterator[pa.RecordBatch]:
-    for piece in pieces:
-        yield from read_range(options, schema, piece)
-
-
-def _refused(name: str) -> Any:
-    def method(*_: object, **__: object) -> NoReturn:
-        raise NotImplementedError(f"{name}: read with to_table first")
-
-    return method
-
-
-for _name in _REFUSED:  # PyArrow's own would use the dataset in C++ that is not there
-    setattr(TopicDataset, _name, _refused(_name))

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments[:1] != ["store"]:  # store accepts names that are not UTF-8
             _check_text(arguments)
-        if arguments[:1] in (["store"], ["mqadmin"], ["lab"]):
+        if arguments[:1] in (["store"], ["sql"], ["mqadmin"], ["lab"]):
             return _use_tool(*arguments)
         return _serve(arguments)
     except UsageError as error:
@@ -78,6 +78,9 @@ def _use_tool(name: str, *arguments: str) -> int:
     run_tool: Callable[[list[str]], int]
     if name == "store":
         from rucola.cli.store import run as run_tool
+    elif name == "sql":
+        extras.require(extras.SQL, "rucola sql")
+        from rucola.cli.sql import run as run_tool
     elif name == "lab":
         from rucola.cli.lab import run as run_tool
     else:
@@ -190,6 +193,7 @@ def command_line() -> argparse.ArgumentParser:
 
     # Listed only for the help: these commands parse their own arguments.
     commands.add_parser("store", help="Inspect a store directory without changing it.")
+    commands.add_parser("sql", help="Query topics of a store directory or of brokers with SQL.")
     commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
     commands.add_parser("lab", help="Measure common claims about storage engines.")
     return parser

@@ -14,6 +14,8 @@ CLI = "cli", ("rich", "typer", "yaml")
 
 ARROW = "arrow", ("lark", "numpy", "pyarrow")
 """Needed by ``rucola.arrow``."""
+SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
+"""Needed by ``rucola.sql``."""
 
 
 def require(extra: tuple[str, Sequence[str]], user: str) -> None:

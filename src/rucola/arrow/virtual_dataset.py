@@ -1,0 +1,92 @@
+"""A dataset of PyArrow whose batches are made in Python when a scan asks for them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from rucola.arrow.filters import Node, columns_of, parse_filter
+from rucola.errors import ConfigError
+
+_REFUSED = ("filter", "get_fragments", "join", "join_asof", "replace_schema", "sort_by")
+
+
+class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
+    """What DuckDB, Polars and PyArrow need of a dataset: a schema, and scans with projection and filter.
+
+    PyArrow's class wraps a dataset in C++ and cannot be created otherwise; all methods that read use ``scanner``.
+
+    Args:
+        schema: names and types of the columns.
+        cheapest: the column that is built when none is asked for: a count has its rows from it.
+
+    Attributes:
+        failure: the error that ended the last scan, as it was raised: engines hand on its text only.
+    """
+
+    def __init__(self, schema: pa.Schema, cheapest: str) -> None:
+        self._schema = schema
+        self._cheapest = cheapest
+        self.failure: Exception | None = None
+
+    @abstractmethod
+    def batches(self, schema: pa.Schema, node: Node | None) -> Iterator[pa.RecordBatch]:
+        """Rows with the columns of ``schema``: at least those that the filter lets through.
+
+        What can fail before the first row is done before this returns.
+        """
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns."""
+        return self._schema
+
+    @property
+    def partition_expression(self) -> Any:
+        """What holds for all rows: nothing is known of them."""
+        return ds.scalar(True)
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> ds.Scanner:
+        """What everything reads through. Other arguments of ``Dataset.scanner`` say how fast to read; they are ignored.
+
+        Raises:
+            ConfigError: a column does not exist.
+        """
+        self.failure = None
+        node = None if filter is None else parse_filter(filter)
+        needed = self._needed(columns, node)
+        reader = pa.RecordBatchReader.from_batches(needed, self._noting(self.batches(needed, node)))
+        return ds.Scanner.from_batches(reader, columns=columns, filter=filter)
+
+    def _noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _needed(self, columns: Sequence[str] | dict[str, Any] | None, node: Node | None) -> pa.Schema:
+        """The columns to build: those of the projection and those that the filter looks at."""
+        looked_at = frozenset() if node is None else columns_of(node)
+        if columns is None or isinstance(columns, dict) or looked_at is None:
+            return self._schema
+        for name in columns:
+            if name not in self._schema.names:
+                raise ConfigError("columns", name, ", ".join(self._schema.names))
+        names = {*columns, *looked_at} or {self._cheapest}
+        return pa.schema([field for field in self._schema if field.name in names])
+
+
+def _refused(name: str) -> Any:
+    def method(*_: object, **__: object) -> NoReturn:
+        raise NotImplementedError(f"{name}: read with to_table first")
+
+    return method
+
+
+for _name in _REFUSED:  # PyArrow's own would use the dataset in C++ that is not there
+    setattr(VirtualDataset, _name, _refused(_name))

@@ -1,0 +1,145 @@
+"""The result of a query: a table for people, CSV and JSON lines for scripts, Parquet for other engines.
+
+A binary value is text where it is UTF-8; elsewhere it is shortened in a table, and base64 in CSV and JSON.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+import pyarrow as pa
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from rucola.cli.closed_output import OutputClosedError
+from rucola.cli.store_text import body_text, shown
+from rucola.errors import ConfigError, DiskError
+
+_PIPE_COLUMNS = 160
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise OutputClosedError
+
+
+def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
+    """Print the result.
+
+    Args:
+        result: read to its end, unless a table shows less.
+        form: ``table``, ``csv`` or ``json``.
+        most: rows of a table.
+    """
+    if form == "table":
+        _print_table(result, most)
+    else:
+        _write_lines(result, form, sys.stdout)
+
+
+def write_file(result: pa.RecordBatchReader, path: Path, form: str) -> None:
+    """Write the result to a new file, which appears under its name when it is complete.
+
+    Raises:
+        ConfigError: the file exists.
+        DiskError: it cannot be written.
+    """
+    if path.exists():
+        raise ConfigError("--output", str(path), "a file that does not exist")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        if form == "parquet":
+            _write_parquet(result, part)
+        else:
+            with part.open("w", encoding="utf-8", newline="") as output:
+                _write_lines(result, form, output)
+        part.rename(path)
+    except OSError as error:
+        raise DiskError(str(path), "write", error.strerror or str(error)) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _write_parquet(result: pa.RecordBatchReader, path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetWriter(path, result.schema, compression="zstd") as writer:
+        for batch in result:
+            writer.write_batch(batch)
+
+
+def _print_table(result: pa.RecordBatchReader, most: int) -> None:
+    table = Table(show_edge=False)
+    for field in result.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
+        table.add_column(escape(shown(field.name)), justify="right" if number else "left", overflow="fold")
+    more = False
+    for number, row in enumerate(_rows(result)):
+        more = number >= most
+        if more:
+            break
+        table.add_row(*(escape(_cell(value)) for value in row))
+    console = _Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    console.print(table)
+    if more:
+        _Console(stderr=True, highlight=False).print(f"the first {most} rows; --max N shows more")
+
+
+def _write_lines(result: pa.RecordBatchReader, form: str, output: IO[str]) -> None:
+    names = result.schema.names
+    if form == "json":
+        for row in _rows(result):
+            line = orjson.dumps(dict(zip(names, map(_plain, row), strict=True)), option=orjson.OPT_NON_STR_KEYS)
+            output.write(line.decode() + "\n")
+        return
+    writer = csv.writer(output, lineterminator="\n")
+    writer.writerow(names)
+    for row in _rows(result):
+        writer.writerow([_csv_value(value) for value in row])
+
+
+def _rows(result: pa.RecordBatchReader) -> Iterator[Sequence[Any]]:
+    for batch in result:
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bytes):
+        return shown(body_text(value))
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ")
+    return shown(str(_plain(value)))
+
+
+def _csv_value(value: object) -> object:
+    plain = _plain(value)
+    return orjson.dumps(plain, option=orjson.OPT_NON_STR_KEYS).decode() if isinstance(plain, dict | list) else plain
+
+
+def _plain(value: Any) -> object:
+    """A value that JSON has."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return str(value)

@@ -1,0 +1,74 @@
+"""The fields of JSON bodies as columns of a view. Names and types come from a sample of the topic.
+
+A field is taken from the body when a query uses it. A body that is not JSON, or a value that does not fit the type of
+the sample, is null: no body ends a query, and no number is rounded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+import duckdb
+import pyarrow as pa
+
+_WHOLE = frozenset(("UBIGINT", "BIGINT", "HUGEINT", "UHUGEINT"))
+_STRUCTURE = "select json_group_structure(try(cast(decode(body) as json))) from sample"
+
+
+def fields_of(bodies: pa.Table) -> dict[str, str]:
+    """Names and DuckDB types of the fields of JSON objects.
+
+    Args:
+        bodies: a table with the column ``body``.
+
+    Returns:
+        Empty if the bodies are no JSON objects.
+    """
+    with duckdb.connect() as connection:
+        connection.register("sample", bodies)
+        found = connection.execute(_STRUCTURE).fetchone()
+    structure = json.loads(found[0]) if found is not None and found[0] is not None else None
+    if not isinstance(structure, dict):
+        return {}
+    return {name: _type(kind) for name, kind in structure.items()}
+
+
+def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[str, str]) -> str:
+    """The statement that makes ``view`` of ``source``, with the fields of the bodies behind its columns.
+
+    A field whose name, in any case, is that of a column is named ``body_`` and its name.
+    """
+    taken = {name.lower() for name in columns}
+    chosen = ["*"]
+    for name, kind in fields.items():
+        shown = name if name.lower() not in taken else f"body_{name}"
+        if shown.lower() not in taken:
+            taken.add(shown.lower())
+            chosen.append(f"{_expression(name, kind)} as {quoted(shown)}")
+    return f"create or replace temp view {quoted(view)} as select {', '.join(chosen)} from {quoted(source)}"
+
+
+def quoted(name: str) -> str:
+    """``name`` as an identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _type(kind: object) -> str:
+    if not isinstance(kind, str):
+        return "JSON"
+    if kind in _WHOLE:
+        return "BIGINT"
+    return kind if kind in ("DOUBLE", "BOOLEAN") else "VARCHAR"  # also for values of several types
+
+
+def _expression(name: str, kind: str) -> str:
+    path = "'" + ('$."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"').replace("'", "''") + "'"
+    if kind == "JSON":
+        return f"try(decode(body) -> {path})"
+    value = f"try(decode(body) ->> {path})"
+    if kind == "VARCHAR":
+        return value
+    if kind == "BIGINT":  # a cast would round
+        return f"case when regexp_full_match({value}, '-?[0-9]+') then try_cast({value} as bigint) end"
+    return f"try_cast({value} as {kind})"

@@ -1,0 +1,177 @@
+"""A DuckDB connection over a store directory or brokers. Nothing is copied into it: its views read in place.
+
+Every query sees each topic as it is when the query reads it. Threads: DuckDB computes in its own; messages are read in
+the thread that asks for the result.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import re
+from dataclasses import replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rucola.arrow import dataset
+from rucola.arrow.read_options import ReadOptions, Subscription
+from rucola.arrow.reading import open_catalog
+from rucola.arrow.topic_dataset import topic_options
+from rucola.arrow.virtual_dataset import VirtualDataset
+from rucola.errors import QueryError, RucolaError
+from rucola.sql.fields import fields_of, quoted, view_text
+from rucola.sql.views import FINDINGS, QUEUES, Keys, Rows, finding_rows, queue_rows
+
+SAMPLE_ROWS = 1000
+"""Messages whose bodies say what the fields of a topic are: the oldest and the newest of its largest queues."""
+SAMPLE_QUEUES = 16
+NEAREST_MAX = 5
+SOURCE_PREFIX = "messages of "
+"""Before the name of a topic: the view of its messages without the fields of their bodies."""
+_MISSING_TABLE = re.compile(r"Table with name (.+?) does not exist")
+
+log = logging.getLogger(__name__)
+
+
+class Session:
+    """Queries over topics.
+
+    Args:
+        store: store directory, or None.
+        name_server: name servers, if there is no directory.
+        options: of ``rucola.arrow.dataset``.
+
+    Attributes:
+        connection: DuckDB's; ``close`` closes it.
+    """
+
+    def __init__(self, store: str | os.PathLike[str] | None, name_server: str = "", **options: Any) -> None:
+        given = {name: value for name, value in options.items() if name != "use_index"}
+        self._options = topic_options(store, None, name_server, **given)
+        self._place = (store, name_server, options)
+        self._datasets: dict[str, VirtualDataset] = {}
+        self.topics = self._topic_names()
+        # No extension is fetched behind the user's back.
+        self.connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+        self.connection.execute("set timezone = 'UTC'")
+        self.connection.execute("set python_enable_replacements = false")  # a name is never a variable of this program
+        for topic in self.topics:
+            self._register(topic, self._dataset(topic))
+        messages = self._dataset(None)
+        self._register("messages", messages)
+        self._register("keys", Keys(messages))
+        self._register("queues", Rows(QUEUES, lambda: queue_rows(open_catalog(self._options))))
+        if self._options.store_path:
+            self._register("findings", Rows(FINDINGS, lambda: finding_rows(self._options.store_path)))
+        self._with_fields: set[str] = set()
+
+    def run(self, query: str) -> pa.RecordBatchReader:
+        """The result of one statement, computed while it is read.
+
+        Raises:
+            QueryError: the query is wrong, or names what does not exist.
+            RucolaError: a message cannot be read.
+        """
+        self._add_fields(query)
+        try:
+            return self._guarded(self.connection.sql(query).to_arrow_reader())
+        except duckdb.Error as error:
+            raise self._error(query, error) from error
+
+    def close(self) -> None:
+        """Ends the session."""
+        self.connection.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _guarded(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
+        """The same reader; what ends it is raised as it was."""
+
+        def batches() -> Any:
+            try:
+                yield from reader
+            except (pa.ArrowException, duckdb.Error, OSError) as error:
+                raise self._error("", error) from error
+
+        return pa.RecordBatchReader.from_batches(reader.schema, batches())
+
+    def _topic_names(self) -> list[str]:
+        catalog = open_catalog(self._options)
+        try:
+            return sorted({queue.topic for queue in catalog.queues(all_needed=False)})
+        finally:
+            catalog.close()
+
+    def _dataset(self, topic: str | None) -> Any:
+        store, name_server, options = self._place
+        return dataset(store, topic, name_server=name_server, **options)
+
+    def _register(self, name: str, rows: VirtualDataset) -> None:
+        other = next((known for known in self._datasets if known.lower() == name.lower()), None)
+        if other is not None:
+            log.warning("no view %s: %s has that name; messages where topic = ... has both", name, other)
+            return
+        self._datasets[name] = rows
+        self.connection.register(name, rows)
+
+    def _add_fields(self, query: str) -> None:
+        """Makes views with the fields of the bodies, of the topics that the query may name."""
+        for topic in self.topics:
+            if topic in self._with_fields or topic.lower() not in query.lower() or topic not in self._datasets:
+                continue
+            self._with_fields.add(topic)
+            rows = self._datasets[topic]
+            fields = fields_of(self._sample(topic))
+            if fields:
+                self.connection.unregister(topic)
+                self.connection.register(SOURCE_PREFIX + topic, rows)
+                self.connection.execute(view_text(topic, SOURCE_PREFIX + topic, rows.schema.names, fields))
+
+    def _sample(self, topic: str) -> pa.Table:
+        """The bodies of some messages."""
+        options = replace(self._options, subscription=Subscription(topics=(topic,)))
+        queues = _largest_queues(options)
+        if not queues:
+            return pa.table({"body": pa.array([], pa.binary())})
+        share = max(1, SAMPLE_ROWS // (2 * len(queues)))
+        offset = pc.field("queueOffset")
+        places = [
+            (pc.field("queueId") == queue_id) & ((offset < least + share) | (offset >= most - share))
+            for queue_id, least, most in queues
+        ]
+        return self._datasets[topic].to_table(columns=["body"], filter=reduce(or_, places))
+
+    def _error(self, query: str, error: Exception) -> RucolaError:
+        """What to tell the user."""
+        for rows in self._datasets.values():
+            if isinstance(rows.failure, RucolaError):
+                return rows.failure
+        missing = _MISSING_TABLE.search(str(error))
+        if missing is not None:
+            names = sorted(self._datasets)
+            near = difflib.get_close_matches(missing[1], names, NEAREST_MAX, cutoff=0.5) or names[:NEAREST_MAX]
+            there = ", ".join(name if name.isidentifier() else quoted(name) for name in near)
+            return QueryError(missing[1], f"no topic or view {missing[1]!r}; the nearest are {there}")
+        # The rest of DuckDB's message points into the text of the query.
+        return QueryError(query, " ".join(str(error).split("\n\n")[0].split()))
+
+
+def _largest_queues(options: ReadOptions) -> list[tuple[int, int, int]]:
+    """Queue id, first offset and end of the queues with the most messages, one for each queue id."""
+    catalog = open_catalog(options)
+    try:
+        held = catalog.bounds(catalog.queues(all_needed=False))
+        found = {queue.queue_id: (one.max - one.min, queue.queue_id, one.min, one.max) for queue, one in held.items()}
+        return [(queue_id, least, most) for _, queue_id, least, most in sorted(found.values())[-SAMPLE_QUEUES:]]
+    finally:
+        catalog.close()

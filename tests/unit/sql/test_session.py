@@ -1,0 +1,181 @@
+"""SQL over a store directory: topics with the fields of their bodies, the other views, and errors that help."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.unit.arrow.records import message
+from tests.unit.arrow.stores import open_store
+
+from rucola.cli.main import main
+from rucola.errors import QueryError, StoreDamagedError
+from rucola.formats.properties import encode_properties
+from rucola.sql import connect
+from rucola.sql.session import Session
+
+CARRIERS = ("AA", "B6", "UA")
+FLIGHTS = 300
+PLAIN = 20
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sql") / "store"
+    store = open_store(path)
+    for number in range(FLIGHTS + PLAIN):
+        one = message(number, b"flights" if number < FLIGHTS else b"plain-text")
+        one.store_host = store.store_host
+        one.properties = encode_properties({"KEYS": f"k{number} group{number % 10}", "TAGS": f"T{number % 2}"})
+        values = {"carrier": CARRIERS[number % 3], "delay": number, "tags": ["x"], 'it\'s "q"': 1.5, "late": True}
+        one.body = json.dumps(values).encode() if number < FLIGHTS else b"\xffnot JSON"
+        store.put_message(one)
+    odd = message(7, b"flights")
+    odd.store_host, odd.body, odd.properties = store.store_host, b'{"carrier":3,"delay":2.5}', b""
+    store.put_message(odd)
+    store.dispatch()
+    store.shutdown()
+    return path
+
+
+@pytest.fixture(scope="module")
+def session(directory: Path) -> Iterator[Session]:
+    with connect(directory) as opened:
+        yield opened
+
+
+def rows(session: Session, query: str) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in session.run(query).read_all().to_pylist()]
+
+
+def test_fields_of_bodies_are_columns(session: Session) -> None:
+    assert rows(session, "select carrier, count(*) from flights group by 1 order by 1") == [
+        ("3", 1),
+        *((carrier, 100) for carrier in CARRIERS),
+    ]
+    assert rows(session, "select sum(delay), count(delay), any_value(late) from flights") == [
+        (sum(range(FLIGHTS)) + 2.5, FLIGHTS + 1, True)
+    ]
+    (found,) = rows(session, 'select tags, body_tags, "it\'s ""q""" from flights where keys = \'k5 group5\'')
+    assert found == ("T1", '["x"]', 1.5)
+
+
+def test_whole_numbers_are_never_rounded(session: Session, tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    for number, body in enumerate([b'{"n":1}', b'{"n":9007199254740993}', b"{", b'{"n":"x"}', b'{"n":2.5}']):
+        one = message(number, b"numbers")
+        one.store_host, one.body = store.store_host, body
+        store.put_message(one)
+        if number == 1:
+            store.dispatch()
+    with connect(tmp_path / "store") as opened:
+        assert rows(opened, "select sum(n) from numbers") == [(9007199254740994,)]
+        store.dispatch()
+        assert rows(opened, "select n, count(*) from numbers group by 1 order by 1 nulls last") == [
+            (1, 1),
+            (9007199254740993, 1),
+            (None, 3),
+        ]
+    store.shutdown()
+
+
+def test_views_beside_the_topics(session: Session) -> None:
+    assert rows(session, "select topic, count(*) from messages group by 1 order by 1") == [
+        ("flights", FLIGHTS + 1),
+        ("plain-text", PLAIN),
+    ]
+    assert rows(session, 'select count(*), min(octet_length(body)) from "plain-text"') == [(PLAIN, 9)]
+    assert rows(session, "select topic, count(*) from keys where key = 'group3' group by 1 order by 1") == [
+        ("flights", 30),
+        ("plain-text", 2),
+    ]
+    assert rows(session, "select count(*) from keys") == [(2 * (FLIGHTS + PLAIN),)]
+    assert rows(session, "select sum(messages), count(*), bool_and(lastTimestamp >= firstTimestamp) from queues") == [
+        (FLIGHTS + PLAIN + 1, 6, True)
+    ]
+    assert rows(session, "select * from findings") == []
+
+
+def test_findings_are_those_of_verify(directory: Path) -> None:
+    checkpoint = directory / "checkpoint"
+    whole = checkpoint.read_bytes()
+    checkpoint.write_bytes(whole[:7])
+    try:
+        with connect(directory) as opened:
+            assert rows(opened, "select kind, file from findings") == [("checkpoint", "checkpoint")]
+    finally:
+        checkpoint.write_bytes(whole)
+
+
+WRONG = [
+    ("select * from flight", "no topic or view 'flight'; the nearest are flights"),
+    ('select * from "plain"', 'nearest are "plain-text"'),
+    ("select colour from flights", 'column "colour" not found'),
+    ("selec 1", "syntax error"),
+    ("select * from rows", "no topic or view 'rows'"),
+]
+
+
+@pytest.mark.parametrize(("query", "reason"), WRONG)
+def test_wrong_queries(session: Session, query: str, reason: str) -> None:
+    with pytest.raises(QueryError, match=reason):
+        session.run(query).read_all()
+
+
+def test_damage_ends_a_query_as_what_it_is(directory: Path) -> None:
+    (segment,) = (directory / "commitlog").glob("00000000000000000000")
+    whole = segment.read_bytes()
+    with connect(directory) as opened:
+        segment.write_bytes(whole[:5000] + b"\xee" * 100 + whole[5100:])
+        try:
+            with pytest.raises(Exception, match=r"commit log record.*position|points here") as raised:
+                rows(opened, "select max(octet_length(body)) from messages where queueOffset >= 0")
+        finally:
+            segment.write_bytes(whole)
+    assert type(raised.value).__module__ == StoreDamagedError.__module__
+
+
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def run(directory: Path, capfd: pytest.CaptureFixture[str]) -> Run:
+    def run(query: str, *options: str) -> tuple[int, str]:
+        code = main(["sql", query, "--store", str(directory), *options])
+        output = capfd.readouterr()
+        return code, output.out or output.err
+
+    return run
+
+
+def test_forms_of_the_result(run: Run, tmp_path: Path) -> None:
+    query = "select carrier, count(*) n from flights where carrier <> '3' group by 1 order by 1"
+    assert "AA" in run(query)[1]
+    assert run(query, "--format", "csv")[1].split() == ["carrier,n", *(f"{one},100" for one in CARRIERS)]
+    assert [json.loads(line) for line in run(query, "--json")[1].splitlines()] == [
+        {"carrier": carrier, "n": 100} for carrier in CARRIERS
+    ]
+    assert run(query, "--output", str(tmp_path / "f.parquet")) == (0, "")
+    assert pq.read_table(tmp_path / "f.parquet").to_pydict() == {"carrier": list(CARRIERS), "n": [100] * 3}
+    assert [path.name for path in tmp_path.iterdir()] == ["f.parquet"]
+    code, text = run(query, "-o", str(tmp_path / "f.parquet"))
+    assert (code, "a file that does not exist" in text) == (2, True)
+    body = json.loads(run("select body, storeTimestamp t, {'a': [1]} s from \"plain-text\" limit 1", "--json")[1])
+    assert base64.b64decode(body["body"]) == b"\xffnot JSON"
+    assert (body["t"][:2], body["s"]) == ("20", {"a": [1]})
+    assert next(csv.reader([run("select {'a': [1]} s", "--format", "csv")[1].splitlines()[1]])) == ['{"a":[1]}']
+    assert run("select * from keys", "--max", "2")[1].count("flights") == 2
+
+
+def test_usage(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run("select * from flight") == (2, "rucola: query: no topic or view 'flight'; the nearest are flights\n")
+    assert run("select 1", "--format", "parquet")[0] == 2
+    assert run("select 1", "-o", "result.txt")[0] == 2
+    assert run("select 1", "-n", "localhost:1")[0] == 2
+    assert main(["sql", "select 1"]) == 2
+    assert main(["sql", "select 1", "--store", str(directory / "none")]) == 2
