@@ -382,8 +382,7 @@ class StoreLife:
         """Simulates low disk space for ``passes`` passes of the keeper: expired segments leave the lists, but not all
         files are removed.
         """
-        model = self.model
-        model.may_expire = model.end - model.end % model.segment_bytes
+        self._full_segments_may_expire()
         self.disk.used_percent = _SHORT_OF_SPACE
         for _ in range(passes):
             self._clock.advance(_FIRST_LOOK_MS)
@@ -393,8 +392,7 @@ class StoreLife:
 
     def expire(self) -> None:
         """Simulates low disk space for some time: the oldest segments that may expire are removed."""
-        model = self.model
-        model.may_expire = model.end - model.end % model.segment_bytes
+        self._full_segments_may_expire()
         self.disk.used_percent = _SHORT_OF_SPACE
         for _ in range(2):
             self._clock.advance(_FIRST_LOOK_MS)
@@ -403,6 +401,11 @@ class StoreLife:
                 self.dispatch()
         self.keep()
         self.disk.used_percent = 0
+
+    def _full_segments_may_expire(self) -> None:
+        """A blank record fills a segment although there is no space for the next one: the log's end tells which."""
+        end, size = self.store.max_offset, self.model.segment_bytes
+        self.model.may_expire = end - end % size
 
     def delete(self, topic: bytes) -> None:
         """Delete a topic.
