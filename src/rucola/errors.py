@@ -185,10 +185,10 @@ class BrokerError(RucolaError):
 
 
 def _refuses_account(code: int, remark: str) -> bool:
-    """Whether a server refused the sender and not the place.
+    """Whether a server refused the sender rather than the place.
 
-    NO_PERMISSION (16) also says that a broker, a topic or a group is closed for now, where another broker may be open.
-    The access control of RocketMQ before 5.3 answers SYSTEM_ERROR (1) with the name of its exception.
+    NO_PERMISSION (16) can also mean that a broker, a topic or a group is closed for now, while another broker may be
+    open. The access control of RocketMQ before 5.3 answers SYSTEM_ERROR (1) with the name of its exception.
     """
     return code in (1, 16) and any(text in remark for text in _REFUSED_ACCOUNTS[code])
 
@@ -242,13 +242,13 @@ class SendManyError(RucolaError):
 
 
 class RefusedRowError(RucolaError):
-    """Rows of a Spark query make no messages, or brokers do not take them.
+    """Rows of a Spark query cannot be made into messages, or brokers refuse them.
 
     Args:
-        count: how many of those that were sent together.
-        topic: of the first.
-        msg_id: of the first, empty when it has none.
-        reason: why the first is refused.
+        count: how many of the rows that were sent together.
+        topic: topic of the first one.
+        msg_id: id of the first one, empty when it has none.
+        reason: why the first one is refused.
     """
 
     def __init__(self, count: int, topic: str, msg_id: str, reason: str) -> None:

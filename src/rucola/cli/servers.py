@@ -102,7 +102,7 @@ class UpServers:
         self._processes: BrokerProcesses | None = None
 
     def _guard_namesrv(self) -> None:
-        """With accounts, only administrators and the brokers of this ``up`` may change the name server's state."""
+        """With accounts, only administrators and the brokers of this ``up`` may change the name server's data."""
         # Imported late: with its YAML reader this module takes a tenth of the start.
         from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
 
@@ -187,7 +187,7 @@ class UpServers:
 
 
 def _flush_type(options: UpOptions) -> str | None:
-    """SYNC_FLUSH by default; with a ``broker.conf``, the file or its default decides."""
+    """SYNC_FLUSH is the default; with a ``broker.conf``, the file decides, or the default of its option."""
     if options.flush is None:
         return "SYNC_FLUSH" if options.config is None else None
     if options.flush not in _FLUSH_TYPES:

@@ -213,7 +213,7 @@ def hexdump(
 
 @app.command()
 def verify(directory: Directory, commit_log: CommitLog = None, json: Json = False) -> int:
-    """Check log, queues, index, checkpoint and tables against each other. Exits with 1 if there are findings."""
+    """Compare log, queues, index, checkpoint and tables with each other. Exits with 1 if there are findings."""
     with output.progress("verifying", 0) as advance:
         report = verify_store(directory, Files(), advance, commit_log)
     output.print_report(report, json)

@@ -1,7 +1,7 @@
-"""The keeper: a thread that syncs queues and index now and then, and records how far the disk is up to date.
+"""The keeper: a thread that syncs queues and index at intervals, and records how far the disk is up to date.
 
-It writes ``checkpoint``, for the case that RocketMQ opens the store next, and the watermark. Both lag behind: a number
-is written only after the sync that makes it true. The keeper also removes expired files (``retention``).
+It writes ``checkpoint``, for the case that RocketMQ opens the store next, and the watermark. Both lag: a number is
+written only after the sync that makes it true. The keeper also removes expired files (``retention``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StoreKeeper:
     Args:
         dispatcher: holds the queues and the index to sync.
         marks: writes the checkpoint and the watermark.
-        condition: is asked about once a second to retry what lacked space.
+        condition: is called once a second to retry operations that lacked space.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class StoreKeeper:
         self._worker.start()
 
     def look_soon(self) -> None:
-        """For any thread: a pass begins now."""
+        """Any thread may call this: a pass begins now."""
         self._worker.wake()
 
     def stop(self) -> bool:

@@ -1,8 +1,8 @@
 """The message store: the broker's interface to it. Each method hands its work to the responsible part.
 
-Life: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods are for one thread, that of the event
-loop; other threads may read only ``flushed_offset`` and ``max_offset``. Callbacks: ``on_append`` is called on that
-thread, ``on_flushed`` on a thread of the store. ``dispatch`` calls no listener; ``take_arrivals`` returns what it
+Life: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods are for one thread, the thread of the
+event loop; other threads may read only ``flushed_offset`` and ``max_offset``. Callbacks: ``on_append`` is called on
+that thread, ``on_flushed`` on a thread of the store. ``dispatch`` calls no listener; ``take_arrivals`` returns what it
 delivered.
 """
 
@@ -176,8 +176,8 @@ class MessageStore:
         return self._appender.put_messages(messages)
 
     def dispatch(self) -> int:
-        """Makes appended messages visible: adds them to queues and index and records arrivals. With SYNC_FLUSH only
-        those on the disk.
+        """Makes appended messages visible: adds them to queues and index and records arrivals. With SYNC_FLUSH, only
+        messages on the disk become visible.
 
         Returns:
             The number of messages.
@@ -215,7 +215,7 @@ class MessageStore:
         return count
 
     def flush_soon(self) -> None:
-        """Requests a sync of what was appended so far, also with ASYNC_FLUSH. ``flushed_offset`` shows when it
+        """Requests a sync of everything appended so far, also with ASYNC_FLUSH. ``flushed_offset`` shows when it
         is done.
         """
         self._flush.ask()
@@ -270,7 +270,7 @@ class MessageStore:
         """The record that starts at ``physical_offset``; None if none does, or if the disk cannot read it.
 
         Args:
-            cold: if given, the method does not wait for the disk, but notes there what must be fetched before the next
+            cold: if given, the method does not wait for the disk, but lists there what must be fetched before the next
                 try. All methods with this argument do so.
 
         Raises:
@@ -377,11 +377,11 @@ class MessageStore:
         self._queues.park_idle(shares)
 
     def set_read_ahead(self, ahead: bool) -> None:
-        """Whether reading a part of the log that is not in memory also loads the bytes behind it."""
+        """Whether reading a part of the log that is not in memory also loads the bytes after it."""
         self._log.queue.set_read_ahead(ahead)
 
     def expire_now(self) -> None:
-        """Makes the keeper remove what is older than ``fileReservedTime`` now, at any hour."""
+        """Makes the keeper remove files older than ``fileReservedTime`` now, at any hour."""
         self._retention.look_soon()
         self._keeper.look_soon()
 
@@ -403,7 +403,7 @@ class MessageStore:
         return self._log.gaps
 
     def now_ms(self) -> int:
-        """The store time that a message would get now; never earlier than that of the newest message."""
+        """The store time that a message would get now; never earlier than the time of the newest message."""
         return self._log.now_ms()
 
     @property

@@ -1,8 +1,8 @@
 """Locks a store's directory and brings it to a state that can be served.
 
 Each part is opened after the parts that it relies on: lock, segments of the log, deleted topics, queues, index. Until
-recovery has found the end of the log, nothing is changed except what ``quarantine`` moves. From then on the abort file
-marks the directory as in use, so that the next start treats an interrupted recovery like a crash.
+recovery has found the end of the log, nothing is changed except the damage that ``quarantine`` moves. From then on the
+abort file marks the directory as in use, so that the next start treats an interrupted recovery like a crash.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class StoreOpening:
             index.load()
 
     def _sync_parent(self) -> None:
-        """Syncs the parent directory: a process killed in its first moments may have created the store's directory in
-        memory only.
+        """Syncs the parent directory, because a process killed in its first moments may have created the store's
+        directory in memory only.
         """
         self._files.sync_parent(self._root)

@@ -1,4 +1,4 @@
-"""The progress of queues and index, and the files of them that are not synced yet: one value, published as a whole.
+"""The progress of queues and index, and their files that are not synced yet: one value, published as a whole.
 
 The syncing thread takes both together. After the sync it records the progress that it took, never a number read at
 another time. The record can therefore never be ahead of the sync, whichever thread runs in between.
@@ -32,7 +32,7 @@ class Progress(NamedTuple):
 
 
 class Unsynced(NamedTuple):
-    """What must be synced before ``progress`` is true of the disk.
+    """The files that must be synced before ``progress`` is true of the disk.
 
     Attributes:
         queues: in the order of their first write, so that a simulation syncs in the same order in each run.
@@ -74,8 +74,8 @@ class PublishedProgress:
         return Progress._make(self._fields)
 
     def take(self) -> Unsynced:
-        """Takes everything published since the last call. The caller must sync it, else no progress is ever recorded
-        again.
+        """Takes everything published since the last call. The caller must sync it; otherwise no progress is ever
+        recorded again.
         """
         with self._lock:
             taken = Unsynced(Progress._make(self._fields), self._queues, self._index_files)

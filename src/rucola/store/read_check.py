@@ -49,7 +49,7 @@ class ReadCheck:
         self._reported: set[int] = set()
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Sets the range to check after recovery: what lies below the log's end was read from the disk, and a gap holds
+        """Sets the range to check after recovery: records below the log's end were read from the disk, and a gap holds
         no message.
         """
         if self._check is CheckOnRead.OLD:

@@ -36,8 +36,8 @@ _CANDIDATES_MAX = 4096
 _AHEAD_MAX = 64
 """Records that are fetched together for a caller that reads one after the other."""
 _CHAIN_STEPS_MAX = 32_768
-"""Maximum number of index entries that a query examines. A few per slot are usual; keys chosen to share one hash can
-make millions.
+"""Maximum number of index entries that a query examines. A few per slot are usual; somebody can choose keys that share
+one hash, and then there are millions.
 """
 _OTHER_BYTES_MAX = 16 << 20
 """Maximum number of records that a query reads although their keys differ."""
@@ -82,7 +82,7 @@ class MessageReader:
         self._codes: dict[Collection[int], array[int]] = {}
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Sets the limits after recovery: what lies below the log's end may be on the disk only, and a gap holds no
+        """Sets the limits after recovery: records below the log's end may be on the disk only, and a gap holds no
         message.
         """
         self._written_from = physical_end
@@ -197,7 +197,9 @@ class MessageReader:
         return self._log.store_timestamp(physical_offset)
 
     def _over_unreadable(self, queue: ConsumeQueue, queue_offset: int, error: DiskError) -> GetMessageResult:
-        """Handles a queue page that the disk cannot read: skips it, or ends there and waits."""
+        """Handles a queue page that the disk cannot read: skips it, or ends the pull there so that the consumer
+        waits.
+        """
         low, high, following = queue.min_offset, queue.max_offset, queue_offset
         if error.path not in self._unreadable:
             self._unreadable.add(error.path)

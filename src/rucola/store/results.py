@@ -48,7 +48,9 @@ class StoreState(Enum):
     DISK_FULL = "READ_ONLY/disk_full"
     """A file could not be allocated: no appends. The store leaves this state by itself once there is space."""
     IO_ERROR = "READ_ONLY/io_error"
-    """A sync failed. What it covered may be lost, whatever a later sync reports. Only a restart ends this state."""
+    """A sync failed. The messages that this sync covered may be lost, whatever a later sync reports. Only a restart
+    ends this state.
+    """
 
 
 class Boundary(Enum):

@@ -1,4 +1,4 @@
-"""What the parser passes to the program's layout: instructions, and the conditions they belong to."""
+"""The data that the parser passes to the program's layout: instructions, and the conditions that they belong to."""
 
 from __future__ import annotations
 

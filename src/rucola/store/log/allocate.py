@@ -21,7 +21,7 @@ class SegmentAllocator:
     """A thread that creates the requested segment. It retries every second while the disk refuses.
 
     Args:
-        files: door to the disk.
+        files: access to the disk.
         queue: names and places the segment; its list of segments is not changed here.
         on_space: called on the thread when an allocation succeeds after a failure.
         warmer: warms up new segments; None leaves them as they are.
@@ -52,7 +52,7 @@ class SegmentAllocator:
 
     @property
     def failing(self) -> bool:
-        """Whether the disk refused a segment. The thread goes on trying, and calls ``on_space`` after it succeeds."""
+        """Whether the disk refused a segment. The thread keeps trying, and calls ``on_space`` when it succeeds."""
         return self._failed
 
     def want(self, start: int) -> None:
@@ -64,7 +64,7 @@ class SegmentAllocator:
         """Makes sure that the file of the segment at ``start`` exists; waits if the thread is creating it.
 
         Raises:
-            DiskError: it cannot be created; the thread goes on trying.
+            DiskError: it cannot be created; the thread keeps trying.
         """
         with self._lock:
             try:

@@ -20,7 +20,8 @@ from rucola.runtime.files import Buffer, MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 
 COPY_MAX_BYTES = 8 << 20
-"""A unit with a larger size is damaged or a rare giant. It is read through the map, which loads only what is accessed.
+"""A unit with a larger size is either damaged or belongs to one of the rare giant messages. It is read through the map,
+which loads only what is accessed.
 """
 _SIZE_BYTES = 4
 """The size field at the start of a record."""
@@ -75,7 +76,7 @@ class ColdRead:
         self._parts.append((segment, position, length))
 
     def fetch(self) -> None:
-        """Brings the parts into memory. Any thread may call it. Errors show in the read that follows."""
+        """Brings the parts into memory. Any thread may call it. Errors appear in the read that follows."""
         for segment, position, length in self._parts:
             with suppress(DiskError):
                 segment.read(position, length)
@@ -93,10 +94,11 @@ class NotInMemoryError(StoreError):
 
 
 class ColdRecords:
-    """Tracks records that are read one by one and whose sizes are not known in advance: notes what is not in memory,
-    then fetches it.
+    """Tracks records that are read one by one and whose sizes are not known in advance: lists records that are not in
+    memory, then fetches them.
 
-    One object serves one piece of work from its first try to its last. What was fetched for it counts as in memory.
+    One object serves one piece of work from its first try to its last. Records that were fetched for it count as in
+    memory.
     """
 
     def __init__(self) -> None:
@@ -164,7 +166,8 @@ class Copies:
     """Copies the records of some units.
 
     Attributes:
-        cold: what was not in memory and was not waited for; None if everything was read. If it is set, ignore the rest.
+        cold: the parts that were not in memory and were not waited for; None if everything was read. If it is set,
+            ignore the rest.
         complete: whether all records could be read.
     """
 

@@ -31,7 +31,7 @@ class CommitService:
     """The commit operation, and the commit thread.
 
     Attributes:
-        failed: a write failed; the bytes behind it stay in memory.
+        failed: a write failed; the bytes after it stay in memory.
 
     Args:
         pool: gets its buffers back.
@@ -72,7 +72,7 @@ class CommitService:
             self._worker.wake()
 
     def stop(self) -> None:
-        """Ends the thread and frees the memory. The last commit is done before."""
+        """Ends the thread and frees the memory. The last commit must be done before."""
         self._pool.stop()
 
     def end(self) -> None:
@@ -81,8 +81,8 @@ class CommitService:
             self._worker.stop()
 
     def commit(self) -> bool:
-        """Writes what was appended before the call; returns False if some of it could not be written. Any thread may
-        call it.
+        """Writes everything that was appended before the call; returns False if some of it could not be written. Any
+        thread may call it.
         """
         with self._lock:
             if self.failed:
@@ -103,7 +103,9 @@ class CommitService:
             except DiskFullError as error:
                 # The blocks were allocated, but copy-on-write file systems need new ones for each write.
                 if not self._full:
-                    event(_log, logging.ERROR, "no space to commit, tried again", offset=log.max_offset, error=error)
+                    event(
+                        _log, logging.ERROR, "no space to commit, it is tried again", offset=log.max_offset, error=error
+                    )
                 self._full = True
                 return False
             except DiskError as error:
@@ -111,7 +113,8 @@ class CommitService:
                 event(
                     _log,
                     logging.CRITICAL,
-                    "commit failed, store is read-only until a restart, which loses what is in memory",
+                    "commit failed, store is read-only until a restart, which loses the messages that are only in "
+                    "memory",
                     from_offset=log.max_offset,
                     to_offset=target,
                     error=error,

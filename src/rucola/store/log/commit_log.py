@@ -53,7 +53,7 @@ class CommitLog(LogReader):
     Attributes:
         store_host: address and port of this broker, 8 or 20 bytes, written into each record.
         suffix: property text that ``append_rows`` adds to each message on the fast path.
-        written_offset: physical offset behind the newest record; equals ``max_offset`` without a pool.
+        written_offset: physical offset after the newest record; equals ``max_offset`` without a pool.
         store_timestamp_ms: store time of the newest record. A thread that reads it before ``written_offset`` gets a
             time not later than that of the record there.
         published_timestamp_ms: store time of a visible record. A thread that reads it before ``max_offset`` gets a time
@@ -96,7 +96,7 @@ class CommitLog(LogReader):
         self._attend_at = 0
 
     def start(self) -> None:
-        """Prepares the log for appends behind ``max_offset``: creates a segment, allocates its blocks and starts the
+        """Prepares the log for appends at ``max_offset``: creates a segment, allocates its blocks and starts the
         allocating thread.
 
         Raises:
@@ -120,7 +120,7 @@ class CommitLog(LogReader):
 
     @property
     def buffered(self) -> bool:
-        """Whether new records go to memory first. They do not in the segment that a start found, or when no buffer is
+        """Whether new records go to memory first. They do not in the segment that a start found, nor when no buffer is
         free.
         """
         return self._file is not None and self._file.pending is not None
@@ -131,7 +131,7 @@ class CommitLog(LogReader):
         self.store_timestamp_ms = self.published_timestamp_ms = store_timestamp_ms
 
     def publish(self, end_offset: int, store_timestamp_ms: int) -> None:
-        """Lets other threads and readers see the records below ``end_offset``; the only place where that is done.
+        """Lets other threads and readers see the records below ``end_offset``; no other method does that.
 
         The offset is set before the time, so a thread that reads the time before the offset gets a time that is not
         newer than the records below the offset. Called by the appending thread or, with a pool, by the
@@ -176,8 +176,8 @@ class CommitLog(LogReader):
         """Encodes rows into the log, across segment borders where needed.
 
         Args:
-            store_host: address to write into the records instead of this broker's.
-            together: all rows must lie in one segment, as the members of a batch.
+            store_host: address to write into the records instead of this broker's address.
+            together: all rows must lie in one segment, because they are the members of a batch.
 
         Returns:
             The index of the first row not stored. If it is not ``last``, ``refusal`` says why.
@@ -280,12 +280,12 @@ class CommitLog(LogReader):
         return done
 
     def _write(self, content: bytes | memoryview, records: int = 1) -> bool:
-        """Writes ``content`` behind the end of the log. Returns False, with ``refusal`` set, if it is not in the file.
+        """Writes ``content`` at the end of the log. Returns False, with ``refusal`` set, if it is not in the file.
 
         A failed write may leave part of the content in the file. Once other records follow, no recovery may take that
         part for stored messages, so it is erased before the next write. Readers of the files must not see it either:
         with several records, the start of the first is written last, and nothing counts before it. A part of a single
-        record is no valid record.
+        record does not count as a record.
         """
         file = self._file
         assert file is not None
@@ -317,7 +317,7 @@ class CommitLog(LogReader):
         return True
 
     def _erase(self) -> None:
-        """Overwrites with zeros, durably, what a failed write may have left behind the end of the log."""
+        """Overwrites with zeros, durably, the bytes that a failed write may have left after the end of the log."""
         if self._left_behind:
             assert self._file is not None
             segment = self._file.segment
@@ -382,7 +382,7 @@ class CommitLog(LogReader):
         return True
 
     def _attend(self, end: int) -> None:
-        """Prepares now and then for the coming appends: brings pages into memory and requests the next segment."""
+        """Prepares for coming appends from time to time: brings pages into memory and requests the next segment."""
         file = self._file
         assert file is not None
         while self._populated_to < file.end and end >= self._populated_to - _POPULATE_BYTES // 2:

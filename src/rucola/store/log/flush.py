@@ -78,7 +78,7 @@ class FlushService:
         self._worker.start()
 
     def ask(self) -> None:
-        """Requests a sync of what was appended so far, however little it is."""
+        """Requests a sync of everything appended so far, however little it is."""
         self._asked = True
         self._worker.wake()
 
@@ -93,8 +93,8 @@ class FlushService:
             self._commit.stop()
 
     def flush(self) -> bool:
-        """Syncs what was appended before the call. Returns False if not all of it is on the disk. One thread at
-        a time.
+        """Syncs everything that was appended before the call. Returns False if not all of it is on the disk. One thread
+        at a time.
         """
         if self.failed:
             return False

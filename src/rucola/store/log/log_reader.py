@@ -16,7 +16,7 @@ CHECK_BODY_CRC = 1
 CHECK_RECORD_CRC = 2
 CHECK_PHYSICAL_OFFSET = 4
 CHECK_TORN_END = 8
-"""For records that a crash may have torn: a record whose checksum was lost with its page looks like one without a
+"""For records that a crash may have torn: if the page with its checksum is lost, a record looks like one without a
 checksum.
 """
 CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
@@ -44,7 +44,7 @@ class Gap(NamedTuple):
 
 
 class RecordIdentity(NamedTuple):
-    """What a record states about itself.
+    """The fields that a record states about itself.
 
     Attributes:
         protected: the record carries a checksum of its own, and the checksum is right.
@@ -148,7 +148,7 @@ class LogReader:
         )
 
     def identity(self, physical_offset: int) -> RecordIdentity | None:
-        """What the record at ``physical_offset`` states about itself; None if there is none.
+        """The fields that the record at ``physical_offset`` states about itself; None if there is no record.
 
         Its physical offset field need not be right. Only its own checksum is checked, to tell whether it protects the
         other fields.

@@ -134,7 +134,7 @@ class MappedFile:
                 self._readable.add(group)
 
     def set_readable(self) -> None:
-        """All of it has been read and is in memory: nothing asks the disk any more."""
+        """All of the file has been read and is in memory, so nothing asks the disk any more."""
         self._readable = set(_groups(0, self.size))
 
     def _read_once(self, start: int, end: int) -> None:
@@ -168,7 +168,7 @@ class MappedFile:
         return changed
 
     def data_end(self, position: int) -> int:
-        """Position behind the last nonzero byte at or after ``position``; ``position`` if only zeros follow."""
+        """Position after the last nonzero byte at or after ``position``; ``position`` if only zeros follow."""
         end = position
         for start, stop in self._nonzero_ranges(position):
             end = start + len(bytes(self.segment.view[start:stop]).rstrip(b"\0"))
@@ -236,5 +236,5 @@ def readable() -> Iterator[None]:
     except DiskError as error:
         if error.operation != "read":
             raise
-        advice = "restore the file from a copy, or start with --quarantine to serve around it"
+        advice = "restore the file from a copy, or start with --quarantine to serve the rest"
         raise StoreDamagedError(error.path, error.position, error.reason, advice) from error

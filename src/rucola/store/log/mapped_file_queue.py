@@ -105,7 +105,7 @@ class MappedFileQueue:
                     file.path,
                     0,
                     f"the same segment is {segments[-1].path}",
-                    "move the one away that is not the store's",
+                    "move away the one that does not belong to the store",
                 )
             if segments and segments[-1].end != file.start:
                 raise StoreDamagedError(
@@ -251,13 +251,14 @@ class MappedFileQueue:
         path = f"{directory}/{name}"
         start = segment_start(name)
         if start is None:
-            raise StoreDamagedError(path, 0, "the name is not that of a segment (20 digits)", "move the file away")
+            raise StoreDamagedError(path, 0, "the name is not a segment name (20 digits)", "move the file away")
         if length != self.segment_bytes:
             raise StoreDamagedError(
                 path,
                 min(length, self.segment_bytes),
                 f"the file has {length} bytes, a segment of this store {self.segment_bytes}",
-                "restore the file, or set the segment size the store was made with",
+                "restore the file, or set the segment size with which the store was made",
             )
-        # How many blocks the file has is not known yet. Bytes that turn out to be written count as allocated later.
+        # It is not known yet how many blocks the file has. Bytes that turn out to be written count as allocated from
+        # then on.
         return MappedFile(self._files, path, start, length, self._writable, 0, self._scattered, self._on_map)

@@ -108,6 +108,6 @@ def log_directories(files: Files, root: str, paths: str | None) -> list[str]:
     """Directories of the commit log of the store in ``root``.
 
     Args:
-        paths: several separated by ``,``; empty or None = that in ``root``.
+        paths: several are separated by ``,``; empty or None means the one in ``root``.
     """
     return [files.expand(path) for path in split_paths(paths or "")] or [f"{root}/commitlog"]

@@ -69,8 +69,8 @@ class StoreTime:
             event(
                 _log,
                 logging.WARNING,
-                "wall clock is behind the newest message: until it has caught up store time goes on at nine tenths of "
-                "its speed, for the last minute at half, and delayed messages and retries take so much longer",
+                "wall clock is behind the newest message: until it has caught up, store time runs at nine tenths of "
+                "its speed, for the last minute at half; delayed messages and retries wait that much longer",
                 behind_ms=behind_ms,
                 ends_in_s=(_far_ms(behind_ms) + 2 * min(behind_ms, _NEAR_MS)) // 1000,
             )

@@ -180,7 +180,7 @@ class Hexdump:
         geometry = index_geometry(file)
         if geometry is None:
             raise StoreDamagedError(
-                file.path, 0, "its numbers of slots and entries cannot be determined", "look at the header instead"
+                file.path, 0, "its numbers of slots and entries cannot be determined", "inspect the header instead"
             )
         return geometry
 
@@ -194,4 +194,4 @@ class Hexdump:
         return Dump(file.path, title, fields)
 
     def _nowhere(self, part: str, position: int, problem: str) -> StoreDamagedError:
-        return StoreDamagedError(f"{self._root}/{part}", position, problem, "look at rucola store ls and info")
+        return StoreDamagedError(f"{self._root}/{part}", position, problem, "rucola store ls and info show more")

@@ -5,8 +5,8 @@ sent to other processes, which then map the files themselves.
 
 Under a running broker everything below ``end_offset`` is final: the broker never takes back a whole record that it has
 written into the files, nor the blank record that ends a segment (``CommitLog``). A killed process leaves them in the
-files, too. A power cut may remove what lies above the broker's flushed offset, so the log may then end earlier than
-what a reader has seen. The same holds for a write that ended with an input/output error.
+files, too. A power cut may remove bytes above the broker's flushed offset, so the log may then end earlier than a
+reader has seen. The same holds for a write that ended with an input/output error.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class OfflineStore:
         return self._log.max_offset
 
     def refresh(self) -> int:
-        """Searches for what a running broker has added; returns the new end offset."""
+        """Searches for records that a running broker has added; returns the new end offset."""
         known = self._log.max_offset
         self._log.queue.close()
         self._log.queue.load()
@@ -239,7 +239,7 @@ class OfflineStore:
         return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
 
     def _trust_queues(self) -> None:
-        """Beyond the watermark a crash may have left anything in the queues, so they are no evidence there."""
+        """Beyond the watermark, a crash may have left anything in the queues, so they prove nothing there."""
         watermark = WatermarkFile(self._files, self.path).read()
         self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
 

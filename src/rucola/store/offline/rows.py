@@ -74,7 +74,7 @@ class UnitRows:
             yield self._rows(file, batch)
 
     def _rows(self, file: MappedFile, batch: list[Unit]) -> Rows:
-        """Walks consecutive records in one go, as a queue has them when nothing else was written meanwhile."""
+        """Walks consecutive records in one go; a queue has such records when nothing else was written meanwhile."""
         row = 0
         while row < len(batch):
             start = end = batch[row][1]

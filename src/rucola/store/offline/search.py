@@ -58,7 +58,7 @@ class MessageQuery:
     end_ms: int = (1 << 63) - 1
 
     def choose(self, view: memoryview, table: array[int], rows: int) -> list[int]:
-        """Which of the first ``rows`` rows match. Their positions refer to ``view``."""
+        """The indexes of the first ``rows`` rows that match. Their positions refer to ``view``."""
         topic = None if self.topic is None else self.topic.encode("utf-8", "surrogateescape")
         tag = None if self.tag is None else self.tag.encode("utf-8", "surrogateescape")
         by_text = self.key is not None or bool(self.properties)

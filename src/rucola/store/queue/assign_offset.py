@@ -94,7 +94,7 @@ class OffsetAssigner:
 
 
 def batch_size(message: StoreMessage) -> int:
-    """Number of messages in an inner batch; 0 if the message does not say it."""
+    """Number of messages in an inner batch; 0 if the message does not state it."""
     text = decode_properties(message.properties).get(INNER_NUM, "")
     count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     return count if count <= BATCH_SIZE_MAX else 0

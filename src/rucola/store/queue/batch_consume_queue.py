@@ -2,8 +2,8 @@
 (``formats.batch_consume_queue``).
 
 A unit is found by its number, counted over all segments from the start of the first one. A search finds the unit for a
-queue offset. After a crash a unit counts only when dispatch offers the same record again. If the unit differs, it is
-removed with all units behind it and written anew. Threads as in ``ConsumeQueue``.
+queue offset. After a crash, a unit counts only once dispatch offers the same record again. If the unit differs, it is
+removed with all units after it and written anew. Threads as in ``ConsumeQueue``.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return self.placement.stands(self, unit.base_offset, physical_offset, size)
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """See ``ConsumeQueue.place_at``; for the record that begins with ``queue_offset``."""
+        """As ``ConsumeQueue.place_at``, for the record that begins with ``queue_offset``."""
         unit = self.unit_at(self.number_of(queue_offset))
         return (unit.physical_offset, unit.size) if unit.base_offset == queue_offset else (0, 0)
 
@@ -153,7 +153,7 @@ class BatchConsumeQueue(ConsumeQueue):
         while number < self._end and 0 < (known := self.unit_at(number)).physical_offset < physical_offset:
             if not (known.valid and self._is_of(known)):
                 break
-            # The record says that it is of another queue, or it was left out.
+            # The record names another queue, or it was left out.
             number = self._checked = number + 1
         if number < self._end:
             known = self.unit_at(number)

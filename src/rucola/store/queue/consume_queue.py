@@ -2,7 +2,7 @@
 
 Unit ``n`` lies at byte ``20 * n`` over all segments. Units are valid from ``min_offset`` up to ``max_offset``. Both are
 found when the queue is opened: the log tells whether the record that a unit points at is that entry of this queue. This
-distinguishes entries from stale units behind a cut (RocketMQ 5.3.3 leaves them) and from holes, without trusting any
+distinguishes entries from holes and from stale units after a cut (RocketMQ 5.3.3 leaves them), without trusting any
 saved position.
 
 The event loop's thread puts and reads; the keeper's thread syncs.
@@ -137,7 +137,7 @@ class ConsumeQueue:
         """Number behind the last unit that is an entry.
 
         A binary search ends early at a damaged unit, or at a unit whose record is damaged. The offsets of that unit and
-        of the units behind it are used nevertheless. Units that the search did not see are therefore checked, newest
+        of the units after it are used nevertheless. Units that the search did not see are therefore checked, newest
         first. As a rule there are only zeros.
         """
         low, high = self.files.start // self.unit_bytes, self.files.end // self.unit_bytes
@@ -149,7 +149,7 @@ class ConsumeQueue:
                 high = middle
         end, newer = low, self._data_end(low)
         self._seen_end = newer
-        while end < newer:  # Very many units may point behind the log's end if the store is read while it is written.
+        while end < newer:  # Very many units may point beyond the log's end if the store is read while it is written.
             middle = (end + newer) // 2
             if self._place(middle) < self._log.max_offset:
                 end = middle + 1
@@ -232,7 +232,7 @@ class ConsumeQueue:
         return segments[:count]
 
     def cut(self, physical_end: int) -> bool:
-        """Zeroes what lies behind ``max_offset`` and removes later segments; returns whether anything was there.
+        """Zeroes everything after ``max_offset`` and removes later segments; returns whether anything was there.
 
         The reference leaves those bytes, and counts them as entries again when the log has grown past their offsets.
 
@@ -268,7 +268,7 @@ class ConsumeQueue:
         return self.placement.stands(self, queue_offset, physical_offset, size)
 
     def leads_to(self, physical_offset: int, size: int) -> bool:
-        """Whether an entry is right although its record says something else about itself."""
+        """Whether an entry is right although its record states something else about itself."""
         number = self.number_from(physical_offset)
         if number >= self.max_offset or self.unit(number)[:2] != (physical_offset, size):
             return False
@@ -388,8 +388,8 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _pass(self, physical_end: int) -> None:
-        """Uses up one offset for a record that does not say it is this entry. If the unit is not written, it points
-        nowhere.
+        """Uses up one offset for a record that does not state that it is this entry. If the unit is not written, it
+        points nowhere.
         """
         queue_offset = self.max_offset
         physical_offset, size, tags_code = self.unit(queue_offset)
@@ -401,7 +401,7 @@ class ConsumeQueue:
         """Writes existing units from byte ``start`` of the queue on again, all in one segment, unless the segment has
         expired.
 
-        A process that was killed, or whose sync failed, may have left them in memory only, in pages that the system
+        If a process was killed, or its sync failed, it may have left them in memory only, in pages that the system
         considers written.
         """
         file = self.files.find(start)

@@ -1,7 +1,7 @@
 """The extension of consume queues (``formats.consume_queue_ext``), and the queue that has one.
 
 The extension's content follows from the log and, for the bit maps, from the filters that were known at dispatch. It is
-synced with its queue. After a crash a unit counts only when dispatch offers its record again.
+synced with its queue. After a crash, a unit counts only once dispatch offers its record again.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ConsumeQueueExt:
             self.end = file.start + at
 
     def cut(self) -> bool:
-        """Zeroes what lies behind ``end`` and removes later segments; returns whether anything was there."""
+        """Zeroes everything after ``end`` and removes later segments; returns whether anything was there."""
         changed = bool(self.files.remove_after(self.end))
         file = self.files.find(self.end)
         if file is not None:

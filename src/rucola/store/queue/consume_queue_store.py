@@ -2,7 +2,7 @@
 number.
 
 ``queue_factory`` knows the kind of a queue and where its files are. Topic names come from clients. Each name was
-checked against the alphabet of topics before, and is checked here again, so that it cannot lead out of the directory.
+checked against the alphabet of topics before. It is checked again here, so that it cannot lead out of the directory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.queue_factory import QueueFactory, QueueOptions
 
 QUEUE_ID_MAX = 1 << 16
-"""Messages are appended only to queues with smaller ids. Stores of other origin may hold others."""
+"""Messages are appended only to queues with smaller ids. Stores from elsewhere may have queues with larger ids."""
 
 MAPS_MAX = 4096
 """Segments of queues that are mapped at a time. Each needs two descriptors of the process, and a map."""
@@ -155,7 +155,7 @@ class ConsumeQueueStore:
                 raise ValueError(f"queue id {queue_id} is out of range")
             queue = self.factory.make(topic, queue_id)
             if type(queue) is ConsumeQueue:
-                # Queues of other kinds are few, and do more than note that they are mapped.
+                # Queues of other kinds are few, and do more than count that they are mapped.
                 queue.on_map = self._mapped
             queue.open()
             queues[queue_id] = queue
@@ -201,7 +201,7 @@ class ConsumeQueueStore:
         return offsets
 
     def directory(self, topic: bytes, queue_id: int) -> str:
-        """Where the files of a queue are, or would be."""
+        """The path of a queue's files, whether they exist or not."""
         return self.factory.directory(topic, queue_id)
 
     def detach_topic(self, topic: bytes) -> list[ConsumeQueue]:

@@ -1,8 +1,8 @@
-"""Decides which entry of its queue a record is, if the record and its queue do not agree.
+"""Decides which entry of its queue a record is if the record and the queue disagree.
 
 A record names its place in the log, its topic, its queue and its entry. A unit names a place and a size. Records of
 RocketMQ have no checksum over these fields, so only a comparison reveals a flipped bit in one of them. The unit, its
-neighbours and the other fields are evidence: one wrong field moves neither a message nor its neighbours.
+neighbours and the other fields are evidence, so one wrong field moves neither a message nor its neighbours.
 
 It is used only where entries do not follow each other: by recovery, and by readers that met a difference. The size of
 the log limits how much it reads and how many entries it leaves empty, whatever the bytes say.
@@ -28,7 +28,7 @@ _QUEUES_ASKED_MAX = 20_000
 _REPORTED_MAX = 1000
 _PREPARED_BIT = 4
 _QUEUE_OFFSET_MAX = 1 << 48
-"""An offset that no queue reaches."""
+"""An offset that no queue can reach."""
 ALL_OFFSETS = (1 << 63) - 1
 NOWHERE = -1
 """The record is no entry of the queue."""
@@ -104,7 +104,7 @@ class Placement:
         return self._found(queue, queue_offset, physical_offset, self._last(queue, queue_offset, physical_offset))
 
     def base_of(self, queue: PlacedQueue, said: tuple[int, ...], count: int, physical_offset: int) -> int:
-        """Queue offset of the first of ``count`` messages of a record that lies behind all others of a queue.
+        """For a record after all others of a queue: the queue offset of the first of its ``count`` messages.
 
         Args:
             said: the queue offsets that the record states in different places.
@@ -162,7 +162,9 @@ class Placement:
     # -- without a unit -----------------------------------------------------------------------------------------------
 
     def _first(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """For a queue without entries: what the record says, unless the next record of the queue contradicts it."""
+        """For a queue without entries: the offset that the record states, unless the next record of the queue
+        contradicts it.
+        """
         following = self._next_entry(queue, physical_offset)
         possible = 0 <= queue_offset < _QUEUE_OFFSET_MAX
         if not 1 <= following < _QUEUE_OFFSET_MAX:
@@ -172,7 +174,9 @@ class Placement:
         return following - 1
 
     def _between(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, following: int) -> int:
-        """For a place before other entries: one without a unit, or one whose unit is wrong itself; else ``NOWHERE``."""
+        """For a place before other entries: the offset of an entry that has no unit or a wrong one; otherwise
+        ``NOWHERE``.
+        """
         first = following
         while first > queue.min_offset and not _leads_anywhere(queue.place_at(first - 1)):
             first -= 1
@@ -186,7 +190,9 @@ class Placement:
         return queue_offset if not taken and queue.min_offset <= queue_offset < queue.max_offset else NOWHERE
 
     def _last(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """For a place behind all entries: the record's offset if lost records explain the gap, else the next offset."""
+        """For a place after all entries: the record's offset if lost records explain the gap, otherwise the next
+        offset.
+        """
         end = queue.max_offset
         if not 0 < queue_offset - end <= self._lost(queue.place_at(end - 1)[0]):
             return end

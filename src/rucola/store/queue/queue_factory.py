@@ -268,7 +268,7 @@ class QueueFactory:
         return f"{self.topic_directory(topic)}/{queue_id}"
 
     def topic_directory(self, topic: bytes) -> str:
-        """Where the queues of a topic are, or would be.
+        """The path of a topic's queues, whether they exist or not.
 
         Raises:
             StoreDamagedError: the name would lead out of the directory.

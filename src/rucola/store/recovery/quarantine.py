@@ -1,5 +1,5 @@
-"""The directory ``quarantine/``: what recovery moved or copied out of the store, and which parts of the log are empty
-because of it.
+"""The directory ``quarantine/``: everything that recovery moved or copied out of the store, and a list of the parts of
+the log that are empty because of it.
 
 Bytes of the log are kept in files named by their physical offset, each beside a manifest (``.json``: offset, length,
 digest, reason). Strange files are moved there under their own names. ``gaps.json`` lists the parts of the log whose

@@ -1,15 +1,15 @@
 """Brings a store from any state that a stop or a crash left to one in which appends can continue.
 
-The order is: find the end of the log without changing anything; refuse if that end lies below what was known to be on
-the disk; then create the abort file, cut the log behind its end, sync the rest, and bring queues and index up to the
-end.
+Recovery has this order. It finds the end of the log without changing anything, and refuses if that end lies below the
+offset that was known to be on the disk. Then it creates the abort file, cuts the log at its end, syncs the rest, and
+brings queues and index up to the end.
 
 Recovery starts at offsets that were recorded as durable (``watermark``); it never compares times. A store of RocketMQ
 has no such record. Its whole log is checked, and its index files are kept unchanged if they agree with the log. An
 interrupted recovery reaches the same result when it runs again.
 
-Deliberate differences from RocketMQ 5.3.3: bytes behind the cut are zeroed, and kept in quarantine unless they are all
-zeros; queue units behind the end are zeroed; missing queues are rebuilt completely; the newest index file is rebuilt,
+Deliberate differences from RocketMQ 5.3.3: bytes after the cut are zeroed, and kept in quarantine unless they are all
+zeros; queue units after the end are zeroed; missing queues are rebuilt completely; the newest index file is rebuilt,
 not lost.
 """
 
@@ -45,7 +45,7 @@ _LOOK_BYTES = 8 << 20
 _FOREVER_MS = (1 << 63) - 1
 _CHECKPOINT_LAG_MS = 3000
 """The reference subtracts this from the times of its checkpoint before it relies on them."""
-_ADVICE = "restore the file from a copy, or start with --quarantine to serve around the damage"
+_ADVICE = "restore the file from a copy, or start with --quarantine to serve the rest"
 
 
 IsEntry = Callable[[bytes, int, int], tuple[int, int]]
@@ -135,7 +135,7 @@ def _misplaced(
     event(
         _log,
         logging.WARNING,
-        "record says it lies elsewhere",
+        "record states another position",
         path=file.path,
         position=position,
         physical_offset=said,
@@ -151,10 +151,10 @@ class Recovery:
         trusted: the store is as our own clean stop left it, so queues and index are complete.
 
     Args:
-        quarantine: keeps what is cut away.
+        quarantine: keeps the bytes that are cut away.
         dispatcher: holds the log, the queues and the index to recover.
         marks: the files that the last run left.
-        watermark: the watermark of the last run; None if the store is not one of ours, or the file was lost.
+        watermark: the watermark of the last run; None if Rucola did not write the store, or the file was lost.
         replay_from: records from this offset on may lack their units, whatever the watermark says; None if there is no
             such offset.
     """
@@ -208,7 +208,7 @@ class Recovery:
             if self.unclean and end.physical_offset > watermark.flushed_offset:
                 flushed = log.boundary(max(watermark.flushed_offset, log.min_offset))
                 torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)
-                # The earlier scan could read the log, but its pages need not be in memory any more.
+                # The earlier scan could read the log, but its pages may no longer be in memory.
                 self._refuse_unreadable(torn)
                 if torn.physical_offset < end.physical_offset:
                     end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
@@ -239,8 +239,8 @@ class Recovery:
             self._refuse(end, "it may be there")
 
     def _check_readable(self, start: int, end: int) -> None:
-        """Checks that the disk can read what will be dispatched. Dispatch uses the map, and the search for the end did
-        not cover this part.
+        """Checks that the disk can read the records that will be dispatched. Dispatch reads through the map, and the
+        search for the end did not cover this part of the log.
         """
         for file in self._log.queue.segments:
             first, last = max(start, file.start), min(end, file.end)
@@ -273,7 +273,7 @@ class Recovery:
             segment.close()
 
     def repair(self, error: StoreDamagedError) -> None:
-        """Moves the damage away that made ``find_end`` fail. The caller then searches again.
+        """Moves away the damage that made ``find_end`` fail. The caller then searches again.
 
         Raises:
             StoreDamagedError: this damage cannot be moved away.
@@ -297,13 +297,13 @@ class Recovery:
             raise error
 
     def cut_log(self, end: LogEnd) -> None:
-        """Makes ``end`` the durable end of the log: zeroes what lies behind it, removes later segments, and syncs what
-        lies before it.
+        """Makes ``end`` the durable end of the log: zeroes everything after it, removes later segments, and syncs
+        everything before it.
         """
         log = self._log
         log.max_offset = end.physical_offset
         log.queue.remove_empty()
-        # Also after a clean stop: a segment that was created and could not be mapped is still there.
+        # This is needed after a clean stop, too: a segment that was created and could not be mapped is still there.
         later = [file for file in log.queue.segments if file.start > end.physical_offset]
         for file in reversed(later):
             self._set_aside(file, 0, end)
@@ -421,8 +421,8 @@ class Recovery:
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def _set_aside(self, file: MappedFile, position: int, end: LogEnd) -> None:
-        """Keeps what is cut away in ``quarantine/``. It may contain messages that were stored but not confirmed to
-        their senders.
+        """Keeps the bytes that are cut away in ``quarantine/``. It may contain messages that were stored but not
+        confirmed to their senders.
         """
         stop = file.data_end(position)
         content = file.segment.read(position, stop - position)

@@ -1,4 +1,4 @@
-"""Repairs a damaged store so far that it can be served without the damaged parts: the start option ``--quarantine``.
+"""Repairs a damaged store so that it can be served without the damaged parts: the start option ``--quarantine``.
 
 No byte is lost: overwritten bytes are first copied to ``quarantine/``, and strange files are moved there. Afterwards
 the log is whole again, for RocketMQ as well. A damaged part becomes one record that belongs to no queue (a rolled back
@@ -33,7 +33,7 @@ _HOST = bytes(8)
 _COPY_BYTES = 1 << 20
 _PAGE = 4096
 _MISSING_MAX = 64
-"""If more segments in a row are missing, the file behind them is assumed to have a wrong name."""
+"""If more segments in a row are missing, the file after them is assumed to have a wrong name."""
 
 
 def filler(size: int, physical_offset: int, store_timestamp_ms: int) -> bytes:

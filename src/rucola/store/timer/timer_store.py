@@ -296,7 +296,7 @@ class TimerStore:
         start = 0 if self._fresh else max(flush_position - geometry.log_segment_bytes, 0)
         self._known, last = log.recover(start, wheel.segment, geometry.precision_ms, queue.physical_end, seen_from)
         if wheel.is_beyond(log.end):
-            event(_log, logging.WARNING, "timer wheel is made anew of the timer log", path=wheel.path)
+            event(_log, logging.WARNING, "timer wheel is rebuilt from the timer log", path=wheel.path)
             wheel.clear()
             self._known, last = log.recover(0, wheel.segment, geometry.precision_ms, queue.physical_end, seen_from)
         log.sync()
