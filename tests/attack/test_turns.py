@@ -217,6 +217,42 @@ def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
     run(play())
 
 
+def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that sent one costly request each, and came again, had no budget before."""
+    monkeypatch.setattr(turn, "TURN_S", -1.0)
+    monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
+    put_off: list[Channel] = []
+    of_channel = Channel.put_off
+
+    def noted(self: Channel, batch: Any, row: int) -> None:
+        put_off.append(self)
+        of_channel(self, batch, row)
+
+    monkeypatch.setattr(Channel, "put_off", noted)
+
+    async def play() -> None:
+        async with Cluster(tmp_path) as cluster, name_server() as server:
+            await cluster.ask(RequestCode.GET_MAX_OFFSET, FIELDS)
+            seen: list[Channel] = []
+            for port, code in ((cluster.broker._server, RequestCode.GET_MAX_OFFSET),
+                               (server._server, RequestCode.GET_BROKER_CLUSTER_INFO)):  # fmt: skip
+                put_off.clear()
+                connections = [await connected(port.address) for _ in range(2)]
+                for round_number in range(3):
+                    await settle()
+                    for _, writer in connections:
+                        writer.write(requests(code, 1, FIELDS))
+                    for reader, _ in connections:
+                        assert (await answer(reader)).opaque == 0
+                    if not round_number:
+                        seen = list(put_off)
+                assert len(seen) == 1 and put_off == seen, "the second one's first request, and no other"
+                for _, writer in connections:
+                    writer.close()
+
+    run(play())
+
+
 @pytest.mark.parametrize(("kind", "rows"), [("rewritten", 64), ("new topics", 16), ("plain", 1)])
 def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
     tmp_path: Path, put_off: list[int], kind: str, rows: int

@@ -91,9 +91,11 @@ class RequestHandler:
         if self.stopping:
             _send_away(channel, batch, first)
             return
-        if channel.costly and channel.turn_is_over():
-            channel.put_off(batch, first)
-            return
+        if channel.costly:
+            if channel.turn_is_over():
+                channel.put_off(batch, first)
+                return
+            channel.costly = False
         table, count = batch.table, batch.count
         if self._guard is not None:
             if first >= batch.judged:

@@ -45,7 +45,8 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer has shown a valid certificate.
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether its last request took so long that the next one waits for a turn with time left.
+        costly: whether its last request took so long that the next one waits for a turn with time left. A connection
+            that has sent none yet counts as such: many new ones may begin with what takes long.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since the last look of ``ConnectionWatch``. The next four attributes also
         belong to ``ConnectionWatch``.
@@ -101,7 +102,7 @@ class Channel(asyncio.BufferedProtocol):
         self._paused = False
         self._put_off: tuple[FrameBatch, int] | None = None
         self._rest_is_due = False
-        self.costly = False
+        self.costly = True
         self._waits_for_room = False
         self._owed = 0
         self.held_back = False

@@ -15,7 +15,8 @@ class Peer(Protocol):
 
     Attributes:
         closed: whether the connection is gone.
-        costly: whether its last request took so long that the next one waits for a turn with time left.
+        costly: whether its last request took so long that the next one waits for a turn with time left. A connection
+            that has sent none yet counts as such: many new ones may begin with what takes long.
         remote_address: the client as ``ip:port``.
     """
 
