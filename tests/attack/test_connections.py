@@ -237,6 +237,44 @@ def test_s07_who_is_not_read_is_not_slow() -> None:
     run_stepped(scene())
 
 
+def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
+    """Under attack a read is served turn by turn; the next request, half read, counted as a slow frame after 15 s."""
+    busy = True
+
+    class Busy(Echo):
+        def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
+            self.rest_received(channel, batch, 0)
+
+        def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+            if busy:
+                channel.put_off(batch, first)
+            else:
+                super().frames_received(channel, batch)
+
+    async def scene() -> None:
+        nonlocal busy
+        server = RemotingServer(Busy(), "127.0.0.1", 0)
+        await server.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(REQUEST + REQUEST[:-1])
+        while not (server.channels and next(iter(server.channels)).begun_bytes):
+            await settle()
+        (channel,) = server.channels
+        writer.write(REQUEST[-1:])
+        for _ in range(10):
+            advance(6)
+            await settle()
+        assert not channel.closed
+        busy = False
+        for _ in range(2):
+            head = await reader.readexactly(4)
+            await reader.readexactly(int.from_bytes(head, "big"))
+        writer.close()
+        await server.close()
+
+    run_stepped(scene())
+
+
 def test_s09_connections_leave_descriptors_for_the_store() -> None:
     """Half of them for one server; all servers together leave an eighth."""
     channel = cast(Channel, SimpleNamespace(host=bytes(8)))

@@ -212,6 +212,11 @@ class Channel(asyncio.BufferedProtocol):
         return self._reader.begun_bytes
 
     @property
+    def is_read(self) -> bool:
+        """Whether bytes that arrive are read; otherwise the server has reasons to let the peer wait."""
+        return self._reading
+
+    @property
     def unsent_bytes(self) -> int:
         """Number of unsent answer bytes for a slow peer; 0 while reading is paused because of them."""
         return self._transport.get_write_buffer_size() if self._paused and self._transport is not None else 0

@@ -88,7 +88,7 @@ class ConnectionWatch:
             return f"no answer taken for {options.stalled_timeout_ms} ms"
         begun = channel.begun_bytes
         # no frame has begun, it began recently, or reading is paused
-        if not begun or channel.framed or unsent or channel.held_back:
+        if not begun or channel.framed or not channel.is_read:
             channel.framed = False
             channel.begun_since = now
         elif now - channel.begun_since > options.frame_timeout_ms / 1000 + begun / options.frame_bytes_per_s_min:
