@@ -91,7 +91,7 @@ class LazyPopServices:
             self.started.settle()
 
     def persist(self) -> None:
-        """Writes the table of messages popped in order if it changed."""
+        """Requests a write of the table of messages popped in order if it changed."""
         if self.started is not None:
             self.started.persist()
 

@@ -43,7 +43,7 @@ class PopServices:
     """
 
     def __init__(self, services: BrokerServices) -> None:
-        config, store, clock, tables = services.config, services.store, services.clock, services.tables
+        config, store, clock = services.config, services.store, services.clock
         self._services = services
         self._config = config
         self._store = store
@@ -55,8 +55,8 @@ class PopServices:
             clock.wall_ms,
         )
         self._popped = PopOffsets(store, services.offsets)
-        self._orders = OrderInfoManager(tables.replacer(ORDERS), clock.wall_ms, self._exists)
-        self._modes = RequestModeManager(tables.replacer(MODES))
+        self._orders = OrderInfoManager(services.keep(ORDERS), clock.wall_ms, self._exists)
+        self._modes = RequestModeManager(services.keep(MODES))
         self._walk = QueueWalk(config, services.topics)
         self._revive: ReviveService
         self._reviving: PeriodicWork | None = None
@@ -152,7 +152,7 @@ class PopServices:
         self._revive.settle()
 
     def persist(self) -> None:
-        """Writes the table of messages popped in order if it changed."""
+        """Requests a write of the table of messages popped in order if it changed."""
         self._orders.persist()
 
     async def stop(self) -> None:

@@ -87,18 +87,18 @@ class BrokerServices:
         self.supervisor = Supervisor()
         self.loop_watch = LoopWatch(clock.monotonic)
         self.imports = BackgroundImports()
-        tables = self.tables = ConfigFiles(files, store.root)
+        self.tables = ConfigFiles(files, store.root)
         self._topics_loaded = False
         wall_ms = clock.wall_ms
         self.writer = TableWriter(self.supervisor, clock.monotonic)
-        self.topics = TopicConfigManager(config, self._keep("topics.json"), wall_ms)
+        self.topics = TopicConfigManager(config, self.keep("topics.json"), wall_ms)
         self.groups = SubscriptionGroupManager(
-            config.auto_create_subscription_group, self._keep("subscriptionGroup.json"), wall_ms
+            config.auto_create_subscription_group, self.keep("subscriptionGroup.json"), wall_ms
         )
         light = store.config.enable_lmq
         self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
-        self.offsets = ConsumerOffsetManager(self._keep(self._offsets_name), wall_ms, light)
-        self.filters = ConsumerFilterManager(self._keep("consumerFilter.json"), wall_ms)
+        self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light)
+        self.filters = ConsumerFilterManager(self.keep("consumerFilter.json"), wall_ms)
         self.producers = ProducerManager()
         self.cold_flow = ColdDataFlow(config, clock.monotonic, wall_ms)
         self.consumers = ConsumerManager(
@@ -107,9 +107,7 @@ class BrokerServices:
         self.locks = RebalanceLockManager(clock.monotonic)
         self.stats = BrokerStats(store, self.offsets, clock)
         self.delay_levels_ms = delay_levels_ms(store.config.message_delay_level)
-        self.schedule = ScheduleMessageService(
-            store, self.delay_levels_ms, wall_ms, tables.replacer("delayOffset.json")
-        )
+        self.schedule = ScheduleMessageService(store, self.delay_levels_ms, wall_ms, self.keep("delayOffset.json"))
         self.timers = TimerDelivery(store, files, clock, config.broker_name, self.random_below, self.supervisor)
         self.halves = HalfMessages(store, self.offsets, wall_ms)
         self.pops = LazyPopServices(self)
@@ -181,7 +179,8 @@ class BrokerServices:
         self.persist()
         self.writer.write()
 
-    def _keep(self, name: str) -> Keep:
+    def keep(self, name: str) -> Keep:
+        """Makes the table in the file ``name``, which the writer's thread writes."""
         return partial(self.writer.table, name, self.tables.replacer(name))
 
     def _load_topics(self) -> None:

@@ -8,12 +8,14 @@ import time
 from pathlib import Path
 
 from tests.brokers import Cluster, run
+from tests.tables import Tables, keep_nothing
 from tests.unit.broker.test_pop import ACK, CHANGE, ILLEGAL, POLLING_TIMEOUT, SUCCESS, bodies, pop, receipt, send
 
 from rucola.broker.pop.order_info import ILLEGAL as UNKNOWN_MESSAGE
-from rucola.broker.pop.order_info import NOTHING_TO_COMMIT, OrderInfoManager
+from rucola.broker.pop.order_info import NOTHING_TO_COMMIT, OrderInfoManager, order_info_pieces
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.receipt import PopInfo
+from rucola.errors import DiskFullError
 from rucola.protocol.command import RemotingCommand
 from rucola.testing.clock import ManualClock
 
@@ -88,19 +90,23 @@ def test_nothing_acknowledged_comes_again_after_a_crash(tmp_path: Path) -> None:
 
 def test_the_table_is_what_the_file_says() -> None:
     files: list[bytes] = []
+    tables = Tables(files.append)
     clock = ManualClock(1_700_000_000_000)
-    orders = OrderInfoManager(files.append, clock.wall_ms, lambda queue: True)
+    orders = OrderInfoManager(tables.keep, clock.wall_ms, lambda queue: True)
     orders.popped(QUEUE, "attempt", (1_700_000_000_000, 60_000), [100, 101, 102])
     orders.hide_until(QUEUE, 100, 1_700_000_000_000, 1_700_000_060_000)
     assert orders.acknowledge(QUEUE, 101, 1_700_000_000_000) == 100
     orders.persist()
     orders.persist()
+    tables.write()
+    orders.persist()
+    tables.write()
     (text,) = files
     assert b"".join(text.split()) == (
         b'{"table":{"T@cg":{0:{"a":"attempt","cm":2,"i":60000,"l":1700000000000,"o":[100,1,2],'
         b'"ot":{100:1700000060000},"popTime":1700000000000}}}}'
     )
-    again = OrderInfoManager(files.append, clock.wall_ms, lambda queue: True)
+    again = OrderInfoManager(tables.keep, clock.wall_ms, lambda queue: True)
     again.load(text)
     assert again.table == orders.table
     assert again.blocked_until_ms(QUEUE, "attempt", 5) is None
@@ -112,9 +118,38 @@ def test_the_table_is_what_the_file_says() -> None:
 
 
 def test_messages_given_out_again_are_counted() -> None:
-    orders = OrderInfoManager(lambda text: None, ManualClock().wall_ms, lambda queue: True)
+    orders = OrderInfoManager(keep_nothing(), ManualClock().wall_ms, lambda queue: True)
     for expected, offsets in (("0 0 0", [0, 1]), ("0 qo0%1 1;0 0 0", [1, 2]), ("0 qo0%1 2;0 qo0%2 1;0 0 1", [1, 2])):
         orders.popped(QUEUE, None, (1, 1), offsets)
         answer = PopInfo()
         orders.describe(QUEUE, answer)
         assert answer.order_counts == expected
+
+
+def test_what_could_not_be_written_is_written_with_the_next_look() -> None:
+    """The thread writes what the table held when the write began, whatever is acknowledged meanwhile."""
+    files: list[bytes] = []
+    full = [True]
+
+    def take(text: bytes) -> None:
+        if full.pop() if full else False:
+            raise DiskFullError("consumerOrderInfo.json", "write", "no space")
+        files.append(text)
+
+    tables = Tables(take)
+    orders = OrderInfoManager(tables.keep, ManualClock(1).wall_ms, lambda queue: True)
+    orders.popped(QUEUE, None, (1, 1), [5, 6])
+    infos = order_info_pieces([(queue, info.copy()) for queue, info in orders.table.items()])
+    orders.hide_until(QUEUE, 5, 1, 9)
+    orders.acknowledge(QUEUE, 6, 1)
+    text = b"".join(b"".join(infos).split())
+    assert b'"cm":0' in text and b'"ot"' not in text
+    orders.persist()
+    tables.write()
+    assert not files
+    orders.persist()
+    tables.write()
+    assert b'"cm":2' in files[0]
+    orders.persist()
+    tables.write()
+    assert len(files) == 1

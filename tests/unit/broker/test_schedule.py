@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.brokers import Cluster, properties_text, run
 from tests.golden.loader import load_broker, write_files
+from tests.tables import Tables, keep_nothing
 
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.common.java import parse_properties
@@ -27,6 +28,7 @@ class Life:
     def __init__(self, root, clock: ManualClock, table: bytes | None = None) -> None:
         self.clock = clock
         self.written: list[bytes] = []
+        self.tables = Tables(self.written.append)
         config = MessageStoreConfig(
             store_path_root_dir=str(root),
             mapped_file_size_commit_log=1 << 20,
@@ -38,7 +40,7 @@ class Life:
         self.store.store_host = bytes(8)
         self.store.load()
         self.store.start()
-        self.service = ScheduleMessageService(self.store, LEVELS_MS, clock.wall_ms, self.written.append)
+        self.service = ScheduleMessageService(self.store, LEVELS_MS, clock.wall_ms, self.tables.keep)
         self.service.load(table)
 
     def delay(self, body: bytes, level: int, **properties: str) -> None:
@@ -131,7 +133,7 @@ def test_clock_set_back_and_forth(life):
 def test_a_due_time_further_away_than_the_delay_comes_at_once(life):
     """The level table was changed, or the store is RocketMQ's, whose store times go back with the clock."""
     life.delay(b"x", 1)
-    life.service = ScheduleMessageService(life.store, [900], life.clock.wall_ms, life.written.append)
+    life.service = ScheduleMessageService(life.store, [900], life.clock.wall_ms, life.tables.keep)
     life.service.load(None)
     life.deliver()
     assert life.delivered() == [b"x"]
@@ -169,10 +171,12 @@ def test_progress_counts_when_it_is_on_the_disk(life, monkeypatch):
     life.deliver()
     monkeypatch.setattr(MessageStore, "flushed_offset", 0)
     life.service.persist()
+    life.tables.write()
     assert decode_delay_offsets(life.written[-1])[1] == {1: 0, 2: 0}
     monkeypatch.setattr(MessageStore, "flushed_offset", life.store.max_offset)
-    life.service.persist()
-    life.service.persist()
+    for _ in range(2):
+        life.service.persist()
+        life.tables.write()
     assert decode_delay_offsets(life.written[-1])[1] == {1: 2, 2: 0}
     assert len(life.written) == 2
 
@@ -249,7 +253,7 @@ def test_store_of_the_reference(tmp_path, ended):
     store.load()
     store.start()
     try:
-        service = ScheduleMessageService(store, delay_levels_ms(levels), clock.wall_ms, lambda _: None)
+        service = ScheduleMessageService(store, delay_levels_ms(levels), clock.wall_ms, keep_nothing())
         service.load((tmp_path / "config" / "delayOffset.json").read_bytes())
 
         def bodies() -> list[str]:

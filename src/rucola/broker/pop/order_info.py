@@ -6,15 +6,16 @@ their invisible time is over. Only a request with the attempt id of that pop get
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.receipt import PopInfo
+from rucola.broker.table_writer import Keep, Pieces
 from rucola.common.key_builder import topic_at_group
 from rucola.errors import FormatError
-from rucola.formats.config_json import dumps_pretty, loads_object
+from rucola.formats.config_json import ENTRY_LINE, dump_entry, dump_value, dumps_table, loads_object
 
 ILLEGAL: Final = -1
 """The offset does not belong to the last pop."""
@@ -70,6 +71,10 @@ class OrderInfo:
             members["ot"] = dict(sorted(self.next_visible_ms.items()))
         return members | {"popTime": self.pop_time_ms}
 
+    def copy(self) -> OrderInfo:
+        """A copy that later acknowledgements and changed invisible times leave as it is."""
+        return replace(self, next_visible_ms=self.next_visible_ms.copy())
+
     @classmethod
     def from_dict(cls, members: dict[str, Any]) -> OrderInfo:
         """Reads the JSON form.
@@ -97,14 +102,12 @@ class OrderInfoManager:
     """Queue and group → :class:`OrderInfo`.
 
     Args:
-        persist: writes the file; raises ``DiskError``.
+        keep: makes ``consumerOrderInfo.json``.
         exists: whether a queue and a group exist.
     """
 
-    def __init__(
-        self, persist: Callable[[bytes], None], wall_ms: Callable[[], int], exists: Callable[[PoppedQueue], bool]
-    ) -> None:
-        self._persist = persist
+    def __init__(self, keep: Keep, wall_ms: Callable[[], int], exists: Callable[[PoppedQueue], bool]) -> None:
+        self._kept = keep(self._snapshot, self._written)
         self._wall_ms = wall_ms
         self._exists = exists
         self._changed = False
@@ -124,20 +127,18 @@ class OrderInfoManager:
                 self.table[PoppedQueue(topic, group, int(queue_id))] = OrderInfo.from_dict(members)
 
     def persist(self) -> None:
-        """Writes the table if it changed."""
-        if not self._changed:
-            return
-        self._changed = False
+        """Lets the table be written if it changed."""
+        if self._changed:
+            self._changed = False
+            self._kept.changed()
+
+    def _snapshot(self) -> Pieces:
         limit_ms = self._wall_ms() - _FORGOTTEN_AFTER_MS
         self.table = {q: i for q, i in self.table.items() if self._exists(q) and i.last_consume_ms >= limit_ms}
-        table: dict[str, dict[int, Any]] = {}
-        for queue, info in self.table.items():
-            table.setdefault(topic_at_group(queue.topic, queue.group), {})[queue.queue_id] = info.to_dict()
-        try:
-            self._persist(dumps_pretty({"table": table}))
-        except BaseException:
-            self._changed = True
-            raise
+        return order_info_pieces([(queue, info.copy()) for queue, info in self.table.items()])
+
+    def _written(self, error: Exception | None) -> None:
+        self._changed = self._changed or error is not None
 
     def blocked_until_ms(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int) -> int | None:
         """The time at which the queue gives messages to an attempt again; None means now."""
@@ -203,3 +204,15 @@ class OrderInfoManager:
         """Forgets queues whose topic or group was deleted."""
         for queue in [queue for queue in self.table if concerned(queue)]:
             self.forget(queue)
+
+
+def order_info_pieces(infos: Iterable[tuple[PoppedQueue, OrderInfo]]) -> Iterator[bytes]:
+    """``consumerOrderInfo.json`` piece by piece."""
+    table: dict[str, dict[int, OrderInfo]] = {}
+    for queue, info in infos:
+        table.setdefault(topic_at_group(queue.topic, queue.group), {})[queue.queue_id] = info
+    entries = (
+        dump_entry(key, dump_value({queue_id: info.to_dict() for queue_id, info in queues.items()}, ENTRY_LINE))
+        for key, queues in table.items()
+    )
+    return dumps_table({}, "table", entries)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
 from typing import Any, NamedTuple
 
+from rucola.broker.table_writer import Keep, Pieces
 from rucola.errors import FormatError
 from rucola.formats.config_json import dumps_pretty, loads_object
 
@@ -26,11 +27,11 @@ class RequestModeManager:
     """Topic and group → :class:`RequestMode`, for those with a mode.
 
     Args:
-        persist: writes ``messageRequestMode.json``; raises ``DiskError``.
+        keep: makes ``messageRequestMode.json``.
     """
 
-    def __init__(self, persist: Callable[[bytes], None]) -> None:
-        self._persist = persist
+    def __init__(self, keep: Keep) -> None:
+        self._kept = keep(self._snapshot, lambda _error: None)
         self.table: dict[str, dict[str, RequestMode]] = {}
 
     def load(self, text: bytes | None) -> None:
@@ -54,10 +55,13 @@ class RequestModeManager:
         """The mode; None if none was set."""
         return self.table.get(topic, {}).get(group)
 
-    def set(self, topic: str, group: str, mode: RequestMode) -> None:
-        """Sets the mode. The mode is on the disk when this returns."""
+    def set(self, topic: str, group: str, mode: RequestMode) -> asyncio.Future[None]:
+        """Sets the mode. The future ends when it is on the disk, or with ``DiskError``; the mode counts either way."""
         self.table.setdefault(topic, {})[group] = mode
-        self._persist(dumps_pretty(self.to_dict()))
+        return self._kept.changed()
+
+    def _snapshot(self) -> Pieces:
+        return map(dumps_pretty, [self.to_dict()])
 
     def to_dict(self) -> dict[str, Any]:
         """The table, as in the file and in request 402."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 from rucola.broker.client.consumer_manager import BROADCASTING
 from rucola.broker.pop.allocate import STRATEGIES, allocate, allocate_for_pop
 from rucola.broker.pop.request_mode import POP, PULL, RequestMode, RequestModeManager
 from rucola.broker.processor.responses import success
+from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message_queue import MessageQueue
@@ -21,6 +23,7 @@ from rucola.protocol.bodies.pop import (
 )
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 
@@ -60,7 +63,7 @@ class AssignmentProcessor:
             answer.message_queue_assignments = [MessageQueueAssignment(queue, mode.mode) for queue in queues]
         return success(command, body=answer)
 
-    def set_mode(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def set_mode(self, channel: Channel, command: RemotingCommand) -> Answer | asyncio.Future[Answer]:
         """Request 401: sets whether a group pulls or pops a topic.
 
         Raises:
@@ -75,8 +78,8 @@ class AssignmentProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         if body.mode not in (PULL, POP):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"mode {body.mode[:32]} is neither PULL nor POP")
-        self._modes.set(body.topic, body.consumer_group, RequestMode(body.mode, body.pop_share_queue_num))
-        return success(command)
+        mode = RequestMode(body.mode, body.pop_share_queue_num)
+        return answer_when_told(success(command), [self._modes.set(body.topic, body.consumer_group, mode)])
 
     def all_modes(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 402: all modes set with 401, for slaves."""

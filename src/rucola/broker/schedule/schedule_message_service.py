@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from rucola.broker.stored_copy import StoredRecord
+from rucola.broker.table_writer import Keep, Pieces
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import REAL_QID, REAL_TOPIC
@@ -41,20 +42,19 @@ class ScheduleMessageService:
     Args:
         levels_ms: delay of each level, level 1 first.
         wall_ms: returns the time of a change. Due times derive from the store time and are compared with it.
-        persist: writes ``delayOffset.json``; raises ``DiskError``.
+        keep: makes ``delayOffset.json``.
     """
 
-    def __init__(
-        self, store: MessageStore, levels_ms: list[int], wall_ms: Callable[[], int], persist: Callable[[bytes], None]
-    ) -> None:
+    def __init__(self, store: MessageStore, levels_ms: list[int], wall_ms: Callable[[], int], keep: Keep) -> None:
         self._store = store
         self._levels_ms = levels_ms
         self._wall_ms = wall_ms
-        self._persist = persist
+        self._kept = keep(self._snapshot, self._ended)
         self._data_version = DataVersion(0, wall_ms(), 0)
         self._offsets: dict[int, int] = {}
         self._safe: dict[int, int] = {}
         self._written: dict[int, int] = {}
+        self._writing: tuple[DataVersion, dict[int, int]] = (self._data_version, {})
         self._unsafe: deque[tuple[int, int, int]] = deque()
         """Physical end of a delivered record, its level, and the progress that is valid once this record is on the
         disk.
@@ -111,14 +111,23 @@ class ScheduleMessageService:
         return min([pause for pause in pauses_ms if pause is not None], default=None)
 
     def persist(self) -> None:
-        """Writes the progress if it changed since the last write, as far as the deliveries are on the disk."""
+        """Requests a write of the progress if it changed since the last one, as far as the deliveries are on the
+        disk.
+        """
         while self._unsafe and self._unsafe[0][0] <= self._store.flushed_offset:
             _, level, queue_offset = self._unsafe.popleft()
             self._safe[level] = queue_offset
         if self._safe != self._written:
-            version = self._data_version.next(self._wall_ms())
-            self._persist(encode_delay_offsets(version, self._safe))
-            self._data_version, self._written = version, dict(self._safe)
+            self._kept.changed()
+
+    def _snapshot(self) -> Pieces:
+        version, safe = self._data_version.next(self._wall_ms()), self._safe.copy()
+        self._writing = version, safe
+        return map(encode_delay_offsets, [version], [safe])
+
+    def _ended(self, error: Exception | None) -> None:
+        if error is None:
+            self._data_version, self._written = self._writing
 
     def _clamped(self, level: int, queue_offset: int) -> int:
         low = self._store.min_queue_offset(_TOPIC, level - 1)
