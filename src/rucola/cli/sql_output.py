@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +26,7 @@ from rucola.cli.store_text import body_text, shown
 from rucola.errors import ConfigError, DiskError
 
 _PIPE_COLUMNS = 160
+_JSON_WHOLE_END = 1 << 63
 
 
 class _Console(Console):
@@ -134,6 +136,9 @@ def _plain(value: Any) -> object:
             return value.decode()
         except UnicodeDecodeError:
             return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):  # of DuckDB's sums of whole numbers, too
+        whole = value == value.to_integral_value() and abs(value) < _JSON_WHOLE_END
+        return int(value) if whole else str(value)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Mapping):

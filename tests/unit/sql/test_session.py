@@ -13,11 +13,14 @@ import pytest
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
 
+from rucola import Message
 from rucola.cli.main import main
 from rucola.errors import QueryError, StoreDamagedError
 from rucola.formats.properties import encode_properties
 from rucola.sql import connect
 from rucola.sql.session import Session
+from rucola.sync import Producer
+from rucola.testing.rocketmq import RocketMQ
 
 CARRIERS = ("AA", "B6", "UA")
 FLIGHTS = 300
@@ -140,6 +143,23 @@ def test_damage_ends_a_query_as_what_it_is(directory: Path) -> None:
     assert type(raised.value).__module__ == StoreDamagedError.__module__
 
 
+def test_through_brokers(rocketmq: RocketMQ) -> None:
+    with Producer("tests", rocketmq.namesrv) as producer:
+        for number in range(30):
+            body = json.dumps({"carrier": CARRIERS[number % 3]}).encode()
+            producer.send(Message("flights", body, keys=f"k{number}", tags=f"T{number % 2}"))
+    with connect(name_server=rocketmq.namesrv) as session:
+        assert rows(session, "select carrier, count(*) from flights group by 1 order by 1") == [
+            (carrier, 10) for carrier in CARRIERS
+        ]
+        assert rows(session, "select tags from keys where key = 'k7'") == [("T1",)]
+        assert rows(session, "select count(*) from messages where tags = 'T0'") == [(15,)]
+        assert rows(session, "select count(*) from flights where storeTimestamp > now() + interval 1 hour") == [(0,)]
+        assert rows(session, "select sum(messages) from queues where topic = 'flights'") == [(30,)]
+        with pytest.raises(QueryError, match="no topic or view 'findings'"):
+            session.run("select * from findings")
+
+
 Run = Callable[..., tuple[int, str]]
 
 
@@ -168,6 +188,8 @@ def test_forms_of_the_result(run: Run, tmp_path: Path) -> None:
     body = json.loads(run("select body, storeTimestamp t, {'a': [1]} s from \"plain-text\" limit 1", "--json")[1])
     assert base64.b64decode(body["body"]) == b"\xffnot JSON"
     assert (body["t"][:2], body["s"]) == ("20", {"a": [1]})
+    sums = json.loads(run("select sum(messages) n, 1.5::decimal(3, 1) d, 1::hugeint << 80 h from queues", "--json")[1])
+    assert sums == {"n": FLIGHTS + PLAIN + 1, "d": "1.5", "h": str(1 << 80)}
     assert next(csv.reader([run("select {'a': [1]} s", "--format", "csv")[1].splitlines()[1]])) == ['{"a":[1]}']
     assert run("select * from keys", "--max", "2")[1].count("flights") == 2
 
