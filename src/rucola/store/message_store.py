@@ -158,6 +158,8 @@ class MessageStore:
         except StoreError as error:
             event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
         finally:
+            # Whatever failed: a thread that still syncs must not find closed files, which it takes for synced.
+            self._flush.end()
             self._keeper.end()
             self._close()
 

@@ -227,6 +227,37 @@ def test_a_failed_sync_is_never_retried_into_success(once: bool, tmp_path: Path)
     store.shutdown()
 
 
+def test_a_stop_that_fails_ends_every_thread_before_it_closes_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sync of a closed file does nothing: a thread that still syncs would report what is not on the disk."""
+
+    class Stubborn(Files):
+        def remove(self, path: str) -> None:
+            if "commitlog" in path:
+                raise DiskError(path, "remove", os.strerror(errno.EMFILE))
+            super().remove(path)
+
+    store = opened(tmp_path, Stubborn(), transient_store_pool_enable=True)
+    fill(store, 10)
+    allocator = store._log._allocator
+    allocator._wanted = SEGMENT
+    allocator._work()
+    commit, close, alive = store._flush._commit, store._log.queue.close, []
+    assert commit is not None
+    threads = [worker._thread for worker in (store._flush._worker, commit._worker, store._keeper._worker)]
+
+    def closed() -> None:
+        alive.extend(thread.name for thread in threads if thread.is_alive())
+        close()
+
+    monkeypatch.setattr(store._log.queue, "close", closed)
+    assert all(thread.is_alive() for thread in threads)
+    store.shutdown()
+    assert not alive
+    assert (tmp_path / "abort").exists()
+
+
 def test_async_flush_syncs_by_itself_and_at_the_stop(tmp_path: Path) -> None:
     told = threading.Event()
     store = MessageStore(

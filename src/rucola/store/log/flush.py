@@ -84,13 +84,17 @@ class FlushService:
 
     def stop(self) -> None:
         """Ends the threads, then syncs the rest."""
-        if self._commit is not None:
-            self._commit.end()
-        self._worker.stop()
+        self.end()
         if not self.flush():
             self.fail()
         elif self._commit is not None:
             self._commit.stop()
+
+    def end(self) -> None:
+        """Ends the threads without syncing anything."""
+        if self._commit is not None:
+            self._commit.end()
+        self._worker.stop()
 
     def flush(self) -> bool:
         """Syncs everything that was appended before the call. Returns False if not all of it is on the disk. One thread
