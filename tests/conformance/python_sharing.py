@@ -35,6 +35,7 @@ HERE = Path(__file__).resolve().parent
 QUEUES = 8
 SETTLED_S = 45.0
 """A member that misses a notification looks for itself after 20 s."""
+JAVA_START_S = 60.0
 PAUSE_S = 0.004
 STRATEGIES: dict[str, Callable[[], AllocateMessageQueueStrategy]] = {
     "AVG": AllocateMessageQueueAveragely,
@@ -68,14 +69,23 @@ class JavaMember:
             stderr=asyncio.subprocess.DEVNULL,
         )
         member = cls(process, note)
-        equal((await member._said.get())[:2], "R ")
+        try:
+            async with asyncio.timeout(JAVA_START_S):
+                said = await member._said.get()
+        except TimeoutError:
+            said = f"nothing within {JAVA_START_S:g} s"
+        if not said.startswith("R "):
+            await member.kill()
+            raise AssertionError(f"the Java member did not start: {said}")
         return member
 
     async def queues(self) -> set[int]:
         """The queues it reads now."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"queues\n")
-        answer = (await self._said.get())[2:]
+        said = await self._said.get()
+        equal(said[:2], "Q ")
+        answer = said[2:]
         return {int(queue.rpartition(":")[2]) for queue in answer.split(",") if queue}
 
     async def stop(self) -> None:
@@ -97,8 +107,9 @@ class JavaMember:
             if text.startswith("G "):
                 _, body, queue_id, offset = text.split(" ")
                 self._note(body, int(queue_id), int(offset))
-            elif text[:2] in ("R ", "Q "):
+            elif text[:2] in ("R ", "X ", "Q "):
                 self._said.put_nowait(text)
+        self._said.put_nowait("X its process has ended")
 
 
 class Sharing:

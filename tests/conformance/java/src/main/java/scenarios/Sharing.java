@@ -25,8 +25,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /**
  * One consumer of a group that others, in whatever language, are in too. Arguments: name server, group, topic, strategy,
  * {@code orderly} or {@code concurrent}, and for the strategy CONFIG the queues as {@code broker:id,broker:id}. Prints
- * {@code G body queue offset} for each message, {@code R client id} when started, {@code Q queue,queue} when asked for
- * its queues with the line {@code queues}; ends with its input.
+ * {@code G body queue offset} for each message, {@code R client id} when started or {@code X error},
+ * {@code Q queue,queue} when asked for its queues with the line {@code queues}; ends with its input.
  */
 public final class Sharing {
     private Sharing() {
@@ -50,7 +50,12 @@ public final class Sharing {
             });
         }
         consumer.subscribe(topic, "*");
-        consumer.start();
+        try {
+            consumer.start();
+        } catch (Exception error) {   // the threads of half a client would keep this process
+            say("X " + error);
+            System.exit(1);
+        }
         say("R " + consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId());
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         while (input.readLine() != null) {
