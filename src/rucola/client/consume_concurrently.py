@@ -157,7 +157,7 @@ class ConsumeConcurrently:
             request = queue, messages = ready.popleft()
             if queue.dropped:
                 continue
-            if ready and self._idle:
+            if ready and self._called is None and self._idle:
                 self._wake()
             context = ConsumeConcurrentlyContext(queue.queue) if batch else None
             worker.request, worker.since = request, now
