@@ -48,7 +48,7 @@ async def crowd(facts: dict[str, Any]) -> None:
         assert readiness == (200, "ok\n")
         _, metrics = await asyncio.to_thread(get, f"http://{facts['http']}/metrics")
         refused = next(line for line in metrics.splitlines() if line.startswith("rucola_connections_refused_total "))
-        assert int(float(refused.split()[1])) >= CONNECTIONS - LIMIT // 2
+        assert int(float(refused.split()[1])) >= CONNECTIONS - LIMIT * 9 // 16
         for _, writer in crowd:
             writer.close()
     finally:

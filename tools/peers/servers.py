@@ -153,9 +153,16 @@ OURS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
 
 
 class RucolaServers(Servers):
-    """``rucola up`` of this working tree."""
+    """``rucola up`` of this working tree.
+
+    Attributes:
+        http: where it tells its metrics, ``host:port``.
+        ready_at: when it was ready, by ``time.perf_counter``.
+    """
 
     name = "rucola"
+    http = ""
+    ready_at = 0.0
 
     def _start(self) -> None:
         command = [sys.executable, "-m", "rucola", "up", "--json", "--store", str(self.store)]
@@ -166,7 +173,8 @@ class RucolaServers(Servers):
             command += ["--config", "broker.conf"]
         process = self._spawn(command, "rucola.log", OURS, capture=True)
         facts = _facts(process, self)
-        self.namesrv, self.broker = facts["namesrv"], facts["brokers"][0]
+        self.ready_at = time.perf_counter()
+        self.namesrv, self.broker, self.http = facts["namesrv"], facts["brokers"][0], facts["http"]
 
 
 class JavaServers(Servers):

@@ -22,7 +22,8 @@ class ConnectionWatch:
 
     Args:
         options: the limits.
-        file_limit: how many descriptors the process may open; 0 if there is no limit. Connections take half of them,
+        file_limit: how many descriptors the process may open; 0 if there is no limit. Connections take nine
+            sixteenths of them,
             and those of all servers together leave an eighth.
 
     Attributes:
@@ -35,7 +36,7 @@ class ConnectionWatch:
         self.refused = 0
         self._descriptor_max = file_limit - file_limit // 8 if file_limit else _NO_LIMIT
         if file_limit:
-            self.connections_max = min(self.connections_max, max(file_limit // 2, 1))
+            self.connections_max = min(self.connections_max, max(file_limit * 9 // 16, 1))
         self._options = options
         self._count = 0
         self._by_address: dict[bytes, int] = {}

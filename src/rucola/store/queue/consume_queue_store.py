@@ -79,7 +79,7 @@ class ConsumeQueueStore:
 
     def limit_descriptors(self, limit: int) -> None:
         """Sets the limits from the process's ``limit`` of descriptors. Queues take three eighths of them, connections
-        half; the rest is for the log and the index.
+        nine sixteenths; the rest is for the log and the index.
         """
         self.maps_max = self._maps_limit = max(min(MAPS_MAX, limit // 8), 1)
         self.held_max = max(limit * 3 // 8 - 2 * self.maps_max, 1)

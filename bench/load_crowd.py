@@ -1,0 +1,82 @@
+"""Load program of clients that are connected and do little: each has a producer group and two consumer groups.
+
+Arguments: broker address, clients. Each client sends a heartbeat when it connects and every 30 s. Standard output gets
+one JSON line once all first heartbeats are answered. The program ends with its input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
+from rucola.protocol.codes import RequestCode
+from rucola.protocol.command import RemotingCommand, decode_frame
+from rucola.runtime.machine import raise_file_limit
+
+GROUPS_EACH = 2
+HEARTBEAT_S = 30.0
+_OPENING = 64
+"""Connections that are opened at a time."""
+_CLIENTS_PER_ADDRESS = 4000
+"""A broker limits the connections of one address, and the ports of one address are limited as well."""
+
+
+def heartbeat_of(number: int) -> bytes:
+    """The heartbeat of client ``number``."""
+    groups = [f"group{number * GROUPS_EACH + each:05d}" for each in range(GROUPS_EACH)]
+    consumers = [
+        ConsumerData(group, subscription_data_set=[SubscriptionData(f"topic{number:06d}", "*")]) for group in groups
+    ]
+    data = HeartbeatData(f"client{number}", [ProducerData(f"producer{number}")], consumers)
+    return RemotingCommand(RequestCode.HEART_BEAT, number, body=data.encode()).encode()
+
+
+async def client(number: int, host: str, port: int, opening: asyncio.Semaphore, answered: asyncio.Semaphore) -> None:
+    """One client, without end.
+
+    Raises:
+        ConnectionError: the broker closed the connection or refused the heartbeat.
+    """
+    frame = heartbeat_of(number)
+    async with opening:
+        source = f"127.0.0.{1 + number // _CLIENTS_PER_ADDRESS}"
+        reader, writer = await asyncio.open_connection(host, port, local_addr=(source, 0))
+        await _beat(reader, writer, frame)
+    answered.release()
+    while True:
+        await asyncio.sleep(HEARTBEAT_S)
+        await _beat(reader, writer, frame)
+
+
+async def _beat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frame: bytes) -> None:
+    """A heartbeat; requests of the broker to its client are passed over."""
+    writer.write(frame)
+    while True:
+        head = await reader.readexactly(4)
+        answer = decode_frame(head + await reader.readexactly(int.from_bytes(head, "big")))
+        if answer.flag & 1:
+            break
+    if answer.code:
+        raise ConnectionError(f"heartbeat refused: {answer.code} {answer.remark}")
+
+
+async def main(address: str, clients: int) -> None:
+    """Runs until the input ends, or one of the clients has failed."""
+    raise_file_limit()
+    host, _, port = address.rpartition(":")
+    opening, answered = asyncio.Semaphore(_OPENING), asyncio.Semaphore(0)
+    ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(client(number, host, int(port), opening, answered)) for number in range(clients)]
+        for _ in tasks:
+            await answered.acquire()
+        print(json.dumps({"clients": clients}), flush=True)
+        await ended
+        for task in tasks:
+            task.cancel()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
