@@ -3,6 +3,7 @@
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, citations, tests
 # make crash   110,000 power cuts, failing calls and kills (STATES=N), 24 killed brokers (KILLS=N), 500 hostile directories
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
+# make kills   30 kills of driver, executor, worker and broker under a Spark stream into a table, 20 under one into a topic
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make faults  every kind of consumer through killed brokers, lost connections, clocks set back (SEEDS=N)
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo site wheels release-check fallbacks sample test check lint crash threads bitflips faults fuzz bench soak siege conformance lab docs clean
+.PHONY: demo site wheels release-check fallbacks sample test check lint crash kills threads bitflips faults fuzz bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -103,6 +104,10 @@ crash: $(VENV)/.dev
 	@$(BIN)/python -m tests.crash.hostile --variants 500
 	@$(BIN)/python -m tests.crash.bitflips --variants 400
 
+kills: $(VENV)/.dev
+	@$(BIN)/python -m tests.spark.kills --to table --kills 30
+	@$(BIN)/python -m tests.spark.kills --to topic --kills 20
+
 FLIPS ?= 2000
 
 bitflips: $(VENV)/.dev
@@ -141,6 +146,7 @@ conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.guarded
 	@$(BIN)/python -m tests.conformance.examples
 	@$(BIN)/python -m tests.conformance.admin.run
+	@$(BIN)/python -m tests.conformance.spark
 
 fallbacks: $(VENV)/.dev
 	@$(BIN)/python -m tests.fallbacks --numprocesses 2 -k 'not uvloop'

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 READY_TIMEOUT_S = 60
+SERVERS_VARIABLE = "RUCOLA_SPARK_TEST_SERVERS"
+"""Environment variable: the version of the official servers to test against; ours unless it is set."""
 
 
 @pytest.fixture(scope="session")
@@ -99,10 +101,49 @@ class BrokerProcess:
         self._process = None
 
 
+class SecondBroker:
+    """``rucola broker`` beside the first one, under the same name server."""
+
+    def __init__(self, directory: Path, namesrv: str) -> None:
+        self.store = directory / "second"
+        self._config = directory / "second.conf"
+        self._config.write_text(
+            f"brokerName=broker-b\nlistenPort=0\nstorePathRootDir={self.store}\n"
+            "mappedFileSizeCommitLog=4194304\nmaxHashSlotNum=1000\nmaxIndexNum=20000\n"
+        )
+        self._namesrv = namesrv
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Starts it and waits until it is ready."""
+        command = [sys.executable, "-m", "rucola", "broker", "--json", "-n", self._namesrv, "-c", str(self._config)]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+        assert self._process.stdout is not None
+        assert json.loads(self._process.stdout.readline())
+
+    def kill(self) -> None:
+        """SIGKILL; does nothing when it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(READY_TIMEOUT_S)
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+
+
+def _new_broker(directory: Path) -> BrokerProcess:
+    if version := os.environ.get(SERVERS_VARIABLE):
+        from tests.conformance.spark import OfficialBroker
+
+        return OfficialBroker(directory, version)
+    return BrokerProcess(directory)
+
+
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker that runs all the time; each test uses topics of its own."""
-    broker = BrokerProcess(tmp_path_factory.mktemp("broker"))
+    broker = _new_broker(tmp_path_factory.mktemp("broker"))
     broker.start()
     yield broker
     broker.stop()
@@ -111,7 +152,7 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPr
 @pytest.fixture
 def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker that the test may kill."""
-    broker = BrokerProcess(tmp_path)
+    broker = _new_broker(tmp_path)
     broker.start()
     yield broker
     broker.stop()

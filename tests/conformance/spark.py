@@ -1,0 +1,91 @@
+"""Spark's source and sink against the official servers: ``python -m tests.conformance.spark``.
+
+The tests are those of ``tests/spark``: where they start, kill or stop a broker, it is an official one with its name
+server. Exit status: 0 all passed, 1 a test failed, 2 set-up failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.spark.conftest import SERVERS_VARIABLE, BrokerProcess
+from tools.peers.packages import PeerError, server_classpath
+from tools.peers.servers import JavaServers
+
+VERSIONS = ("4.9.7", "5.3.3")
+SUITE = Path(__file__).resolve().parents[1] / "spark"
+NO_PEER = ("test_flights_tables.py",)
+"""Files whose tests start no broker."""
+TEST_TIMEOUT_S = 240
+
+
+class _Servers(JavaServers):
+    """The official pair, one start after the other."""
+
+    def start(self) -> None:
+        """Starts both where they listened before."""
+        folder = self._temporary / "home" / "conf"
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in ("namesrv", "broker"):  # servers before 5.0 do not start without them
+            (folder / f"logback_{name}.xml").write_text("<configuration/>\n")
+        self._start()
+
+    def end(self, *, kill: bool) -> None:
+        """Ends both, the broker first."""
+        for process in reversed(self._processes):
+            process.kill() if kill else process.terminate()
+        for process in self._processes:
+            process.wait(TEST_TIMEOUT_S)
+        self._processes.clear()
+
+
+class OfficialBroker(BrokerProcess):
+    """An official name server and broker on one directory."""
+
+    def __init__(self, directory: Path, version: str) -> None:
+        super().__init__(directory)
+        settings = dict(line.split("=") for line in self._config.read_text().split())
+        self._servers = _Servers(store=self.store, version=version, settings=settings)
+
+    def start(self) -> None:
+        """Starts both and waits until they are ready."""
+        self._servers.start()
+        self.namesrv = self._servers.namesrv
+
+    def kill(self) -> None:
+        """SIGKILL; returns when the processes are gone."""
+        self._servers.end(kill=True)
+
+    def stop(self) -> None:
+        """A clean stop; does nothing when they do not run."""
+        self._servers.end(kill=False)
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the suite once for each version."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.spark", description=__doc__)
+    parser.add_argument("--version", action="append", choices=VERSIONS, help="only this one; all unless given")
+    parser.add_argument("-k", default="", metavar="EXPRESSION", help="only the tests that pytest chooses by it")
+    options = parser.parse_args(arguments)
+    tests = [str(path) for path in sorted(SUITE.glob("test_*.py")) if path.name not in NO_PEER]
+    chosen = ["-k", options.k] if options.k else []
+    passed = True
+    for version in options.version or VERSIONS:
+        try:
+            server_classpath(version)  # fetched before the tests, whose time is limited
+        except PeerError as error:
+            print(f"conformance: {error}", file=sys.stderr)
+            return 2
+        print(f"Spark's source and sink against RocketMQ {version}", flush=True)
+        limits = ["-q", "-p", "no:xdist", "--timeout", str(TEST_TIMEOUT_S), "--show-capture=no"]
+        command = [sys.executable, "-m", "pytest", *limits, *chosen, *tests]
+        passed &= subprocess.run(command, env={**os.environ, SERVERS_VARIABLE: version}, check=False).returncode == 0
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
