@@ -6,11 +6,17 @@ few shuffle partitions, and workers that run this same interpreter.
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rucola.errors import MissingProgramError
@@ -18,6 +24,8 @@ from rucola.errors import MissingProgramError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+HOME_PARTS = ("bin", "jars", "sbin", "data")
+"""Parts of an installed PySpark that make a Spark home, without the Python sources."""
 JAVA_VERSION_MIN = 17
 JAVA_ADVICE = "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
@@ -56,7 +64,44 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**FAST_START, **conf}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    with _quick_workers():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _quick_workers() -> Iterator[None]:
+    """Lets a Java process that starts meanwhile start its Python workers three times as quickly.
+
+    Spark puts a zip of PySpark before the installed one on their path, and modules of a zip are compiled by every
+    process anew: a second each, several processes deep, and a worker has ten seconds to answer. A Spark home of links
+    has no such zip. A user's own ``SPARK_HOME`` is left alone.
+    """
+    if "SPARK_HOME" in os.environ or not (home := _spark_home()):
+        yield
+        return
+    os.environ["SPARK_HOME"] = home
+    try:
+        yield
+    finally:
+        del os.environ["SPARK_HOME"]
+
+
+@cache
+def _spark_home() -> str:
+    """A directory with what Java needs of the installed PySpark; it goes when the process ends. Empty if it fails."""
+    import pyspark
+
+    installed = Path(pyspark.__file__).parent
+    if not (installed / "jars").is_dir():
+        return ""
+    home = tempfile.mkdtemp(prefix="rucola-spark-home-")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    try:
+        for name in HOME_PARTS:
+            Path(home, name).symlink_to(installed / name)
+    except OSError:  # a system without links
+        return ""
+    return home
 
 
 def check_java() -> None:

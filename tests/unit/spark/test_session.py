@@ -1,12 +1,14 @@
-"""What the session helper says about the machine's Java."""
+"""What the session helper says of the machine's Java, and how it starts Python workers."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from rucola.errors import MissingProgramError
+from rucola.spark import session
 from rucola.spark.session import check_java, java_version
 
 
@@ -39,3 +41,17 @@ def test_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(MissingProgramError, match="found version 11"):
         check_java()
+
+
+def test_workers_start_from_the_installed_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    with session._quick_workers():
+        home = Path(os.environ["SPARK_HOME"])
+        assert (home / "bin" / "spark-submit").exists()
+        assert list((home / "jars").glob("spark-core_*.jar"))
+        assert not (home / "python").exists()
+    assert "SPARK_HOME" not in os.environ
+    monkeypatch.setenv("SPARK_HOME", "/opt/spark")
+    with session._quick_workers():
+        assert os.environ["SPARK_HOME"] == "/opt/spark"
+    assert os.environ["SPARK_HOME"] == "/opt/spark"
