@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
-from tests.spark.conftest import BrokerProcess
+from tests.spark.conftest import BrokerProcess, SecondBroker
 
 from rucola.arrow import broker_catalog
 from rucola.arrow.broker_pull import pull_queue
@@ -154,34 +150,6 @@ def test_reading_leaves_nothing_in_the_broker(own_broker: BrokerProcess) -> None
     assert asyncio.run(left()) == before
 
 
-class SecondBroker:
-    """``rucola broker`` beside the first one, under the same name server."""
-
-    def __init__(self, directory: Path, namesrv: str) -> None:
-        self._config = directory / "second.conf"
-        self._config.write_text(
-            f"brokerName=broker-b\nlistenPort=0\nstorePathRootDir={directory / 'second'}\n"
-            "mappedFileSizeCommitLog=4194304\nmaxHashSlotNum=1000\nmaxIndexNum=20000\n"
-        )
-        self._namesrv = namesrv
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "rucola", "broker", "--json", "-n", self._namesrv, "-c", str(self._config)]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
-        assert self._process.stdout is not None
-        assert json.loads(self._process.stdout.readline())
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(PATIENCE_S)
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-            self._process = None
-
-
 @pytest.fixture
 def second_broker(own_broker: BrokerProcess, tmp_path: Path) -> Iterator[SecondBroker]:
     second = SecondBroker(tmp_path, own_broker.namesrv)
@@ -227,7 +195,9 @@ def test_a_planned_micro_batch_waits_for_its_broker(
     with ThreadPoolExecutor(1) as pool:
         rows = pool.submit(lambda: [at.as_py() for batch in stream.read(far[0]) for at in batch["queueOffset"]])
         wait_for(lambda: "waits for its broker" in caplog.text)
+        time.sleep(1.0)  # twice the patience
         assert not rows.done()
+        assert caplog.text.count("waits for its broker") == 1
         second_broker.start()
         assert rows.result(PATIENCE_S) == list(range(far[0].value.count))
     for one in (stream, again):

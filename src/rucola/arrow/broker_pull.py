@@ -38,6 +38,8 @@ MISSING_PATIENCE_S = 10.0
 up.
 """
 PAUSE_S = 0.1
+WARNING_PAUSE_S = 60.0
+"""Between two warnings about a broker that is waited for."""
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +87,7 @@ class _Puller:
         self._selector = MessageSelector(
             options.expression.sub_string, ExpressionType.SQL92 if is_sql else ExpressionType.TAG
         )
+        self._quiet_until_s = 0.0
         self._stretch = 0
         """Number of messages that the broker returns in one pull; 0 until the first answer."""
 
@@ -126,7 +129,10 @@ class _Puller:
         if self._link.is_away(queue, error):
             if not self._options.waits_for_brokers:
                 raise error
-            log.warning("offset %d of %s waits for its broker: %s", self.queue_offset, queue_text(queue), error)
+            now = self._link.seconds()
+            if now >= self._quiet_until_s:
+                self._quiet_until_s = now + WARNING_PAUSE_S
+                log.warning("offset %d of %s waits for its broker: %s", self.queue_offset, queue_text(queue), error)
             return None
         if isinstance(error, ClientError) or _has_no_topic(error):
             return _Missing(self.queue_offset, Bounds(0, 0))

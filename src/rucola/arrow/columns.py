@@ -34,6 +34,7 @@ ARROW_TYPES = {
 }
 """By type in DDL."""
 BODY_COLUMNS = frozenset(("body", "value"))
+PROPERTY_COLUMNS = frozenset(("properties", "headers"))
 PLAIN_BYTES = 16 << 20
 """Limit of decompressed bodies in one batch of several rows: a body of 10 KiB can become 64 MiB."""
 LOG_APPEND_TIME = 1
@@ -65,6 +66,7 @@ class BatchBuilder:
         chosen = tuple(name.lower() for name in names)
         self._builders = [builders[name] for name in chosen]
         self._decompresses = options.body is BodyForm.DECOMPRESSED and not BODY_COLUMNS.isdisjoint(chosen)
+        self._has_properties = not PROPERTY_COLUMNS.isdisjoint(chosen)
         self._skips_damaged = not options.fail_on_data_loss
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
@@ -97,6 +99,8 @@ class BatchBuilder:
         return self._build(rows)
 
     def _build(self, rows: Rows) -> pa.RecordBatch:
+        if self._has_properties:
+            rows.leave_out_checksums()
         return pa.RecordBatch.from_arrays([build(rows) for build in self._builders], schema=self.schema)
 
 

@@ -30,6 +30,11 @@ class QueueRange:
     end: int
 
     @property
+    def broker_name(self) -> str:
+        """Of the queue."""
+        return self.queue.broker_name
+
+    @property
     def count(self) -> int:
         """Number of queue offsets in the range."""
         return self.end - self.start
@@ -96,6 +101,11 @@ class LogRange:
     wanted: WantedRanges
     segments: tuple[FileSpan, ...]
 
+    @property
+    def broker_name(self) -> str:
+        """Of all queues of the log."""
+        return self.wanted[0].broker_name
+
 
 @dataclass(frozen=True)
 class UnitRange:
@@ -107,6 +117,11 @@ class UnitRange:
     units: tuple[FileSpan, ...]
     segments: tuple[FileSpan, ...]
 
+    @property
+    def broker_name(self) -> str:
+        """Of the queue."""
+        return self.wanted.broker_name
+
 
 @dataclass(frozen=True)
 class RecordRange:
@@ -116,6 +131,11 @@ class RecordRange:
     sizes: tuple[int, ...]
     wanted: WantedRanges
     segments: tuple[FileSpan, ...]
+
+    @property
+    def broker_name(self) -> str:
+        """Of all queues of the log."""
+        return self.wanted[0].broker_name
 
 
 SourceRange = QueueRange | LogRange | UnitRange | RecordRange

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rucola.arrow.access import Access
@@ -101,6 +101,9 @@ class ReadOptions:
     store_path: str = ""
     """Exactly one of the two is set."""
     broker_name: str = DEFAULT_BROKER_NAME
+    """Of the directory; several, separated by commas, belong to as many directories in ``store_path``."""
+    commit_log_path: str = ""
+    """Where the log of the directory is, if elsewhere; several are separated by commas."""
     subscription: Subscription
     expression: Expression = EVERYTHING
     """Which messages to keep."""
@@ -125,3 +128,13 @@ class ReadOptions:
     retry_timeout_ms: int = 120_000
     waits_for_brokers: bool = False
     """Tasks wait without end for a broker that is away, and not for ``retry_timeout_ms``."""
+
+    @property
+    def stores(self) -> tuple[ReadOptions, ...]:
+        """These options for each store directory."""
+        names = self.broker_name.split(",")
+        paths = self.store_path.split(",") if len(names) > 1 else [self.store_path]
+        return tuple(
+            replace(self, store_path=path.strip(), broker_name=name.strip())
+            for path, name in zip(paths, names, strict=True)
+        )

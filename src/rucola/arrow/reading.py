@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 
 def open_catalog(options: ReadOptions) -> Catalog:
-    """The catalog of the store directory or of the brokers, depending on the options."""
+    """The catalog of the store directories or of the brokers, depending on the options."""
+    if len(options.stores) > 1:
+        from rucola.arrow.stores_catalog import StoresCatalog
+
+        return StoresCatalog(options)
     if options.store_path:
         from rucola.arrow.store_catalog import StoreCatalog
 
@@ -29,8 +33,7 @@ def read_range(options: ReadOptions, schema: pa.Schema, piece: SourceRange) -> I
     """The rows of ``piece`` as record batches of ``schema``, whose fields are columns of the options' style."""
     from rucola.arrow.columns import BatchBuilder
 
-    broker_name = piece.queue.broker_name if isinstance(piece, QueueRange) else options.broker_name
-    builder = BatchBuilder(options, schema.names, schema, broker_name)
+    builder = BatchBuilder(options, schema.names, schema, piece.broker_name)
     if isinstance(piece, QueueRange):
         from rucola.arrow.broker_pull import pull_queue
 

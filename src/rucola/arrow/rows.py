@@ -31,6 +31,9 @@ HOST_BYTES_V6 = 20
 SCRATCH_COLUMN = ROW_WIDTH - 1
 """A column after those of ``RecordColumn``; holds lengths that the table does not have."""
 HOSTS_KEPT = 4096
+CHECKSUM_NAME = b"__CRC32#\x01"
+CHECKSUM_BYTES = len(CHECKSUM_NAME) + 11
+"""Of the property that holds a record's checksum: name, ten digits, separator."""
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
 """Two upper-case hex digits for each byte value, in their order in memory."""
 
@@ -99,6 +102,21 @@ class Rows:
         values = pa.allocate_buffer(8 * self.count)
         _columns_cy.take_int64(self.table, self.count, column, factor, values)
         return pa.Array.from_buffers(kind, self.count, [None, values], 0)
+
+    def leave_out_checksums(self) -> None:
+        """Takes the record's checksum off the properties: the store puts it last, and it is none of the message's."""
+        ends = (self.numbers(RecordColumn.PROPERTIES_POS) + self.numbers(RecordColumn.PROPERTIES_LEN)).clip(0)
+        with memoryview(self.source) as source:
+            data = np.frombuffer(source, np.uint8)
+            # Few records have one: a look at one byte of each spares the comparison of the others.
+            maybe = np.flatnonzero(self.numbers(RecordColumn.PROPERTIES_LEN) >= CHECKSUM_BYTES)
+            maybe = maybe[data[ends[maybe] - CHECKSUM_BYTES] == CHECKSUM_NAME[0]]
+            if len(maybe):
+                starts = ends[maybe] - CHECKSUM_BYTES
+                names = data[starts[:, None] + np.arange(len(CHECKSUM_NAME))]
+                found = maybe[(names == np.frombuffer(CHECKSUM_NAME, np.uint8)).all(axis=1)]
+                self.view[found, RecordColumn.PROPERTIES_LEN] -= CHECKSUM_BYTES
+            del data
 
     def properties_json(self) -> pa.Array:
         """The properties of each row as the text of a JSON object."""

@@ -35,6 +35,8 @@ from rucola.store.offline.search import index_hits, indexed_span
 
 REFRESH_S = 0.1
 """How old the view of a live directory may be; an idle stream asks for it about 75 times a second."""
+REFRESH_PAUSE = 10
+"""The view may also be this many times older than the time it takes to make one, a second for some thousand queues."""
 SAMPLE_UNITS = 512
 SAMPLE_UNITS_MIN = 4
 SAMPLE_UNITS_TOTAL = 16_384
@@ -53,14 +55,16 @@ class StoreCatalog:
     def __init__(self, options: ReadOptions, clock: Clock | None = None) -> None:
         self._options = options
         self._clock = clock if clock is not None else SystemClock()
-        self._store = OfflineStore(options.store_path)
+        self._store = OfflineStore(options.store_path, commit_log_path=options.commit_log_path or None)
         self._refreshed_s = self._clock.monotonic()
+        self._look_s = 0.0
+        """How long it took to look at the queues since the last refresh."""
         self._found: set[MessageQueue] | None = None
         self._known_bounds: dict[MessageQueue, Bounds] = {}
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
         """Queues of the subscription that have a directory."""
-        existing = self._existing()
+        existing = self.existing()
         wrong = {queue.broker_name for queue in self._options.subscription.queues} - {self._options.broker_name}
         if wrong and all_needed:
             raise ConfigError(
@@ -68,10 +72,19 @@ class StoreCatalog:
             )
         return existing_queues(self._options.subscription, existing, all_needed=all_needed)
 
+    def existing(self) -> set[MessageQueue]:
+        """All queues of the directory."""
+        self._refresh()
+        if self._found is None:
+            names = self._store.queue_names()
+            self._found = {MessageQueue(topic, self._options.broker_name, queue_id) for topic, queue_id in names}
+        return self._found
+
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
         """The bounds of each queue when the directory was last read."""
-        existing = self._existing()
+        existing = self.existing()
         found = {}
+        began_s = self._clock.monotonic()
         for queue in queues:
             if queue not in existing:
                 continue
@@ -79,6 +92,7 @@ class StoreCatalog:
                 held = self._store.queue_range(queue.topic, queue.queue_id)
                 self._known_bounds[queue] = Bounds(held.min_offset, held.max_offset)
             found[queue] = self._known_bounds[queue]
+        self._look_s += self._clock.monotonic() - began_s
         return found
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
@@ -173,19 +187,12 @@ class StoreCatalog:
         """Closes all maps."""
         self._store.close()
 
-    def _existing(self) -> set[MessageQueue]:
-        """The queues of the directory."""
-        self._refresh()
-        if self._found is None:
-            names = self._store.queue_names()
-            self._found = {MessageQueue(topic, self._options.broker_name, queue_id) for topic, queue_id in names}
-        return self._found
-
     def _refresh(self) -> None:
         now = self._clock.monotonic()
-        if now - self._refreshed_s >= REFRESH_S:
+        if now - self._refreshed_s >= max(REFRESH_S, REFRESH_PAUSE * self._look_s):
             self._store.refresh()
             self._refreshed_s = now
+            self._look_s = 0.0
             self._found = None
             self._known_bounds.clear()
 

@@ -42,6 +42,8 @@ ACCESS_OPTIONS: tuple[Option, ...] = (
         "executor; default is the system's",
     ),
 )
+SIMILAR = 0.7
+"""From this similarity on, 1 being equal, a name is taken for a mistyped one."""
 ACCESS_NAMES = ("accessKey", "secretKey", "securityToken", "caCertificate")
 
 
@@ -67,13 +69,18 @@ def known_values(
         if name is None and key.lower() in elsewhere:
             raise ConfigError(key, shown(key, value), f"known options only; here it is {elsewhere[key.lower()]}")
         if name is None:
-            nearest = difflib.get_close_matches(key.lower(), list(known), n=1, cutoff=0.0)[0]
-            raise ConfigError(key, shown(key, value), f"known options only; the nearest is {known[nearest]}")
+            raise ConfigError(key, shown(key, value), f"known options only; {_hint(key, known)}")
         if name in seen and seen[name] != value:
             raise ConfigError(name, shown(name, value), f"one value (it is also given as {shown(name, seen[name])!r})")
         seen[name] = value
         values[name] = value.strip()
     return values
+
+
+def _hint(key: str, known: Mapping[str, str]) -> str:
+    """The nearest known name, or all of them when none is near."""
+    nearest = difflib.get_close_matches(key.lower(), list(known), n=1, cutoff=SIMILAR)
+    return f"the nearest is {known[nearest[0]]}" if nearest else "they are " + ", ".join(sorted(set(known.values())))
 
 
 def access(values: Mapping[str, str]) -> Access:

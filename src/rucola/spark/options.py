@@ -6,6 +6,7 @@ nearest known one, so that a typo never turns into a silent default. ``parse_opt
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -47,12 +48,20 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "storePath",
         "",
-        "store directory that is read in place; `path` is an alias; give exactly one of `nameServer` and `storePath`",
+        "store directory that is read in place, or several directories separated by commas; `path` is an alias; "
+        "give exactly one of `nameServer` and `storePath`",
+    ),
+    Option(
+        "storePathCommitLog",
+        "",
+        "with one `storePath`: the directory of its log if that is elsewhere, as in `broker.conf`; several directories "
+        "are separated by commas",
     ),
     Option(
         "brokerName",
         DEFAULT_BROKER_NAME,
-        "with `storePath`: the broker name that appears in offsets and in column `brokerName`",
+        "with `storePath`: the broker name that appears in offsets and in column `brokerName`; one name for each "
+        "directory",
     ),
     Option("topic", "", "one topic, or several separated by commas; same as `subscribe`"),
     Option("subscribe", "", "topics separated by commas"),
@@ -128,7 +137,7 @@ OPTIONS: tuple[Option, ...] = (
         "pushFilters",
         "false",
         "batch only, with `spark.sql.python.filterPushdown.enabled`: use the filters of the query to read less; each "
-        "query then needs a DataFrame of its own",
+        "`load()` may then be read only once",
     ),
     Option("propertiesAsMap", "false", "`properties` as map<string,string> instead of a JSON string"),
     Option("schemaStyle", "rocketmq", "`rocketmq` or `kafka` (the columns of Spark's Kafka source)"),
@@ -137,6 +146,12 @@ OPTIONS: tuple[Option, ...] = (
         "consumerGroup",
         DEFAULT_GROUP,
         "group named in pull requests; no progress is stored for it; the default group exists on every broker",
+    ),
+    Option(
+        "groupIdPrefix",
+        "",
+        "instead of `consumerGroup`: the group is this prefix and a hash of name servers and subscription; "
+        "brokers create it at its first read",
     ),
     *ACCESS_OPTIONS,
     Option("pullBatchSize", "1024", "messages requested in one pull, 1 to 65536; the broker may return fewer"),
@@ -150,11 +165,11 @@ OPTIONS: tuple[Option, ...] = (
 ELSEWHERE = {
     "kafka.bootstrap.servers": "nameServer, the name servers of the cluster",
     "kafka.group.id": "consumerGroup",
-    "groupidprefix": "consumerGroup; it needs no prefix, because no progress is stored for the group",
     "namesrvaddr": "nameServer",
     "tls.client.trustcertpath": "caCertificate",
 }
 """Options of other sources, and their names in this one; a hint by similar spelling would be wrong."""
+GROUP_HASH_DIGITS = 12
 DEFAULTS = {option.name: option.default for option in OPTIONS}
 
 
@@ -185,7 +200,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     if bool(values["nameServer"]) == bool(values["storePath"]):
         both = values["nameServer"] and values["storePath"]
         raise ConfigError("nameServer, storePath", "both" if both else "neither", "exactly one of these two options")
-    values["storePath"] = _local_path(values["storePath"])
+    _check_directories(values)
     least, most = (optional_number(values, f"{side}OffsetsPerTrigger") for side in ("min", "max"))
     if least and most and least > most:
         raise ConfigError("minOffsetsPerTrigger", str(least), f"up to maxOffsetsPerTrigger, which is {most}")
@@ -197,6 +212,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         name_server=values["nameServer"],
         store_path=values["storePath"],
         broker_name=values["brokerName"],
+        commit_log_path=values["storePathCommitLog"],
         subscription=subscription,
         expression=parse_expression(values["subExpression"], choice(values, "expressionType", ExpressionKind)),
         starting=_starting(values),
@@ -217,12 +233,39 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         properties_as_map=flag(values, "propertiesAsMap"),
         schema_style=style,
         include_headers=flag(values, "includeHeaders"),
-        consumer_group=values["consumerGroup"],
+        consumer_group=_group(values, subscription),
         access=_access(values),
         pull_batch_size=number(values, "pullBatchSize", 1, 65536),
         pull_timeout_ms=number(values, "pullTimeoutMs", 1, 1 << 31),
         retry_timeout_ms=number(values, "retryTimeoutMs", 0, 1 << 31),
     )
+
+
+def _check_directories(values: dict[str, str]) -> None:
+    """Checks the options about store directories, and makes paths of URIs."""
+    names = [name.strip() for name in values["brokerName"].split(",")]
+    paths = values["storePath"].split(",") if len(names) > 1 else [values["storePath"]]
+    if len(set(names)) < len(names) or not all(names):
+        raise ConfigError("brokerName", values["brokerName"], "a different name for each directory")
+    if len(paths) != len(names):
+        raise ConfigError(
+            "brokerName", values["brokerName"], f"as many names as storePath has directories, {len(paths)}"
+        )
+    if values["storePathCommitLog"] and (len(paths) > 1 or not values["storePath"]):
+        raise ConfigError("storePathCommitLog", values["storePathCommitLog"], "with one storePath only")
+    values["storePath"] = ",".join(_local_path(path.strip()) for path in paths)
+
+
+def _group(values: dict[str, str], subscription: Subscription) -> str:
+    """The group named in pull requests."""
+    prefix = values["groupIdPrefix"]
+    if not prefix:
+        return values["consumerGroup"]
+    if values["consumerGroup"] != DEFAULT_GROUP:
+        raise ConfigError("groupIdPrefix, consumerGroup", "both", "one of the two, or neither")
+    # The same in every run, task and retry: a group for each of them would be left behind in the brokers.
+    what = f"{values['nameServer']} {subscription}"
+    return f"{prefix}-{hashlib.sha256(what.encode()).hexdigest()[:GROUP_HASH_DIGITS]}"
 
 
 def _local_path(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rucola.errors import ConfigError
 
@@ -11,14 +11,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_SCAN = "DataSourceV2ScanRelation"
+"""Class of the nodes of an optimized plan that read a source."""
 
 
 def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **options: str) -> DataFrame:
     """The result of ``query`` over a load of ``format("rocketmq")`` that has only the columns that the query uses.
 
     The query is built twice: first over all columns, because Spark's optimized plan then shows which ones it uses, and
-    then over those columns. If the session pushes filters down (``spark.sql.python.filterPushdown.enabled``), fewer
-    messages are read, too.
+    then over those columns. If the session pushes filters down (``spark.sql.python.filterPushdown.enabled``) and the
+    query reads the rows once, fewer messages are read, too.
 
     Args:
         spark: a session, but not one of Spark Connect, which does not show its plans.
@@ -31,21 +33,32 @@ def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **option
     """
     if any(name.lower() == "columns" for name in options):
         raise ConfigError("columns", "given", "no columns: the query determines them")
-    if spark.conf.get(PUSHDOWN, "false") == "true" and not any(name.lower() == "pushfilters" for name in options):
-        options = {**options, "pushFilters": "true"}
 
     def load(**more: str) -> DataFrame:
-        return spark.read.format("rocketmq").options(**options, **more).load()
+        return spark.read.format("rocketmq").options(**{**options, **more}).load()
 
     rows = load()
-    used = used_columns(rows, query(rows))
+    use = use_of(rows, query(rows))
     # A count uses no column, but a source must have one; column ``topic`` costs least.
-    names = [name for name in rows.columns if name in used] or [rows.columns[0]]
-    return query(load(columns=",".join(names)))
+    names = [name for name in rows.columns if name in use.columns] or [rows.columns[0]]
+    chosen = {"columns": ",".join(names)}
+    if spark.conf.get(PUSHDOWN, "false") == "true" and not any(name.lower() == "pushfilters" for name in options):
+        # Spark keeps one plan for all reads of a load, made with the filters that it pushed last.
+        chosen["pushFilters"] = "true" if use.reads == 1 else "false"
+    return query(load(**chosen))
 
 
-def used_columns(rows: DataFrame, result: DataFrame) -> set[str]:
-    """Names of the columns of ``rows`` that ``result`` uses, either as its own columns or in intermediate steps.
+class Use(NamedTuple):
+    """How a query uses rows."""
+
+    columns: set[str]
+    """Names of the columns that it uses, either as its own columns or in intermediate steps."""
+    reads: int
+    """How often it reads the rows."""
+
+
+def use_of(rows: DataFrame, result: DataFrame) -> Use:
+    """How ``result`` uses ``rows``, which are those of one load.
 
     Raises:
         ConfigError: the session does not show plans.
@@ -54,15 +67,24 @@ def used_columns(rows: DataFrame, result: DataFrame) -> set[str]:
         raise ConfigError(
             "spark", "Spark Connect", "a session in this process; with option columns you can choose them yourself"
         )
-    own = {int(one.exprId().id()): str(one.name()) for one in _elements(_plan(rows, "analyzed").output())}
+    table = _plan(rows, "analyzed").table()
     plan = _plan(result, "optimizedPlan")
-    found = {int(one.exprId().id()) for one in _elements(plan.output())}
+    names: dict[int, str] = {}
+    used = {_number(one) for one in _elements(plan.output())}
+    reads = 0
     waiting = [plan]
     while waiting:
         node = waiting.pop()
-        found |= {int(one.exprId().id()) for one in _elements(node.references().toSeq())}
+        used |= {_number(one) for one in _elements(node.references().toSeq())}
         waiting += [*_elements(node.children()), *_elements(node.subqueries())]
-    return {name for number, name in own.items() if number in found}
+        if node.getClass().getSimpleName() == _SCAN and node.relation().table().equals(table):
+            reads += 1
+            names |= {_number(one): str(one.name()) for one in _elements(node.output())}
+    return Use({name for number, name in names.items() if number in used}, reads)
+
+
+def _number(attribute: Any) -> int:
+    return int(attribute.exprId().id())
 
 
 def _plan(rows: DataFrame, name: str) -> Any:

@@ -1,10 +1,11 @@
 """Uses the filters of a batch query to read less: leaves out topics, queues and offsets, and selects tags.
 
-This works only with ``spark.sql.python.filterPushdown.enabled`` and option ``pushFilters``. PySpark 4.3 reuses a plan
-with filters for the next query over the same DataFrame if that query has no filters to push. Therefore each query must
-load its own DataFrame. Every filter is handed back, so Spark applies all of them to the rows that are read. This module
-may leave out too little, but never too much. The store times of a queue are assumed to increase, except when its
-broker's clock steps back by up to ``CLOCK_STEP_MS``.
+This works only with ``spark.sql.python.filterPushdown.enabled`` and option ``pushFilters``. Spark 4.3 keeps one plan
+for each ``load()``, in ``PythonDataSourceV2.readInfo``, made with the filters that it pushed last. All reads of this
+load use that plan, and a query without filters does not call Python again, so the source cannot notice it. Therefore
+each load may be read only once. Every filter is handed back, so Spark applies all of them to the rows that are read.
+This module may leave out too little, but never too much. The store times of a queue are assumed to increase, except
+when its broker's clock steps back by up to ``CLOCK_STEP_MS``.
 """
 
 from __future__ import annotations

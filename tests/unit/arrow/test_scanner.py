@@ -8,11 +8,12 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from tests.unit.arrow.records import expected_rows, log_of, starts_of
+from tests.unit.arrow.records import STORE_HOST, expected_rows, log_of, message, starts_of
 
 from rucola.arrow import scanner as scanner_module
 from rucola.arrow.columns import BatchBuilder, arrow_schema
@@ -24,6 +25,7 @@ from rucola.common.hosts import host_bytes, host_text
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import FormatError
 from rucola.filter.tag import parse_tag_expression
+from rucola.formats.message import encode_message
 from rucola.spark.options import SourceOptions, parse_options
 
 ROOT = Path(__file__).parents[3]
@@ -82,6 +84,23 @@ def test_properties_as_map() -> None:
         assert isinstance(pairs, list)
         assert dict(pairs) == expected["properties"]
         assert len(pairs) == len(dict(pairs))
+
+
+def test_the_checksum_of_a_record_is_no_property() -> None:
+    log, plain = bytearray(), bytearray()
+    for number in range(60):
+        one = message(number, b"flights")
+        if number % 10 == 0:
+            one = replace(one, properties=b"__CRC32#\x01short\x02")  # written by a user; not the record's
+        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST, record_crc=number % 3 > 0)
+        plain += encode_message(one, len(plain), number, 1_700_000_001_000, STORE_HOST)
+    assert b"__CRC32#" in log
+    for given in (
+        {"columns": "properties"},
+        {"columns": "properties", "propertiesAsMap": "true"},
+        {"columns": "headers", "schemaStyle": "kafka", "includeHeaders": "true"},
+    ):
+        assert scan_all(bytes(log), **given) == scan_all(bytes(plain), **given)
 
 
 def test_kafka_columns() -> None:

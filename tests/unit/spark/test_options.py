@@ -60,6 +60,21 @@ def test_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
     assert f"the nearest is {nearest}" in str(caught.value)
 
 
+def test_an_unknown_option_that_is_like_no_other_lists_them_all() -> None:
+    with pytest.raises(ConfigError, match=r"they are accessKey, .*, useTLS") as caught:
+        parse_options({**BASE, "watermarkDelay": "1"})
+    assert "nearest" not in str(caught.value)
+
+
+def test_a_group_of_a_prefix_is_the_same_in_every_run() -> None:
+    given = {"nameServer": "h:1", "topic": "t", "groupIdPrefix": "reports"}
+    group = parse_options(given).consumer_group
+    assert group.startswith("reports-")
+    assert parse_options({**given, "columns": "body"}).consumer_group == group
+    assert parse_options({**given, "topic": "u"}).consumer_group != group
+    assert parse_options({**given, "nameServer": "h:2"}).consumer_group != group
+
+
 @pytest.mark.parametrize(
     ("given", "key"),
     [
@@ -92,6 +107,15 @@ def test_unknown_option_names_the_nearest(name: str, nearest: str) -> None:
         ({**BASE, "includeHeaders": "true"}, "includeHeaders"),
         ({"topic": "t", "storePath": "hdfs://h/store"}, "storePath"),
         ({"topic": "t", "storePath": "file://elsewhere/store"}, "storePath"),
+        ({**BASE, "brokerName": "a,b"}, "brokerName"),
+        ({"topic": "t", "storePath": "d,e", "brokerName": "a,a"}, "brokerName"),
+        ({"topic": "t", "storePath": "d,e", "brokerName": "a,"}, "brokerName"),
+        ({"topic": "t", "storePath": "d,e", "brokerName": "a,b", "storePathCommitLog": "c"}, "storePathCommitLog"),
+        ({"topic": "t", "nameServer": "h:1", "storePathCommitLog": "c"}, "storePathCommitLog"),
+        (
+            {"topic": "t", "nameServer": "h:1", "groupIdPrefix": "p", "consumerGroup": "g"},
+            "groupIdPrefix, consumerGroup",
+        ),
     ],
 )
 def test_refused_values(given: dict[str, str], key: str) -> None:
@@ -192,7 +216,7 @@ def test_a_directory_may_be_a_file_uri(given: str, path: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "ours"),
-    [("kafka.bootstrap.servers", "nameServer"), ("groupIdPrefix", "consumerGroup"), ("namesrvAddr", "nameServer")],
+    [("kafka.bootstrap.servers", "nameServer"), ("namesrvAddr", "nameServer")],
 )
 def test_names_of_other_sources_are_translated(name: str, ours: str) -> None:
     with pytest.raises(ConfigError, match=f"here it is {ours}"):

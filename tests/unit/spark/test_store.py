@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,11 +20,13 @@ from rucola.arrow import scanner, store_scan
 from rucola.arrow.catalog import Bounds, Look, checked_ranges, ending_offsets, starting_offsets
 from rucola.arrow.columns import BatchBuilder, arrow_schema
 from rucola.arrow.offsets import Mark
-from rucola.arrow.ranges import LogRange, SourceRange, UnitRange
+from rucola.arrow.ranges import LogRange, QueueRange, SourceRange, UnitRange
+from rucola.arrow.reading import open_catalog, read_range
 from rucola.arrow.schema import chosen_columns
 from rucola.arrow.store_catalog import StoreCatalog
 from rucola.arrow.store_scan import scan_log, scan_queue
 from rucola.common.message import MessageExt
+from rucola.common.message_const import CRC32
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError, StoreDamagedError
 from rucola.filter.sql import Outcome, compile_sql
@@ -109,7 +112,7 @@ def test_both_scans_give_what_was_put(directory: Path, given: dict[str, str]) ->
     for one in messages:
         row = by_place[one.physical_offset]
         assert (row["queueId"], row["queueOffset"], row["body"]) == (one.queue_id, one.queue_offset, one.body)
-        assert json.loads(row["properties"]) == one.properties
+        assert json.loads(row["properties"]) | {CRC32: one.properties[CRC32]} == one.properties
 
 
 def test_the_splits_split(directory: Path) -> None:
@@ -178,6 +181,50 @@ def test_assigned_queues(directory: Path) -> None:
     assert {(row["brokerName"], row["queueId"]) for row in rows_of(options)} == {("broker-x", 1)}
     with pytest.raises(ConfigError, match="brokerName"):
         plan(options_of(directory, assign='{"flights":{"broker-x":[1]}}'))
+
+
+def test_a_log_in_directories_of_its_own(directory: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "store"
+    shutil.copytree(directory, moved)
+    parts = [tmp_path / "one", tmp_path / "two"]
+    for part in parts:
+        part.mkdir()
+    for number, segment in enumerate(sorted((moved / "commitlog").iterdir())):
+        segment.rename(parts[number % 2] / segment.name)
+    (moved / "commitlog").rmdir()
+    assert sum(1 for _ in parts[1].iterdir()) > 1
+    options = options_of(moved, storePathCommitLog=",".join(map(str, parts)))
+    assert sorted(places(rows_of(options))) == sorted(places(rows_of(options_of(directory))))
+
+
+@pytest.mark.parametrize("order", ["log", "queue"])
+def test_directories_of_several_brokers(directory: Path, tmp_path: Path, order: str) -> None:
+    store = open_store(tmp_path / "b")
+    put(store, 0, 60)
+    store.shutdown()
+    both = {"path": f"{directory}, {tmp_path / 'b'}", "brokerName": "a, b", "topic": "flights", "scanOrder": order}
+    options = parse_options(both)
+    catalog = open_catalog(options)
+    queues = catalog.queues(all_needed=True)
+    ranges = [QueueRange(queue, *bounds) for queue, bounds in catalog.bounds(queues).items()]
+    schema = arrow_schema(chosen_columns(options))
+    found = [
+        row for piece in catalog.plan(ranges) for part in read_range(options, schema, piece) for row in part.to_pylist()
+    ]
+    for name, path in (("a", directory), ("b", tmp_path / "b")):
+        own = [row for row in found if row["brokerName"] == name]
+        assert sorted(places(own)) == sorted(places(rows_of(options_of(path))))
+    marks = catalog.marks(dict.fromkeys(queues, 0))
+    assert marks.keys() == set(queues) == catalog.look(queues).bounds.keys()
+    assert {catalog.offset_at(queue, 0) for queue in queues} == {0}
+    assert all((catalog.mean_record_bytes(queue, 0, 5) or 0) > 1 for queue in queues)
+    with pytest.raises(ConfigError, match=r"brokerName.*t@c:0.*a, b"):
+        catalog.look([MessageQueue("t", "c", 0)])
+    catalog.close()
+    with pytest.raises(ConfigError, match=r"existing ones: .*other"):
+        open_catalog(parse_options({**both, "topic": "flihgts"})).queues(all_needed=True)
+    with pytest.raises(StoreDamagedError, match="no store here"):
+        open_catalog(parse_options({**both, "path": f"{directory},{tmp_path / 'c'}"}))
 
 
 def test_an_absent_topic_names_the_existing_ones(directory: Path) -> None:
@@ -286,6 +333,31 @@ def test_the_queues_are_listed_in_one_pass(directory: Path, monkeypatch: pytest.
     monkeypatch.setattr(OfflineStore, "queues", forbidden)
     catalog = StoreCatalog(options_of(directory))
     assert len(catalog.queues(all_needed=True)) == 3
+    catalog.close()
+
+
+def test_queues_that_take_long_to_look_at_are_looked_at_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, asked = ManualClock(), 0
+    real = OfflineStore.queue_range
+
+    def slow(self: OfflineStore, topic: str, queue_id: int) -> Any:
+        nonlocal asked
+        asked += 1
+        clock.advance(200)
+        return real(self, topic, queue_id)
+
+    monkeypatch.setattr(OfflineStore, "queue_range", slow)
+    options = options_of(directory)
+    catalog = StoreCatalog(options, clock)
+    for _ in range(2):
+        queues = catalog.queues(all_needed=True)
+        starting_offsets(options, catalog, queues, "earliest")
+        ending_offsets(options, catalog, queues)
+        catalog.bounds(queues)
+    assert asked == len(queues)
+    clock.advance(20_000)
+    catalog.bounds(queues)
+    assert asked == 2 * len(queues)
     catalog.close()
 
 

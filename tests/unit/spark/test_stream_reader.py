@@ -163,7 +163,7 @@ def test_offsets_never_go_back() -> None:
         strict.latestOffset(document(10), ReadAllAvailable())
 
 
-def test_a_deleted_topic_is_data_loss_or_left_out() -> None:
+def test_a_deleted_topic_is_data_loss_or_left_out(caplog: pytest.LogCaptureFixture) -> None:
     strict, _ = reader({Q0: Bounds(0, 12)}, topic="t,gone")
     start = {**document(10), "gone": {"b": {"0": 3}}}
     with pytest.raises(DataLossError, match="gone@b:0"):
@@ -173,6 +173,10 @@ def test_a_deleted_topic_is_data_loss_or_left_out() -> None:
         end = lenient.latestOffset(start, ReadAllAvailable())
         assert ends(end) == {**document(12), "gone": {"b": {"0": 3}}}
         assert ranges(lenient, start, end) == [QueueRange(Q0, 10, 12)]
+        caplog.clear()
+        for _ in range(20):  # an idle stream asks some 75 times a second
+            assert lenient.latestOffset(end, ReadAllAvailable()) == end
+        assert caplog.text == ""
 
 
 def test_a_topic_taken_out_of_the_subscription_is_not_read_on() -> None:

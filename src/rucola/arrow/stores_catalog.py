@@ -1,0 +1,92 @@
+"""Several store directories as one place to read from, driver side: each is that of a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from rucola.arrow.catalog import Bounds, Look, existing_queues
+from rucola.arrow.offsets import Mark, queue_text
+from rucola.arrow.ranges import QueueRange, SourceRange
+from rucola.arrow.read_options import ReadOptions
+from rucola.arrow.store_catalog import StoreCatalog
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError
+
+
+class StoresCatalog:
+    """``Catalog`` over directories; a queue lies in that of its broker."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._stores: dict[str, StoreCatalog] = {}
+        try:
+            for one in options.stores:
+                self._stores[one.broker_name] = StoreCatalog(one)
+        except BaseException:
+            self.close()
+            raise
+
+    def queues(self, *, all_needed: bool) -> list[MessageQueue]:
+        """Queues of the subscription in any directory."""
+        subscription = self._options.subscription
+        if all_needed:
+            self._check_names("assign", subscription.queues)
+        existing = {queue for store in self._stores.values() for queue in store.existing()}
+        return existing_queues(subscription, existing, all_needed=all_needed)
+
+    def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
+        """Bounds of each queue that exists."""
+        found: dict[MessageQueue, Bounds] = {}
+        for name, own in self._shared_out(queues).items():
+            found |= self._stores[name].bounds(own)
+        return found
+
+    def look(self, queues: Iterable[MessageQueue]) -> Look:
+        """The same.
+
+        Raises:
+            ConfigError: a queue is of a broker that no directory belongs to.
+        """
+        wanted = list(queues)
+        self._check_names("brokerName", wanted)
+        return Look(self.bounds(wanted))
+
+    def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
+        """The mark of the record at a queue offset of each queue."""
+        found: dict[MessageQueue, Mark | None] = {}
+        for name, own in self._shared_out(places).items():
+            found |= self._stores[name].marks({queue: places[queue] for queue in own})
+        return found
+
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """First offset stored at or after the time."""
+        return self._stores[queue.broker_name].offset_at(queue, timestamp_ms)
+
+    def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
+        """Mean size of the first records from ``start`` on."""
+        return self._stores[queue.broker_name].mean_record_bytes(queue, start, end)
+
+    def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
+        """The pieces of each directory, one directory after the other."""
+        pieces: list[SourceRange] = []
+        for name, store in self._stores.items():
+            pieces += store.plan([one for one in ranges if one.queue.broker_name == name])
+        return pieces
+
+    def close(self) -> None:
+        """Gives up all maps."""
+        for store in self._stores.values():
+            store.close()
+
+    def _shared_out(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+        """The queues by broker, without those of other brokers."""
+        shared: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            if queue.broker_name in self._stores:
+                shared.setdefault(queue.broker_name, []).append(queue)
+        return shared
+
+    def _check_names(self, option: str, queues: Iterable[MessageQueue]) -> None:
+        other = sorted(queue_text(queue) for queue in queues if queue.broker_name not in self._stores)
+        if other:
+            raise ConfigError(option, ", ".join(other), f"queues of the brokers named: {', '.join(self._stores)}")
