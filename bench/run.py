@@ -19,7 +19,21 @@ from rich.console import Console
 from rich.status import Status
 from tools.peers.packages import ROOT, PeerError
 
-from bench import delay, fixture, gather, kernels, memory, receive, scan, send, spark_scan, spark_sink, start, store
+from bench import (
+    delay,
+    fixture,
+    gather,
+    kernels,
+    memory,
+    receive,
+    scan,
+    send,
+    spark_scan,
+    spark_sink,
+    sql,
+    start,
+    store,
+)
 from bench import filter as sql_filter
 from bench.context import Context
 from bench.figure import Figure
@@ -35,6 +49,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "scan": scan.measure,
     "spark": spark_scan.measure,
     "spark-sink": spark_sink.measure,
+    "sql": sql.measure,
     "filter": sql_filter.measure,
     "start": start.measure,
     "delay": delay.measure,

@@ -43,7 +43,7 @@ def measure(context: Context) -> Iterator[Figure]:
         size = "1 KiB" if body_bytes == 1024 else f"{body_bytes} B"
         with scratch_directory() as directory:
             context.show(f"spark: writing {count:,} messages of {size}")
-            _fill(directory, count, body_bytes)
+            fill(directory, count, body_bytes)
             with python_load("load_spark", directory, str(count), *SETTINGS) as program:
                 context.show(f"spark: writing {count:,} messages of {size} to Parquet, comparing the rows")
                 program.round("write")
@@ -79,8 +79,8 @@ def _cpu_us(one: Round) -> float:
     return one.extra["cpu_seconds"] / one.messages * 1e6
 
 
-def _fill(directory: str, count: int, body_bytes: int) -> None:
-    """In a process of its own, whose memory is gone afterwards."""
-    command = [sys.executable, "-m", "bench.spark_store", directory, str(count), str(body_bytes)]
+def fill(directory: str, count: int, body_bytes: int, *more: str) -> None:
+    """Write a store, in a process of its own, whose memory is gone afterwards; ``more`` is for ``spark_store``."""
+    command = [sys.executable, "-m", "bench.spark_store", directory, str(count), str(body_bytes), *more]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=FILL_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""``python -m bench.spark_store DIRECTORY COUNT BODY_BYTES``: writes a store that is worth scanning.
+"""``python -m bench.spark_store DIRECTORY COUNT BODY_BYTES [keys]``: writes a store that is worth scanning.
 
 No two messages have the same body, key or UNIQ_KEY: a file format that keeps repeated values once would otherwise be
 read faster than any bytes can be.
@@ -72,11 +72,11 @@ def _digits(numbers: npt.NDArray[np.int64], base: int, width: int) -> Bytes:
     return text
 
 
-def main(directory: str, count: str, body_bytes: str) -> None:
-    """Write ``count`` messages, rounded up to whole batches, and close the store."""
+def main(directory: str, count: str, body_bytes: str, keys: str = "") -> None:
+    """Write ``count`` messages, rounded up to whole batches, and close the store. With ``keys`` it has an index."""
     root = str(Path(directory) / "store")
     config = MessageStoreConfig(
-        store_path_root_dir=root, flush_disk_type=FlushDiskType.ASYNC_FLUSH, message_index_enable=False
+        store_path_root_dir=root, flush_disk_type=FlushDiskType.ASYNC_FLUSH, message_index_enable=bool(keys)
     )
     store = MessageStore(config, Files(), SystemClock())
     store.store_host = HOST
