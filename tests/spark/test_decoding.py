@@ -63,6 +63,12 @@ def test_json_of_a_stream_with_poison(spark: SparkSession, shared_broker: Broker
         sample_schema(spark, **where, topic="poison", subExpression="none")
 
 
+def test_json_is_parsed_once_whatever_is_filtered(spark: SparkSession) -> None:
+    rows = spark.range(1).selectExpr("cast(cast(id AS string) AS binary) AS body")
+    good = without_poison(decode(rows, "json", DDL)).where("delay > 3")
+    assert good._jdf.queryExecution().executedPlan().toString().count("from_json(") == 1  # type: ignore[operator]
+
+
 def test_text_avro_and_protobuf(spark: SparkSession, tmp_path: Path) -> None:
     pytest.importorskip("fastavro")
     pytest.importorskip("google.protobuf")

@@ -178,7 +178,9 @@ def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
         .when(text.isNull(), "not UTF-8")
         .when(f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{_RECORD}").isNotNull(), "not JSON of the schema")
     )
-    decoded = rows.withColumn(_DECODED, value).withColumn(ERROR, problem)
+    # Out of an array of one, because Spark moves a filter on the error in front of a column that is computed from
+    # others, and would parse each body three times for it; it moves none in front of explode.
+    decoded = rows.withColumn(_DECODED, f.explode(f.array(value))).withColumn(ERROR, problem)
     return decoded.withColumn(_DECODED, f.when(f.col(ERROR).isNull(), f.col(_DECODED)))
 
 
