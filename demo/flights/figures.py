@@ -6,6 +6,7 @@ last step, of the same two integers by the same IEEE 754 division.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
 
@@ -36,6 +37,39 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 KEY_COLUMNS = ("carrier", "month")
 FIGURES = tuple(field.name for field in fields(CarrierMonth) if field.name not in KEY_COLUMNS)
 """Every column that is compared."""
+
+
+SUMS = ("flights", "cancelled", "departed", "departure_delay_sum_min", "arrived", "arrival_delay_sum_min", "seats")
+"""The figures that add up."""
+
+
+def from_sums(carrier: str, month: int, airline: str | None, sums: dict[str, int]) -> CarrierMonth:
+    """A row of gold. Args: ``sums``: the figures of `SUMS`."""
+    return CarrierMonth(
+        carrier=carrier,
+        month=month,
+        airline=airline,
+        departure_delay_mean_min=mean(sums["departure_delay_sum_min"], sums["departed"]),
+        arrival_delay_mean_min=mean(sums["arrival_delay_sum_min"], sums["arrived"]),
+        **sums,
+    )
+
+
+def added(before: Iterable[CarrierMonth], change: Iterable[CarrierMonth]) -> list[CarrierMonth]:
+    """Gold after a batch, in order of carrier and month.
+
+    Args:
+        before: gold before the batch.
+        change: the gold of the batch's own flights.
+    """
+    rows = {row.place: row for row in before}
+    for row in change:
+        old = rows.get(row.place)
+        if old is not None:
+            sums = {name: getattr(old, name) + getattr(row, name) for name in SUMS}
+            row = from_sums(row.carrier, row.month, old.airline or row.airline, sums)  # noqa: PLW2901
+        rows[row.place] = row
+    return sorted(rows.values(), key=lambda row: row.place)
 
 
 def short_name(airline: str) -> str:

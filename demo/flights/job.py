@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +18,10 @@ from .data import TOPIC, data_directory
 from .deadline import deadline
 from .expected import expected_figures
 from .figures import FIGURES, CarrierMonth
-from .measure import QUANTILES, Measurements, Sample
+from .listen import Listener
+from .measure import QUANTILES, Measurements, Sample, own_rate, quantile
 from .picture import draw
-from .pipeline import BRONZE_COLUMNS
+from .pipeline import BRONZE_COLUMNS, FLIGHT_COLUMNS
 from .processes import BrokerProcess, DemoError, Processes, ProducerProcess, stderr_to
 from .produce import FIRST_ROWS
 from .screen import Screen, closing_table
@@ -30,13 +31,19 @@ from .workplace import workplace
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 PRODUCERS = 2
 KILL_AT_SHARE = 0.45
 """Share of the rows that is acknowledged when the broker is killed."""
 
-TRIGGER = "500 milliseconds"
-RECORDS_PER_BATCH_MAX = 100_000
+FLIGHTS, BRONZE = "flights", "bronze"
+"""Names of the two queries: one brings flights to silver and gold, one keeps the records."""
+
+TRIGGER, BRONZE_TRIGGER = "200 milliseconds", "3 seconds"
+RECORDS_PER_BATCH_MAX = 50_000
+"""So that a micro-batch after an outage does not take long itself."""
+
 SPARK_TIMEOUT_S = 120.0
 FIRST_ROWS_TIMEOUT_S = 120.0
 PUBLISH_TIMEOUT_S = 180.0
@@ -65,6 +72,7 @@ class Outcome:
     gold: list[CarrierMonth]
     wrong: list[Difference]
     records: int
+    poison: int
     resent: int
 
 
@@ -76,6 +84,7 @@ class Job:
         self._directory = settings.directory.resolve()
         self._screen = screen or Screen()
         self._seen = Measurements()
+        self._listener = Listener()
 
     def run(self) -> int:
         """Runs the whole job and shows it.
@@ -115,23 +124,29 @@ class Job:
         """Everything between the start of Spark and its stop."""
         tables = Tables(spark, self._directory / "tables", data_directory())
         with self._screen.step("first rows through the pipeline"):
-            query = self._first_rows(spark, broker, producers, tables)
+            queries = self._first_rows(spark, broker, producers, tables)
         try:
-            self._publish(broker, producers, query, tables)
-            records = self._catch_up(broker, query, tables)
+            self._publish(broker, producers, queries, tables)
+            records = self._catch_up(broker, queries, tables)
         finally:
-            with deadline("stopping the Spark stream", SPARK_TIMEOUT_S):
-                query.stop()
+            with deadline("stopping the Spark streams", SPARK_TIMEOUT_S):
+                for query in queries:
+                    query.stop()
         with self._screen.step("comparing gold with the CSV"), deadline("comparing", SPARK_TIMEOUT_S):
             self._check_bronze(tables, records)
             gold = tables.gold()
             wrong = differences(gold, expected_figures(data_directory(), self._settings.rows))
+            self._seen.born_s = tables.born_s()
         self._seen.batches = [batch for batch in tables.reports() if batch.started_s >= self._seen.begin_s]
-        return Outcome(gold, wrong, records, sum(producer.progress.resent for producer in producers))
+        self._seen.progress = self._listener.progress(FLIGHTS)
+        poison = sum(one.poison for one in self._seen.progress)
+        return Outcome(gold, wrong, records, poison, sum(producer.progress.resent for producer in producers))
 
     def _session(self) -> SparkSession:
         conf = {
             "spark.driver.memory": "2g",
+            # It would plan each stage of a micro-batch anew, which costs more than it can save on 10,000 rows.
+            "spark.sql.adaptive.enabled": "false",
             "spark.local.dir": str(self._directory / "spark"),
             "spark.sql.warehouse.dir": str(self._directory / "spark" / "warehouse"),
         }
@@ -141,33 +156,34 @@ class Job:
 
     def _first_rows(
         self, spark: SparkSession, broker: BrokerProcess, producers: list[ProducerProcess], tables: Tables
-    ) -> StreamingQuery:
-        """Starts the stream and brings the producers' first rows to gold: the topic exists, and Spark is warm."""
+    ) -> list[StreamingQuery]:
+        """Starts the streams and brings the producers' first rows to gold: the topic exists, and Spark is warm."""
         for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "acknowledging the first rows", broker):
             if all(not producer.done() and producer.progress.waiting for producer in producers):
                 break
-        records = (
-            spark.readStream.format("rocketmq")
-            .option("nameServer", broker.addresses.namesrv)
-            .option("topic", TOPIC)
-            .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", RECORDS_PER_BATCH_MAX)
-            .option("columns", ",".join(BRONZE_COLUMNS))
-            .load()
-        )
-        query = (
-            records.writeStream.foreachBatch(tables.apply)
-            .option("checkpointLocation", str(self._directory / "checkpoint"))
-            .trigger(processingTime=TRIGGER)
-            .start()
-        )
-        for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "bringing the first rows to gold", broker, query):
-            if _flights(tables) >= PRODUCERS * FIRST_ROWS:
+        spark.streams.addListener(self._listener)
+        records = self._records(spark, broker, FLIGHT_COLUMNS).option("maxOffsetsPerTrigger", RECORDS_PER_BATCH_MAX)
+        flights = tables.flights(records.load()).writeStream.foreachBatch(tables.apply)
+        kept = self._records(spark, broker, BRONZE_COLUMNS).load().writeStream.format("parquet")
+        queries = [
+            self._start(FLIGHTS, flights, TRIGGER),
+            self._start(BRONZE, kept.option("path", str(tables.bronze_directory)), BRONZE_TRIGGER),
+        ]
+        for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "bringing the first rows to gold", broker, queries):
+            if _flights(tables) >= PRODUCERS * FIRST_ROWS and self._listener.records(BRONZE) >= PRODUCERS * FIRST_ROWS:
                 break
-        return query
+        return queries
+
+    def _records(self, spark: SparkSession, broker: BrokerProcess, columns: Sequence[str]) -> DataStreamReader:
+        options = {"nameServer": broker.addresses.namesrv, "topic": TOPIC, "startingOffsets": "earliest"}
+        return spark.readStream.format("rocketmq").options(**options, columns=",".join(columns))
+
+    def _start(self, name: str, writer: DataStreamWriter, trigger: str) -> StreamingQuery:
+        checkpoint = str(self._directory / "checkpoint" / name)
+        return writer.queryName(name).option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start()
 
     def _publish(
-        self, broker: BrokerProcess, producers: list[ProducerProcess], query: StreamingQuery, tables: Tables
+        self, broker: BrokerProcess, producers: list[ProducerProcess], queries: list[StreamingQuery], tables: Tables
     ) -> None:
         """Lets the producers go, and kills and restarts the broker under them."""
         rows, seen = self._settings.rows, self._seen
@@ -176,9 +192,9 @@ class Job:
         for producer in producers:
             producer.go()
         with self._screen.bars(rows) as bars:
-            for _ in self._waiting(timeout_s, "publishing", broker, query):
+            for _ in self._waiting(timeout_s, "publishing", broker, queries):
                 acknowledged = sum(producer.progress.acknowledged for producer in producers)
-                seen.samples.append(Sample(time.time(), acknowledged - PRODUCERS * FIRST_ROWS))
+                self._sample(acknowledged, tables)
                 bars.update(acknowledged, _flights(tables))
                 if self._settings.kill and seen.killed_s is None and acknowledged >= KILL_AT_SHARE * rows:
                     self._kill_and_restart(broker, acknowledged)
@@ -198,8 +214,12 @@ class Job:
         gone_s = seen.ready_again_s - seen.killed_s
         self._screen.note(f"broker ready again on the same store after {gone_s:.1f} s, process {broker.addresses.pid}")
 
-    def _catch_up(self, broker: BrokerProcess, query: StreamingQuery, tables: Tables) -> int:
-        """Waits until bronze has as many records as the broker's queues.
+    def _sample(self, acknowledged: int, tables: Tables) -> None:
+        first = PRODUCERS * FIRST_ROWS
+        self._seen.samples.append(Sample(time.time(), acknowledged - first, _flights(tables) - first))
+
+    def _catch_up(self, broker: BrokerProcess, queries: list[StreamingQuery], tables: Tables) -> int:
+        """Waits until both queries have read as many records as the broker's queues hold.
 
         Returns:
             That number.
@@ -208,9 +228,11 @@ class Job:
         wanted = _records_in_broker(broker.addresses.namesrv)
         rows = self._settings.rows
         with self._screen.bars(rows) as bars:
-            for _ in self._waiting(CATCH_UP_TIMEOUT_S, "catching up with the broker's last offsets", broker, query):
+            for _ in self._waiting(CATCH_UP_TIMEOUT_S, "catching up with the broker's last offsets", broker, queries):
+                if _flights(tables) < rows:
+                    self._sample(rows, tables)
                 bars.update(rows, _flights(tables))
-                if sum(report.records for report in tables.reports()) >= wanted:
+                if all(self._listener.records(name) >= wanted for name in (FLIGHTS, BRONZE)):
                     break
         self._screen.finished(
             "catching up with the broker's last offsets", time.monotonic() - begin_s, f"{wanted:,} records"
@@ -225,18 +247,19 @@ class Job:
             raise DemoError(f"the broker holds {records:,} records, bronze {count:,} at {places:,} different places")
 
     def _waiting(
-        self, timeout_s: float, what: str, broker: BrokerProcess, query: StreamingQuery | None = None
+        self, timeout_s: float, what: str, broker: BrokerProcess, queries: Sequence[StreamingQuery] = ()
     ) -> Iterator[None]:
         """Yields until the caller has seen enough; sleeps in between.
 
         Raises:
-            DemoError: it takes too long, the broker ended, or the query failed.
+            DemoError: it takes too long, the broker ended, or a query failed.
         """
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
             broker.check()
-            if query is not None and not query.isActive:
-                raise DemoError(f"while {what}: the Spark stream failed: {self._stream_error(query)}")
+            for query in queries:
+                if not query.isActive:
+                    raise DemoError(f"while {what}: the Spark stream {query.name} failed: {self._stream_error(query)}")
             yield
             time.sleep(_POLL_S)
         raise DemoError(f"{what} took longer than {timeout_s:.0f} s")
@@ -273,6 +296,8 @@ class Job:
         screen.note(f"duplicates dropped by key {duplicates:,}", "none")
         self._show_latency()
         screen.note(f"pictures: {page}", "bold")
+        if outcome.poison:
+            screen.error(f"{outcome.poison:,} records are no flight; their bodies are in bronze")
         for difference in outcome.wrong[:_DIFFERENCES_SHOWN]:
             screen.error(f"{difference}")
         if len(outcome.wrong) > _DIFFERENCES_SHOWN:
@@ -287,16 +312,17 @@ class Job:
         return 0
 
     def _show_latency(self) -> None:
-        batches = self._seen.batches
-        if batches:
-            middle = [
-                sorted(batch.latencies_s[index] for batch in batches)[len(batches) // 2]
-                for index in range(len(QUANTILES))
-            ]
-            shown = ", ".join(
-                f"p{quantile * 100:.0f} {value:.1f} s" for quantile, value in zip(QUANTILES, middle, strict=True)
-            )
-            self._screen.note(f"end-to-end latency, median of {len(batches)} micro-batches: {shown}", "none")
+        seen = self._seen
+        latencies, rate = seen.all_latencies_s(), own_rate(seen)
+        if not latencies or rate is None:
+            return
+        shown = ", ".join(f"p{share * 100:.0f} {quantile(latencies, share):.1f} s" for share in QUANTILES)
+        self._screen.note(f"from birth to gold, {len(latencies):,} flights: {shown}", "none")
+        self._screen.note(
+            f"the pipeline's own rate: {rate.records:,} records in micro-batches of {rate.took_s:.1f} s together, "
+            f"{rate.per_second:,.0f} a second",
+            "none",
+        )
 
 
 def _flights(tables: Tables) -> int:

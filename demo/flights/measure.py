@@ -10,37 +10,52 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import ceil
 
 QUANTILES = (0.5, 0.9, 0.99)
-"""Shares of a batch's rows that were in gold no later than the latency given for them."""
+"""Shares of the flights that were in gold no later than the latency given for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How many messages had been acknowledged at a moment."""
+    """How many messages had been acknowledged at a moment, and how many flights were in gold."""
 
     at_s: float
     acknowledged: int
+    in_gold: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """One micro-batch, from its records to the commit of gold.
+    """One micro-batch, from the call with its flights to the commit of gold."""
 
-    ``latencies_s`` follows `QUANTILES`, from a record's born time to that commit.
+    batch_id: int
+    new_flights: int
+    started_s: float
+    committed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What Spark says of a finished micro-batch of the flights.
+
+    Attributes:
+        records: read from the broker, duplicates included.
+        poison: of these, no flights.
+        took_s: from its planning to the commit of its offsets.
+        behind: messages that the broker had and this micro-batch did not read.
     """
 
     batch_id: int
     records: int
-    new_flights: int
-    started_s: float
-    committed_s: float
-    latencies_s: tuple[float, ...]
+    poison: int
+    took_s: float
+    behind: int
 
 
 @dataclass(slots=True)
 class Measurements:
-    """All observations of a run."""
+    """All observations of a run. ``born_s``: by batch, when its flights were born."""
 
     begin_s: float = 0.0
     killed_s: float | None = None
@@ -48,6 +63,42 @@ class Measurements:
     published_s: float | None = None
     samples: list[Sample] = field(default_factory=list)
     batches: list[BatchReport] = field(default_factory=list)
+    progress: list[Progress] = field(default_factory=list)
+    born_s: dict[int, list[float]] = field(default_factory=dict)
+
+    def latencies_s(self, batch: BatchReport) -> list[float]:
+        """From a flight's birth to its figures in gold, of all flights of a batch, the shortest first."""
+        return sorted(batch.committed_s - born_s for born_s in self.born_s.get(batch.batch_id, ()))
+
+    def all_latencies_s(self) -> list[float]:
+        """The same of all batches."""
+        return sorted(latency for batch in self.batches for latency in self.latencies_s(batch))
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that is not below a share of ``values``, which are sorted and not empty."""
+    return values[max(0, ceil(share * len(values)) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The pipeline's own rate: how fast micro-batches are while they run."""
+
+    records: int
+    took_s: float
+
+    @property
+    def per_second(self) -> float:
+        """Records a second."""
+        return self.records / self.took_s
+
+
+def own_rate(seen: Measurements) -> Rate | None:
+    """Records and seconds of all micro-batches of the run together; None when there were none."""
+    run = {batch.batch_id for batch in seen.batches}
+    records = sum(one.records for one in seen.progress if one.batch_id in run)
+    took_s = sum(one.took_s for one in seen.progress if one.batch_id in run)
+    return Rate(records, took_s) if records and took_s else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +121,20 @@ def produce_curve(seen: Measurements, step_s: float = 0.5) -> Curve:
 
 
 def consume_curve(seen: Measurements) -> Curve:
-    """Records per second that became visible in gold: each batch's records over the time since the batch before."""
+    """Flights per second that became visible in gold: each batch's flights over the time since the batch before."""
     edges, values = [0.0], []
     for batch in seen.batches:
         committed = batch.committed_s - seen.begin_s
-        values.append(batch.records / max(committed - edges[-1], 1e-9))
+        values.append(batch.new_flights / max(committed - edges[-1], 1e-9))
         edges.append(committed)
     return Curve(edges, values)
+
+
+def lag_curve(seen: Measurements) -> tuple[list[float], list[int]]:
+    """Moments, in seconds since the run's begin, and the messages that were acknowledged and not in gold then."""
+    return [one.at_s - seen.begin_s for one in seen.samples], [
+        max(0, one.acknowledged - one.in_gold) for one in seen.samples
+    ]
 
 
 def _count_at(times: Sequence[float], samples: Sequence[Sample], at_s: float) -> float:

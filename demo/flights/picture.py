@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .figures import MONTHS, CarrierMonth, short_name
-from .measure import QUANTILES, Measurements, consume_curve, produce_curve
+from .measure import QUANTILES, Measurements, consume_curve, lag_curve, own_rate, produce_curve, quantile
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,7 @@ def draw(path: Path, gold: Sequence[CarrierMonth], seen: Measurements, headline:
     with mpl.rc_context(_STYLE):
         page = plt.figure(figsize=(18, 12.5), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1))
         page.suptitle("Flights from New York, 2013: through broker, clients and Spark", fontsize=20, fontweight="bold")
-        halves: Any = page.subfigures(2, 1, height_ratios=(1.45, 1.0), hspace=0.03)
+        halves: Any = page.subfigures(2, 1, height_ratios=(1.35, 1.0), hspace=0.03)
         upper, lower = halves
         left, right = upper.subplots(1, 2, sharey=True)
         upper.suptitle(headline, fontsize=13, color=GREY)
@@ -56,9 +56,10 @@ def draw(path: Path, gold: Sequence[CarrierMonth], seen: Measurements, headline:
         image = _heat_map(right, gold, "arrival_delay_mean_min", "Mean arrival delay (minutes; grey: no flights)")
         bar = upper.colorbar(image, ax=[left, right], extend="both", pad=0.01, aspect=35)
         bar.set_label("minutes late (below 0: early)")
-        rates, latency = lower.subplots(1, 2)
+        rates, latency, lag = lower.subplots(1, 3)
         _rates(rates, seen)
         _latency(latency, seen)
+        _lag(lag, seen)
         page.savefig(path, dpi=100)
         plt.close(page)
 
@@ -127,13 +128,27 @@ def _rates(axes: Axes, seen: Measurements) -> None:
 
 def _latency(axes: Axes, seen: Measurements) -> None:
     moments = [batch.committed_s - seen.begin_s for batch in seen.batches]
-    for index, (quantile, colour, mark) in enumerate(zip(QUANTILES, (GREEN, BLUE, VERMILION), "osD", strict=True)):
-        values = [batch.latencies_s[index] for batch in seen.batches]
-        axes.plot(
-            moments, values, color=colour, marker=mark, markersize=5, linewidth=2.0, label=f"p{quantile * 100:.0f}"
-        )
-    axes.set_title("End-to-end latency: message born until its figures are in gold")
+    by_batch, every = [seen.latencies_s(batch) for batch in seen.batches], seen.all_latencies_s()
+    for share, colour, mark in zip(QUANTILES, (GREEN, BLUE, VERMILION), "osD", strict=True):
+        values = [quantile(latencies, share) if latencies else float("nan") for latencies in by_batch]
+        label = f"p{share * 100:.0f}" + (f" ({quantile(every, share):.1f} s of all flights)" if every else "")
+        axes.plot(moments, values, color=colour, marker=mark, markersize=4, linewidth=2.0, label=label)
+    axes.set_title("From birth until figures are in gold")
     axes.set_ylabel("seconds, per micro-batch")
+    _time_axis(axes, seen)
+
+
+def _lag(axes: Axes, seen: Measurements) -> None:
+    moments, behind = lag_curve(seen)
+    rate = own_rate(seen)
+    label = "acknowledged, not yet in gold"
+    if rate is not None:
+        label += f"\n(own rate of the pipeline: {rate.per_second:,.0f}/s)"
+    axes.fill_between(moments, behind, color=BLUE, alpha=0.25, linewidth=0)
+    axes.plot(moments, behind, color=BLUE, linewidth=1.5, label=label)
+    axes.set_title("Lag of gold")
+    axes.set_ylabel("messages")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     _time_axis(axes, seen)
 
 
@@ -154,4 +169,4 @@ def _time_axis(axes: Axes, seen: Measurements) -> None:
         done = seen.published_s - seen.begin_s
         axes.axvline(done, color=GREY, linewidth=1.5, linestyle="-.", label=f"all published at {done:.1f} s")
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16), ncols=2)
+        axes.legend(loc="upper left", bbox_to_anchor=(0, -0.16))

@@ -78,6 +78,8 @@ class Publisher:
         """
         loop = asyncio.get_running_loop()
         begin_s = loop.time()
+        # Nothing is acknowledged between two calls either, which is no stall.
+        self._stall_mark, self._stall_since_s = self.acknowledged, begin_s
         for taken, message in enumerate(messages):
             while self._rate and taken > (loop.time() - begin_s) * self._rate:
                 await self._pause(PACE_INTERVAL_S)

@@ -1,24 +1,29 @@
-"""The three tables on disk, and the writing of one micro-batch.
+"""The tables on disk, and the writing of one micro-batch.
 
-``bronze/batch=7``, ``silver/batch=7`` and ``gold/batch=7`` are what batch 7 made: Parquet directories, each replaced
-as a whole. Spark runs a batch again after a failure with the same records and the same number, so writing it again
-changes nothing: every table is a function of the records and of the tables of *earlier* batches. ``silver`` drops
-flights that an earlier batch or the same batch already has; ``gold/batch=7`` holds all figures up to batch 7, so
-readers take the newest one.
+``silver/batch=7`` holds the flights that batch 7 brought, as Parquet; ``gold/batch=7.parquet`` holds all figures up to
+batch 7, so readers take the newest one. Gold is written last and appears by a rename: it is the commit of the batch.
+Spark runs a batch again after a failure, with the same flights and the same number. Writing it again changes nothing,
+because both are functions of these flights and of the gold of *earlier* batches.
+
+``bronze`` is a table of its own, written by a query of its own: Spark's file sink lists the files of each micro-batch
+in ``bronze/_spark_metadata``, so it holds each record once.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812  (the name Spark users know)
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
 from . import pipeline
-from .figures import FIGURES, KEY_COLUMNS, CarrierMonth
-from .measure import QUANTILES, BatchReport
+from .figures import FIGURES, KEY_COLUMNS, SUMS, CarrierMonth, added, from_sums
+from .measure import BatchReport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +39,7 @@ class Tables:
         """Args: ``directory``: the tables' own; ``source_directory``: where ``airlines.csv`` and ``planes.csv`` lie."""
         self._spark = spark
         self._directory = directory
+        (directory / "gold").mkdir(parents=True, exist_ok=True)
         csv = spark.read.option("header", True).option("nullValue", "NA")
         self._airlines = csv.schema("carrier string, name string").csv(str(source_directory / "airlines.csv")).cache()
         self._planes = (
@@ -47,65 +53,80 @@ class Tables:
         self._lock = threading.Lock()
         self._reports: list[BatchReport] = []
 
-    def apply(self, records: DataFrame, batch_id: int) -> None:
-        """Writes batch ``batch_id`` into the three tables. For ``foreachBatch``."""
+    def flights(self, records: DataFrame) -> DataFrame:
+        """The rows of silver, of the records of a batch or a stream."""
+        return pipeline.silver(records, self._airlines, self._planes)
+
+    def apply(self, flights: DataFrame, batch_id: int) -> None:
+        """Writes batch ``batch_id``. For ``foreachBatch``. Args: ``flights``: rows of silver that are new."""
         started_s = time.time()
-        pipeline.bronze(records).write.mode("overwrite").parquet(self._path("bronze", batch_id))
-        bronze = self._spark.read.parquet(self._path("bronze", batch_id))
-
-        flights = pipeline.silver(bronze, self._airlines, self._planes)
-        if batch_id > 0:
-            flights = pipeline.unseen(flights, self.silver().where(F.col("batch") < batch_id))
-        flights.write.mode("overwrite").parquet(self._path("silver", batch_id))
-
-        change = pipeline.gold(self._spark.read.parquet(self._path("silver", batch_id)))
-        if batch_id > 0:
-            change = pipeline.add_gold(self._spark.read.parquet(self._path("gold", batch_id - 1)), change)
-        pipeline.with_means(change).coalesce(1).write.mode("overwrite").parquet(self._path("gold", batch_id))
-        self._report(batch_id, started_s, time.time(), bronze)
+        flights = flights.persist()
+        try:
+            flights.write.mode("overwrite").parquet(str(self._directory / "silver" / f"batch={batch_id}"))
+            change = [
+                from_sums(row["carrier"], row["month"], row["airline"], {name: row[name] for name in SUMS})
+                for row in pipeline.gold(flights).collect()
+            ]
+        finally:
+            flights.unpersist()
+        self._commit_gold(batch_id, added(self._gold(before=batch_id), change))
+        report = BatchReport(batch_id, sum(row.flights for row in change), started_s, time.time())
+        with self._lock:
+            self._reports = [*[old for old in self._reports if old.batch_id != batch_id], report]
 
     def silver(self) -> DataFrame:
         """All flights, each once, with the ``batch`` that brought it."""
         return self._spark.read.parquet(str(self._directory / "silver"))
 
+    @property
+    def bronze_directory(self) -> Path:
+        """Where the query that keeps the records writes them."""
+        return self._directory / "bronze"
+
     def bronze(self) -> DataFrame:
         """All records as they came."""
-        return self._spark.read.parquet(str(self._directory / "bronze"))
+        return self._spark.read.parquet(str(self.bronze_directory))
 
     def gold(self) -> list[CarrierMonth]:
         """The newest figures, in order of carrier and month; empty before the first batch."""
-        batches = [
-            int(path.parent.name.removeprefix("batch=")) for path in self._directory.glob("gold/batch=*/_SUCCESS")
-        ]
-        if not batches:
-            return []
-        rows = self._spark.read.parquet(self._path("gold", max(batches))).select(*KEY_COLUMNS, *FIGURES).collect()
-        return sorted((CarrierMonth(**row.asDict()) for row in rows), key=lambda row: row.place)
+        return self._gold(before=None)
 
     def reports(self) -> list[BatchReport]:
         """What happened so far, one report per batch."""
         with self._lock:
             return list(self._reports)
 
-    def _path(self, table: str, batch_id: int) -> str:
-        return str(self._directory / table / f"batch={batch_id}")
+    def born_s(self) -> dict[int, list[float]]:
+        """By batch: when its flights were born, in seconds since the epoch. For when the queries have ended."""
+        columns = ds.dataset(self._directory / "silver", partitioning="hive").to_table(["batch", "bornTimestamp"])
+        born: dict[int, list[float]] = {}
+        times = columns["bornTimestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+        for batch_id, born_ms in zip(columns["batch"].to_pylist(), times.to_pylist(), strict=True):
+            born.setdefault(batch_id, []).append(born_ms / 1000)
+        return born
 
-    def _report(self, batch_id: int, started_s: float, committed_s: float, bronze: DataFrame) -> None:
-        """Counts the batch and measures its latencies, after its commit, so that measuring is not measured."""
-        born = F.unix_millis("bornTimestamp")
-        # The age that a share q of the rows stays below belongs to the born time that a share 1 - q stays below.
-        shares = F.array(*[F.lit(1.0 - quantile) for quantile in QUANTILES])
-        row = bronze.agg(F.count("*").alias("records"), F.percentile(born, shares).alias("born_ms")).first()
-        if row is None or row["born_ms"] is None:
-            return
-        new_flights = self._spark.read.parquet(self._path("silver", batch_id)).count()
-        report = BatchReport(
-            batch_id=batch_id,
-            records=row["records"],
-            new_flights=new_flights,
-            started_s=started_s,
-            committed_s=committed_s,
-            latencies_s=tuple(committed_s - born_ms / 1000 for born_ms in row["born_ms"]),
-        )
-        with self._lock:
-            self._reports = [*[old for old in self._reports if old.batch_id != batch_id], report]
+    def _gold(self, before: int | None) -> list[CarrierMonth]:
+        """The figures of the newest batch with a number below ``before``."""
+        numbers = [int(path.stem.removeprefix("batch=")) for path in self._directory.glob("gold/batch=*.parquet")]
+        numbers = [number for number in numbers if before is None or number < before]
+        if not numbers:
+            return []
+        return [CarrierMonth(**row) for row in pq.read_table(self._gold_file(max(numbers))).to_pylist()]
+
+    def _commit_gold(self, batch_id: int, rows: list[CarrierMonth]) -> None:
+        file = self._gold_file(batch_id)
+        new = file.with_name(f".{file.name}")  # a name that readers pass over
+        pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows], _GOLD_SCHEMA), new)
+        new.replace(file)
+
+    def _gold_file(self, batch_id: int) -> Path:
+        return self._directory / "gold" / f"batch={batch_id}.parquet"
+
+
+def _type(name: str) -> pa.DataType:
+    if name in ("carrier", "airline"):
+        return pa.string()
+    return pa.float64() if name not in (*SUMS, "month") else pa.int64()
+
+
+_GOLD_SCHEMA = pa.schema([(name, _type(name)) for name in (*KEY_COLUMNS, *FIGURES)])

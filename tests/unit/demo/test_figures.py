@@ -9,7 +9,7 @@ import pytest
 from demo.flights.compare import differences
 from demo.flights.data import ROWS_ALL, data_directory
 from demo.flights.expected import expected_figures
-from demo.flights.figures import FIGURES, CarrierMonth
+from demo.flights.figures import FIGURES, CarrierMonth, added
 from tests.unit.demo.samples import write_sample_csv
 
 
@@ -68,4 +68,17 @@ def test_missing_surplus_and_repeated_rows_are_named() -> None:
         ("AA", 1, "rows", 2, 1),
         ("AA", 2, "rows", 0, 1),
         ("ZZ", 1, "rows", 1, 0),
+    ]
+
+
+def test_figures_of_batches_add_up() -> None:
+    change = [
+        CarrierMonth("AA", 2, "American Airlines Inc.", 2, 0, 2, 5, 2.5, 2, -1, -0.5, 300),
+        CarrierMonth("AA", 3, None, 1, 1, 0, 0, None, 0, 0, None, 0),
+    ]
+    assert added([], change) == change
+    assert added(ROWS, change) == [
+        ROWS[0],
+        CarrierMonth("AA", 2, "American Airlines Inc.", 3, 1, 2, 5, 2.5, 2, -1, -0.5, 300),
+        change[1],
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from demo.flights.figures import CarrierMonth
-from demo.flights.measure import BatchReport, Measurements, Sample
+from demo.flights.measure import BatchReport, Measurements, Progress, Sample
 from demo.flights.picture import draw
 
 GOLD = [
@@ -18,8 +18,10 @@ KILLED = Measurements(
     killed_s=12.0,
     ready_again_s=13.0,
     published_s=15.0,
-    samples=[Sample(10.0, 0), Sample(15.0, 4)],
-    batches=[BatchReport(0, 4, 4, 11.0, 14.0, (1.0, 2.0, 3.0))],
+    samples=[Sample(10.0, 0), Sample(15.0, 4, 4)],
+    batches=[BatchReport(0, 4, 11.0, 14.0), BatchReport(1, 0, 14.0, 14.5)],
+    progress=[Progress(0, 4, 0, 2.5, 1)],
+    born_s={0: [10.0, 11.0, 12.0, 13.0]},
 )
 
 

@@ -93,3 +93,17 @@ def test_the_rate_is_kept() -> None:
         return asyncio.get_running_loop().time() - begin_s
 
     assert asyncio.run(run()) >= 0.299
+
+
+def test_a_pause_between_two_calls_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(produce, "STALL_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(produce, "PACE_INTERVAL_S", 0.0)  # so that it looks before the first answer comes
+
+    async def run() -> int:
+        publisher = Publisher(ScriptedProducer(lambda key, attempt: None), 0.0)  # type: ignore[arg-type]
+        await publisher.publish(MESSAGES[:10])
+        await asyncio.sleep(0.3)
+        await publisher.publish(MESSAGES[10:20])
+        return publisher.acknowledged
+
+    assert asyncio.run(run()) == 20
