@@ -16,6 +16,7 @@
 # make site    the pages as a site, into site/, every link checked
 # make wheels  wheels of CPython 3.11 to 3.13 and one of Python alone, into dist/, each tried in empty environments
 # make release-check  metadata, README, licence, files and size of the wheels in dist/
+# make spark-cluster  the archive of rucola spark package on a standalone master, local-cluster and Spark Connect
 # make sample  the shop in examples/ with its own 100 tests, a broker each
 # make docs    rewrites what is generated: import graph, sync face, access table, tables of options, formats, metrics, events
 
@@ -25,7 +26,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo site wheels release-check fallbacks sample test check lint crash kills threads bitflips faults fuzz bench soak siege conformance lab docs clean
+.PHONY: demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills threads bitflips faults fuzz bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -147,6 +148,9 @@ conformance: $(VENV)/.dev
 	@$(BIN)/python -m tests.conformance.examples
 	@$(BIN)/python -m tests.conformance.admin.run
 	@$(BIN)/python -m tests.conformance.spark
+
+spark-cluster: $(VENV)/.dev
+	@$(BIN)/python -m tests.spark.cluster $(if $(ARCHIVE),--archive $(ARCHIVE))
 
 fallbacks: $(VENV)/.dev
 	@$(BIN)/python -m tests.fallbacks --numprocesses 2 -k 'not uvloop'

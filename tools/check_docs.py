@@ -39,6 +39,7 @@ BUDGETS = {
     "docs/reference/reliability.md": 2000,
     "docs/reference/store.md": 16_800,
     "docs/security.md": 3000,
+    "docs/spark-clusters.md": 700,
     "docs/spark-pipelines.md": 900,
     "docs/spark-writing.md": 900,
     "docs/spark.md": 1600,

@@ -31,7 +31,7 @@ def words() -> dict[str, list[str]]:
     """The words after each command: subcommands, then options. Keys are commands without ``rucola``."""
     import typer
 
-    from rucola.cli import lab, sql, store
+    from rucola.cli import lab, spark, sql, store
     from rucola.cli.main import command_line
     from rucola.cli.mqadmin import command as mqadmin
     from rucola.cli.mqadmin.run import FAMILIES
@@ -42,7 +42,8 @@ def words() -> dict[str, list[str]]:
     for name, command in commands.choices.items():
         table[name] = _options(command)
     assert FAMILIES  # the import has registered all commands
-    for name, tool in (("store", store), ("sql", sql), ("mqadmin", mqadmin), ("lab", lab)):
+    tools = (("store", store), ("sql", sql), ("mqadmin", mqadmin), ("lab", lab), ("spark", spark))
+    for name, tool in tools:
         group = typer.main.get_command(tool.app)
         context = group.make_context("rucola", [], resilient_parsing=True)
         subcommands: Mapping[str, typer.core.TyperCommand] = getattr(group, "commands", {})

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments[:1] != ["store"]:  # store accepts names that are not UTF-8
             _check_text(arguments)
-        if arguments[:1] in (["store"], ["sql"], ["mqadmin"], ["lab"]):
+        if arguments[:1] in (["store"], ["sql"], ["mqadmin"], ["lab"], ["spark"]):
             return _use_tool(*arguments)
         return _serve(arguments)
     except UsageError as error:
@@ -83,6 +83,8 @@ def _use_tool(name: str, *arguments: str) -> int:
         from rucola.cli.sql import run as run_tool
     elif name == "lab":
         from rucola.cli.lab import run as run_tool
+    elif name == "spark":
+        from rucola.cli.spark import run as run_tool
     else:
         from rucola.cli.mqadmin.run import run as run_tool
     try:
@@ -196,6 +198,7 @@ def command_line() -> argparse.ArgumentParser:
     commands.add_parser("sql", help="Query topics of a store directory or of brokers with SQL.")
     commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
     commands.add_parser("lab", help="Measure common claims about storage engines.")
+    commands.add_parser("spark", help="Pack a Python environment for Spark's executors.")
     return parser
 
 

@@ -10,8 +10,9 @@ from rucola.errors import MissingExtraError
 SERVER = "server", ("lark", "prometheus_client", "rich", "starlette", "uvicorn", "yaml")
 """Needed by broker and name server."""
 CLI = "cli", ("rich", "typer", "yaml")
-"""Needed by the tools ``rucola store``, ``rucola mqadmin`` and ``rucola lab``."""
-
+"""Needed by the tools ``rucola store``, ``rucola mqadmin``, ``rucola lab`` and ``rucola spark``."""
+PACKAGE = "package", ("venv_pack",)
+"""Needed by ``rucola spark package``."""
 ARROW = "arrow", ("lark", "numpy", "pyarrow")
 """Needed by ``rucola.arrow``."""
 SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")

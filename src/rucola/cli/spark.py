@@ -1,0 +1,168 @@
+"""``rucola spark package``: one archive with a Python environment for Spark's executors.
+
+Executors need this package with compiled kernels, PyArrow and what those need, but neither PySpark, which Spark brings
+along, nor a compiler. The archive is made of a fresh environment, so that it holds nothing that only lies about.
+
+Exit codes: 0 success, 1 something is missing or pip failed, 2 usage, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Sequence
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rucola.cli.exit_codes import ExitCode
+from rucola.errors import ConfigError, MissingProgramError
+from rucola.runtime import extras
+
+app = typer.Typer(
+    name="spark",
+    help="Prepare Spark's executors for the format rocketmq.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+ENDINGS = (".tar.gz", ".tgz", ".zip")
+"""Archives that Spark unpacks."""
+LEFT_OUT = (
+    "*/__pycache__/*", "*.dist-info/RECORD", "*/site-packages/pip/*", "*/site-packages/pip-*", "*/tests/*",
+    "*/site-packages/setuptools/*", "*/site-packages/setuptools-*", "*/site-packages/pyspark/*",
+    "*/site-packages/pyspark-*", "*/pyarrow/include/*", "*/pyarrow/src/*", "*.pyx", "*.pxd",
+)  # fmt: skip
+"""Files that executors have no use for."""
+_COMPILED = "from rucola.formats import _message_cy; raise SystemExit(not _message_cy._is_compiled())"
+_INTERRUPTED = 130
+
+
+def run(arguments: list[str]) -> int:
+    """Run one ``rucola spark`` command; returns the exit code.
+
+    Raises:
+        RucolaError: the command failed.
+    """
+    try:
+        result = typer.main.get_command(app)(arguments, prog_name="rucola spark", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return _INTERRUPTED
+    return result if isinstance(result, int) else ExitCode.CLEAN
+
+
+@app.callback()
+def _group() -> None:
+    """Makes ``package`` a command of its own name although it is the only one."""
+
+
+@app.command()
+def package(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Archive to write: .tar.gz or .zip.")
+    ] = Path("environment.tar.gz"),
+    requirement: Annotated[
+        str | None,
+        typer.Option("--rucola", metavar="REQUIREMENT", help="Wheel, directory or version. [default: as it is here]"),
+    ] = None,
+    add: Annotated[
+        list[str] | None, typer.Option("--add", metavar="REQUIREMENT", help="A further package; may be given often.")
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option("--python", metavar="DIR", help="Where executors have Python, such as /usr. [default: as here]"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the archive if there is one.")] = False,
+) -> None:
+    """Make an archive for ``spark-submit --archives FILE#environment``."""
+    extras.require(extras.PACKAGE, "rucola spark package")
+    if not output.name.endswith(ENDINGS):
+        raise ConfigError("--output", str(output), "a name that ends with " + ", ".join(ENDINGS))
+    if output.exists() and not force:
+        raise ConfigError("--output", str(output), "a file that does not exist yet, or --force")
+    if python is not None and not python.startswith("/"):
+        raise ConfigError("--python", python, "an absolute directory, which has bin/python3")
+    with tempfile.TemporaryDirectory(prefix="rucola-spark-") as directory:
+        place = Path(directory, "environment")
+        venv.create(place, with_pip=True, symlinks=True)
+        install(place, [requirement or own_requirement(), *(add or [])])
+        pack(place, output, python)
+    size = output.stat().st_size / 1e6
+    sys.stdout.write(f"{output}: {size:.0f} MB, for Python {sys.version_info.major}.{sys.version_info.minor}\n")
+
+
+def own_requirement() -> str:
+    """The requirement that installs this package once more: where pip had it from, else its version."""
+    this = distribution("rucola")
+    origin = this.read_text("direct_url.json")
+    if origin is None:
+        return f"rucola[executor]=={this.version}"
+    return f"rucola[executor] @ {json.loads(origin)['url']}"
+
+
+def with_extra(requirement: str) -> str:
+    """``requirement`` as one that pip installs with the extra: a path becomes one with the extra behind it."""
+    return f"{requirement}[executor]" if os.path.exists(requirement) else requirement  # noqa: PTH110 - text in, text out
+
+
+def install(place: Path, requirements: Sequence[str]) -> None:
+    """Installs into the environment at ``place``; the first requirement is this package.
+
+    Raises:
+        MissingProgramError: pip failed, or there was no compiler for the kernels.
+    """
+    python = str(place / "bin" / "python")
+    plain = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile"]
+    done = subprocess.run(
+        [*command, with_extra(requirements[0]), *requirements[1:]],
+        env=plain,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise MissingProgramError("pip", f"exit {done.returncode}", done.stderr.strip() or done.stdout.strip())
+    if subprocess.run([python, "-c", _COMPILED], env=plain, check=False, stderr=subprocess.DEVNULL).returncode:
+        advice = "install gcc (Debian and Ubuntu: apt-get install build-essential), or name a compiled wheel: --rucola"
+        raise MissingProgramError("A C compiler", "kernels that are not compiled", advice)
+
+
+def pack(place: Path, output: Path, python: str | None = None) -> None:
+    """Writes the environment at ``place`` as an archive.
+
+    Args:
+        place: a virtual environment of this interpreter; its interpreter is changed to that of ``python``.
+        output: the archive; replaced.
+        python: directory whose ``bin`` has the Python of the executors; None: where it is here.
+    """
+    from venv_pack import Env
+
+    _link(place, python)
+    # Spark finds the interpreter beside the packages, wherever it unpacks them, by pyvenv.cfg.
+    environment = Env(str(place))
+    for pattern in LEFT_OUT:
+        environment = environment.exclude(pattern)
+    environment.pack(str(output), force=True)
+
+
+def _link(place: Path, python: str | None) -> None:
+    """Lets the environment use another interpreter of the same version, which need not exist on this machine."""
+    if python is None:
+        return
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for link in (place / "bin").glob("python*"):
+        link.unlink()
+    (place / "bin" / name).symlink_to(f"{python.rstrip('/')}/bin/{name}")
+    for other in ("python", "python3"):
+        (place / "bin" / other).symlink_to(name)
+    settings = place / "pyvenv.cfg"
+    lines = settings.read_text().splitlines()
+    kept = [line for line in lines if line.partition("=")[0].strip() not in ("home", "executable", "command")]
+    settings.write_text("\n".join([f"home = {python.rstrip('/')}/bin", *kept, ""]))
