@@ -74,7 +74,7 @@ class PlainLog:
 
 
 def read_log(segments: dict[str, bytes], segment_bytes: int) -> PlainLog:
-    """Walks segments, by name, from the oldest on; files of another length are none."""
+    """Walks segments by name, from the oldest on; files of another length are skipped."""
     starts = {int(name): data for name, data in segments.items() if name.isdigit() and len(data) == segment_bytes}
     records: list[PlainRecord] = []
     offset = min(starts, default=0)

@@ -1,4 +1,4 @@
-"""Reads that tests of several kinds share: everything of a queue, all units of queue files."""
+"""Reads that several kinds of tests share: all records of a queue, all units of queue files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of a broker that are written when a test says so, over a loop and a thread that it steps."""
+"""Tables of a broker that are written when a test says so, with a loop and a thread that the test steps."""
 
 from __future__ import annotations
 
@@ -27,11 +27,13 @@ class Tables:
 
     @property
     def keep(self) -> Keep:
-        """What managers are made with."""
+        """The arguments with which managers are created."""
         return partial(self.writer.table, "table.json", lambda pieces: self._take(b"".join(pieces)))
 
     def write(self) -> None:
-        """The thread writes once what has changed, after the rest of the write before; who waits hears of it."""
+        """Lets the thread write the changes once, after the rest that follows a write; waiting callers get the
+        result.
+        """
         self.clock.advance(1000)
         self.loop.run()
         worker = self.writer._worker

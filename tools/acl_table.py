@@ -1,7 +1,7 @@
 """Draws request code x role from the rules in the code: ``python tools/acl_table.py [--check]``.
 
-The table stands in ``docs/security.md`` between two marks. With ``--check`` nothing is written and the exit status is 1
-when the text in the document is not the code's.
+The table is in ``docs/security.md`` between two marks. With ``--check`` nothing is written, and the exit status is 1 if
+the table in the page differs from the code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rucola.protocol.codes import RequestCode  # noqa: E402
 
 
 def rendered() -> str:
-    """What stands between the marks."""
+    """The text between the marks."""
     lines = ["| request | code | needs | publisher | consumer | administrator |", "|---|---|---|---|---|---|"]
     for code in sorted(set(RequestCode) & set(REQUIREMENTS)):
         name = RequestCode(code).name
@@ -33,7 +33,7 @@ def rendered() -> str:
 
 
 def _mark(code: int, topics: int, groups: int) -> str:
-    """Whether an account with these permissions on everything the request names may send it."""
+    """Whether an account with these permissions for every resource of the request may send it."""
     needs = REQUIREMENTS[code]
     if needs is None:
         return "-"

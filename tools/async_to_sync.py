@@ -1,14 +1,14 @@
 """Generates ``rucola.sync``, the blocking clients, from the async ones.
 
-For every face below the public methods are read from the source (no import) and written again with the same signature
-and docstring, each handing its call to the event loop of a background thread:
+For every class in the list below, the tool reads the public methods from the source (without importing it). It writes
+them again with the same signature and docstring; each method passes its call to the event loop of a background thread:
 
     async def x(...) -> T              ->  def x(...) -> T
     def x(...) -> asyncio.Future[T]    ->  def x(...) -> concurrent.futures.Future[T]
     async with                               ->  with
     async for                                ->  for
 
-Run without arguments to write the files, with ``--check`` to exit 1 when they are not what would be written.
+Run it without arguments to write the files, or with ``--check`` to exit with 1 if they are not current.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def face_module(module: str, class_name: str) -> str:
 
 
 def method(node: ast.stmt, class_name: str, base: str) -> str:
-    """The blocking form of one member of the class; empty when it has none, or inherits it from the face ``base``."""
+    """The blocking form of one member of the class; empty if it has none, or inherits it from the class ``base``."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return ""
     if node.name == "__init__":
@@ -142,7 +142,7 @@ def future_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def arguments(args: ast.arguments) -> str:
-    """The call's arguments: what the signature takes, handed on."""
+    """The arguments of the call: those of the signature."""
     given = [argument.arg for argument in [*args.posonlyargs, *args.args] if argument.arg != "self"]
     if args.vararg is not None:
         given.append(f"*{args.vararg.arg}")
@@ -163,7 +163,7 @@ def docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef, inden
 
 
 def imports(tree: ast.Module, body: str) -> list[str]:
-    """The source module's imports of names that stand in the generated signatures."""
+    """The source module's imports of names that appear in the generated signatures."""
     used = {node.id for node in ast.walk(ast.parse(f"class _:\n{body}")) if isinstance(node, ast.Name)}
     lines = []
     if "Iterator" in used:
@@ -177,7 +177,7 @@ def imports(tree: ast.Module, body: str) -> list[str]:
 
 
 def package_module() -> str:
-    """``rucola.sync`` itself: the faces and the values they take and give."""
+    """``rucola.sync`` itself: the clients, and the values that they accept and return."""
     lines = [
         HEAD.format(
             summary="The clients with blocking calls; the async ones, with the same names, are in ``rucola``.",

@@ -1,10 +1,10 @@
-"""Looks where citations and links lead: ``python tools/check_citations.py --check``.
+"""Checks the targets of citations and links: ``python tools/check_citations.py --check``.
 
 Comments, docstrings and Markdown cite pages of this repository by name, or by name and number: ``protocol.md 1.9`` is
 the section with that number, ``security.md S-27`` the row of a table. Some rows are cited by their id alone: those of
 ``reliability.md`` (R, P, G), ``security.md`` (S) and ``known_defects.md`` ("defect 36"). A relative link of a Markdown
-page must lead to a file, and to a heading of it if the link names one. Whatever leads nowhere is named with its file
-and line, and the exit status is 1.
+page must lead to a file, and to a heading of it if the link names one. Each citation or link without a target is named
+with its file and line, and the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
 _ROW_PAGES = {"R": "reliability.md", "P": "reliability.md", "G": "reliability.md", "S": "security.md"}
 
 Problem = tuple[Path, int, str]
-"""File, line, what leads nowhere."""
+"""File, line, and the citation or link without a target."""
 
 
 class Page:
-    """A Markdown page and what of it can be cited."""
+    """A Markdown page, and the parts of it that can be cited."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class Page:
 
     @cached_property
     def anchors(self) -> set[str]:
-        """What a link may name behind ``#``."""
+        """The parts that a link may name after ``#``."""
         return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in self.headings}
 
 
@@ -77,7 +77,7 @@ class Repository:
         self.pages = {path: Page(path) for path in sorted(files) if path.suffix == ".md"}
 
     def problems(self) -> Iterator[Problem]:
-        """All citations and links that lead nowhere."""
+        """All citations and links without a target."""
         for path in self.sources:
             source = path.read_text(encoding="utf-8")
             if ".md" in source or _ROW.search(source) or _DEFECT.search(source):
@@ -149,7 +149,7 @@ def _line(first: int, found: re.Match[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Name every citation that leads nowhere."""
+    """Names every citation without a target."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="as the other tools have it; nothing is ever written")
     parser.add_argument("--root", type=Path, default=ROOT, help="of the repository")

@@ -73,7 +73,7 @@ def prose(text: str) -> str:
 
 
 def problems(root: Path) -> Iterator[Problem]:
-    """What is wrong with the pages of a repository."""
+    """The problems of a repository's pages."""
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         page = path.relative_to(root).as_posix()
         if page in GENERATED or not path.exists():
@@ -95,7 +95,7 @@ def problems(root: Path) -> Iterator[Problem]:
 
 
 def main(arguments: list[str]) -> int:
-    """Name everything that is wrong."""
+    """Names every problem."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="as the other tools have it; nothing is ever written")
     parser.add_argument("--root", type=Path, default=ROOT, help="of the repository")

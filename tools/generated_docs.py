@@ -1,12 +1,12 @@
 """Writes the tables of the documentation that follow from the code: ``python tools/generated_docs.py [--check]``.
 
-A page below ``docs/`` holds a table between two marks; the first one says what belongs there::
+A page below ``docs/`` holds a table between two marks; the first mark says which table:
 
     <!-- generated: options rucola.store.config:MessageStoreConfig -->
     <!-- end of generated -->
 
 ``KINDS`` has the words that may follow ``generated:``. With ``--check`` nothing is written, and the exit status is 1
-when a table is not the code's, or when a declaration of the code is on no page: an option class, a file layout.
+if a table differs from the code, or if an option class or a file layout is on no page.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def options(name: str) -> str:
 
 
 def arguments(name: str) -> str:
-    """Options of a Python class: how the argument is called, without those of the base class."""
+    """Options of a Python class: the names of the arguments, without those of the base class."""
     from rucola.common.options import options_of
 
     kind = named(name)
@@ -132,7 +132,7 @@ def attribute_texts(kind: type) -> dict[str, str]:
 
 
 def metrics(_: str) -> str:
-    """All figures at ``/metrics``, found where they are made: a name, then its text."""
+    """All figures at ``/metrics``, found in the code that creates them: name and text."""
     rows = []
     for module in ("metrics", "topic_metrics"):
         tree = parsed(SOURCE / "cli" / f"{module}.py")
@@ -230,7 +230,7 @@ def _is_call(node: ast.stmt, name: str) -> TypeGuard[ast.Assign | ast.AnnAssign]
 
 
 def main(arguments: list[str]) -> int:
-    """Write the tables, or with ``--check`` say which are not current and what has none."""
+    """Writes the tables, or with ``--check`` reports which are not current and which declarations have none."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing, fail when a table is not current")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the pages")

@@ -1,4 +1,4 @@
-"""Draws the import graph of the packages, as the code has it, into docs/modules.md.
+"""Draws the import graph of the packages into docs/modules.md, from the imports in the code.
 
 python tools/import_graph.py           rewrites the picture
 python tools/import_graph.py --check   exit 1 when the picture is not that of the code
@@ -27,11 +27,11 @@ LAYERS = [
 ]
 """Rows from the top, each with its number in the table of layers; a row may import the rows below it."""
 EVERYWHERE = {"common", "errors"}
-"""Imported by nearly all: their arrows would hide the others and stand in the table only."""
+"""Nearly all packages import these: their arrows would hide the others, so only the table has them."""
 
 
 def edges() -> set[tuple[str, str]]:
-    """Pairs of packages below ``rucola`` of which the first imports the second."""
+    """Pairs of packages below ``rucola`` in which the first imports the second."""
     graph = grimp.build_graph("rucola")
     pairs = {
         (package(module), package(imported))
@@ -48,7 +48,7 @@ def package(module: str) -> str:
 
 
 def picture() -> str:
-    """A Mermaid graph, one row per layer; then the same as a table, with the packages that all import."""
+    """A Mermaid graph with one row per layer, then the same as a table, which includes the packages that all import."""
     found = edges()
     rank = {name: place for place, (_, row) in enumerate(LAYERS) for name in row}
     unknown = sorted({name for pair in found for name in pair} - rank.keys())

@@ -1,7 +1,7 @@
-"""Checks what ``tools/wheels.py`` built, as a release: ``python tools/release_check.py [--dist DIR]``.
+"""Checks the wheels of ``tools/wheels.py`` as a release: ``python tools/release_check.py [--dist DIR]``.
 
 The metadata, the README as package indexes render it (twine), the licence, the files and their size, and that version,
-changelog and wheels agree. Every fault is named; with any the exit status is 1.
+changelog and wheels agree. Every fault is named; if there is one, the exit status is 1.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("cp311", "cp312", "cp313")
 COMPILED_MB_MAX, PURE_MB_MAX = 4.0, 2.5
-"""The first wheels had 1.6 and 1.1; the bounds catch what does not belong in them."""
+"""The first wheels had 1.6 and 1.1 MB; the bounds detect files that do not belong in them."""
 
 
 def main() -> int:
-    """Check; the exit status."""
+    """Runs the checks; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
     options = parser.parse_args()
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def check_wheel(path: Path) -> Iterator[str]:
-    """What is wrong with one wheel."""
+    """The faults of one wheel."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pure = path.name.endswith("-py3-none-any.whl")
     size_mb, size_mb_max = path.stat().st_size / 1e6, PURE_MB_MAX if pure else COMPILED_MB_MAX

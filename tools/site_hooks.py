@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|mailto:|#)([^)\s]+)\)", re.DOTALL)
 _FENCE = re.compile(r"(^ *```.*?^ *```[ ]*$)", re.DOTALL | re.MULTILINE)
 _MOVED = {"formats/index.md": "formats/index-file.md"}
-"""``index.md`` would be the page of its folder, and hide the README that is meant to be."""
+"""``index.md`` would be the page of its folder, and hide the README, which is the front page."""
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The front page, and what the pages link to outside of ``docs/``."""
+    """The front page, and the files outside of ``docs/`` that the pages link to."""
     files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text()))
     for old, new in _MOVED.items():
         files.append(File.generated(config, new, content=(ROOT / "docs" / old).read_text()))
@@ -37,7 +37,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """The page with links that lead somewhere on the site."""
+    """The page with links that work on the site."""
     place = _place(page.file.src_uri)
 
     def link(found: re.Match[str]) -> str:
@@ -62,7 +62,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def _place(uri: str) -> str:
-    """Where in the repository a page of the site lies."""
+    """The place of a site's page in the repository."""
     if uri == "index.md":
         return "README.md"
     if uri.startswith("repository/"):

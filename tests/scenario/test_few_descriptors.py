@@ -1,4 +1,4 @@
-"""A broker that may open few files, with more connections and more queues than that."""
+"""A broker that may open only a few files, with more connections and queues than that."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIMIT, CONNECTIONS, QUEUES = 96, 100, 50
 
 
 def test_a_broker_with_few_descriptors_serves_whom_it_accepted(tmp_path: Path) -> None:
-    """Issue 13: 494 topics or 1,000 connections ended ``/readyz`` of a broker with 1,024 descriptors."""
+    """Issue 13: with 494 topics or 1,000 connections, ``/readyz`` of a broker with 1,024 descriptors failed."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (LIMIT, LIMIT))

@@ -23,7 +23,7 @@ CONFIG = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\nmax
 
 
 class Server:
-    """One life of ``rucola up``."""
+    """One process of ``rucola up``."""
 
     def __init__(self, store: Path, flush: str) -> None:
         config = store.parent / "broker.conf"
@@ -46,7 +46,9 @@ class Server:
 
 
 async def send_until_killed(server: Server, round_number: int, acknowledged: set[bytes], kill_after: int) -> None:
-    """Keep sends in flight, kill the server once ``kill_after`` were acknowledged, count what was until the end."""
+    """Keeps sends in flight, kills the server once ``kill_after`` were acknowledged, and counts acknowledgements until
+    the end.
+    """
     config = ProducerConfig(
         retry_times_when_send_async_failed=0, retry_times_when_send_failed=0, send_msg_timeout_ms=5_000
     )
@@ -77,7 +79,7 @@ async def send_until_killed(server: Server, round_number: int, acknowledged: set
 
 
 async def read_all(server: Server) -> list[bytes]:
-    """Every message of the topic; queue offsets are dense and each body appears at the offset it says."""
+    """Every message of the topic; queue offsets have no gaps, and each body appears at the offset that it names."""
     bodies = []
     async with PullConsumer("cg", server.namesrv) as consumer:
         for queue in await consumer.message_queues("T"):

@@ -1,4 +1,4 @@
-"""One Spark session for all tests here, and brokers as processes of their own, which can be killed."""
+"""One Spark session for all tests here, and brokers in separate processes, which can be killed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 class BrokerProcess:
-    """``rucola up`` on one directory; a restart listens where the first start did."""
+    """``rucola up`` on one directory; a restart uses the address of the first start."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -84,7 +84,7 @@ class BrokerProcess:
         self._end()
 
     def stop(self) -> None:
-        """A clean stop; does nothing when it does not run."""
+        """A clean stop; does nothing if it is not running."""
         if self._process is not None:
             self._process.terminate()
             self._end()
@@ -142,7 +142,7 @@ def _new_broker(directory: Path) -> BrokerProcess:
 
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker that runs all the time; each test uses topics of its own."""
+    """A broker that runs all the time; each test uses its own topics."""
     broker = _new_broker(tmp_path_factory.mktemp("broker"))
     broker.start()
     yield broker

@@ -1,4 +1,4 @@
-"""Bodies as typed columns, poison rows beside them, and the way back for those."""
+"""Bodies as typed columns, poison rows beside them, and decoding poison rows again."""
 
 from __future__ import annotations
 

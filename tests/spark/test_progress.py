@@ -1,4 +1,4 @@
-"""The progress of a stream as that of a consumer group."""
+"""The progress of a stream appears as the progress of a consumer group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading through a broker, without Spark: catalog, pulling, and a broker that goes away and comes back."""
+"""Reading through a broker, without Spark: catalog, pulls, and a broker that goes away and returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink against a broker: every row arrives, whatever is killed, and whatever comes twice has one id."""
+"""The sink against a broker: every row arrives, whatever is killed, and repeats have the same id."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ POSITION = "topic string, brokerName string, queueId int, queueOffset bigint, bo
 def write(
     broker: BrokerProcess, ddl: str, rows: list[tuple[Any, ...]], *, fail_after: int | None = None, **given: str
 ) -> Written:
-    """What a task does with ``rows``, in batches of 500; ``fail_after`` that many its input breaks off."""
+    """Runs a task with ``rows``, in batches of 500; its input fails after ``fail_after`` rows."""
     schema = schema_of(ddl)
     arrow = to_arrow_schema(schema, timezone="UTC")
 
@@ -111,7 +111,7 @@ def test_a_broker_killed_in_the_middle(own_broker: BrokerProcess) -> None:
     killed = threading.Event()
 
     class Slow(list[tuple[Any, ...]]):
-        """Rows of which the second half comes when the broker is dead."""
+        """Rows whose second half comes after the broker was killed."""
 
         def __getitem__(self, key: Any) -> Any:
             if isinstance(key, slice) and key.start == 10_000:
@@ -205,7 +205,7 @@ def test_refused_rows_go_to_a_table(shared_broker: BrokerProcess, tmp_path: Path
 
 
 class Scripted:
-    """A producer whose answers are given."""
+    """A producer whose answers the test chooses."""
 
     def __init__(self, *answers: Callable[[Message], SendResult | RucolaError]) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""The ``rocketmq`` format as a stream: restarts, limits, and a broker that is killed under it."""
+"""The ``rocketmq`` format as a stream: restarts, limits, and a broker that is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Citations and links lead somewhere, and the check names those that do not."""
+"""Citations and links have targets, and the check names those that have none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGES = {
 
 
 def check(tree: Path) -> list[str]:
-    """What the check says about ``tree``, line by line."""
+    """The output of the check for ``tree``, line by line."""
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "check_citations.py", "--check", "--root", tree],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The import contracts hold, and they bite: each planted import against the arrow is named."""
+"""The import contracts hold and work: each planted import in the wrong direction is named."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PLANTED = [
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """What is said about a tree with all of them, each of which is named."""
+    """The output for a tree with all of them, each of which is named."""
     tree = tmp_path_factory.mktemp("planted")
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info"))
     for module, imported, _ in PLANTED:

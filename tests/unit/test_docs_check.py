@@ -1,4 +1,4 @@
-"""The checks of the pages see what is wrong, and nothing is wrong with the pages that there are."""
+"""The checks of the pages find planted errors, and the present pages have none."""
 
 from __future__ import annotations
 

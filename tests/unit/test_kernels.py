@@ -110,7 +110,7 @@ def test_constants_of_the_format_kernels(name: str) -> None:
 
 
 def meaning(constant: str) -> int:
-    """What a constant of a kernel restates."""
+    """The value that a constant of a kernel repeats."""
     if constant in OTHERS:
         return OTHERS[constant]
     prefix, _, rest = constant.partition("_")

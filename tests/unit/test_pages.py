@@ -1,4 +1,4 @@
-"""What README and the first pages show is so: their programs run, their commands are there."""
+"""README and the first pages are true: their programs run, and their commands exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def commands(page: str) -> list[list[str]]:
-    """Words of each command line of ``rucola`` that a page shows, without what ``#`` begins."""
+    """Words of each ``rucola`` command line on a page, without the part after ``#``."""
     lines = "".join(blocks(page, "sh") + blocks(page, "console")).splitlines()
     texts = [line.partition("  #")[0].removeprefix("$ ") for line in lines]
     return [text.split()[1:] for text in texts if text.startswith("rucola ")]

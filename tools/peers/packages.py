@@ -1,4 +1,5 @@
-"""Packages of the official project: fetched with Maven, npm, Go and pip when first asked for, kept in ``.peers/``.
+"""Packages of the official project: fetched with Maven, npm, Go and pip when they are first needed, and kept in
+``.peers/``.
 
 Nothing fetched is ever committed. A package folder is made once per version; delete ``.peers/`` to start over.
 """
@@ -48,7 +49,7 @@ def proxy_classpath(version: str = SERVER_VERSION) -> str:
 def java_program(project: Path, version: str) -> str:
     """Compile one of our Maven projects against ``version`` of the official libraries; returns its class path.
 
-    Compiled again only when a source is newer than the last build.
+    It is compiled again only if a source is newer than the last build.
     """
     build = PEERS / f"{project.parent.name}-{project.name}-{version}"
     sources = [*project.glob("src/**/*.java"), project / "pom.xml"]
@@ -76,7 +77,7 @@ def node_program(project: Path) -> Path:
 
 
 def go_program(project: Path) -> Path:
-    """Compile one of our Go modules; returns the program. Go itself knows what is unchanged since the last time."""
+    """Compile one of our Go modules; returns the program. Go itself knows what has not changed since the last build."""
     target = PEERS / f"{project.parent.name}-{project.name}"
     go = need("go", "install Go 1.21 or newer to run the official Go client")
     _run([go, "build", "-o", str(target), "."], cwd=project)
@@ -84,10 +85,10 @@ def go_program(project: Path) -> Path:
 
 
 def python_packages(name: str, *requirements: str, alone: bool = True) -> Path:
-    """A folder with packages from PyPI, apart from everything that is installed, to go on ``PYTHONPATH``.
+    """A folder with packages from PyPI, separate from all installed ones, for ``PYTHONPATH``.
 
     Args:
-        alone: without the packages that they ask for.
+        alone: whether to leave out the packages that they require.
     """
     folder = PEERS / name
     stamp = folder / "requirements"

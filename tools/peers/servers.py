@@ -1,4 +1,4 @@
-"""Name server and broker as processes: ours (``python -m rucola up``) and the official Java pair, behind one face.
+"""Name server and broker as processes: ours (``python -m rucola up``) and the official Java pair, with one interface.
 
 Both listen on 127.0.0.1 on free ports, keep their store in a directory of their own and end with the ``with`` block.
 CPU time and memory are read from ``/proc``, so figures come from the operating system and not from the peer.
@@ -149,7 +149,7 @@ class Servers(ABC):
 
 
 OURS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
-"""Modules are compiled once, as where the package is installed, also when whoever runs this keeps no compiled ones."""
+"""Modules are compiled once, as in an installed package, even if the caller keeps no compiled ones."""
 
 
 class RucolaServers(Servers):
@@ -322,7 +322,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def free_port(neighbour: int = 0) -> int:
-    """A port of 127.0.0.1 nobody listens on now, whose neighbour at that distance is free too."""
+    """A port of 127.0.0.1 on which nobody listens, and whose neighbour at that distance is free too."""
     while True:
         with socket.socket() as first:
             first.bind(("127.0.0.1", 0))
@@ -343,7 +343,7 @@ def port_of(address: str) -> int:
 
 
 def _facts(process: subprocess.Popen[bytes], owner: Servers) -> dict[str, Any]:
-    """What a ``rucola`` command says with ``--json`` when it is ready."""
+    """The output of a ``rucola`` command with ``--json`` when it is ready."""
     line = _first_line(process)
     if not line.startswith("{"):
         raise PeerError(f"rucola did not start: {line or 'no output'}\n{owner.log()}")

@@ -1,4 +1,6 @@
-"""Records for tests of the readers: a log with all that a record can have, and its rows as plain Python values."""
+"""Records for tests of the readers: a log with every feature that a record can have, and its rows as plain Python
+values.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def message(number: int, topic: bytes | None = None) -> StoreMessage:
 
 
 def log_of(count: int, topic: bytes | None = None, base_offset: int = 0) -> bytes:
-    """``count`` records behind each other; queue offsets count up per topic and queue."""
+    """``count`` consecutive records; queue offsets rise by topic and queue."""
     log = bytearray()
     queue_offsets: dict[tuple[bytes, int], int] = {}
     for number in range(count):
@@ -111,7 +113,7 @@ def expected_rows(log: bytes, broker_name: str) -> list[dict[str, object]]:
 
 
 def packed(body: bytes, codec: str) -> bytes:
-    """``body`` as a client stores it that compresses with ``codec``, a key of ``SYS_FLAGS``."""
+    """``body`` as a client stores it after compression with ``codec``, a key of ``SYS_FLAGS``."""
     if codec in ("old", "zlib"):
         return zlib.compress(body)
     compressed: bytes = pa.compress(body, codec=codec, asbytes=True) if codec else body

@@ -175,7 +175,9 @@ def test_batches_of_many_columns_are_larger(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_topics_after_rows_in_between_were_left_out() -> None:
-    """The walk says of a record that its topic is that of the one before, which need not have been chosen."""
+    """The walk marks a record if its topic equals the previous record's topic, but the previous record may not have
+    been chosen.
+    """
     log = log_of(1, b"a") + log_of(3, b"b")
     queues = [QueueRange(MessageQueue("a", "broker-x", 0), 0, 9), QueueRange(MessageQueue("b", "broker-x", 1), 0, 9)]
     made, schema = scanner(RowChooser(ALL, queues), columns="topic,queueId")
@@ -185,7 +187,7 @@ def test_topics_after_rows_in_between_were_left_out() -> None:
 
 @pytest.mark.parametrize("numbers", [[1, 1, 1], [1, 2, 1], [1, 6, 1], [6, 6], [6, 11]])
 def test_hosts(numbers: list[int]) -> None:
-    """Of one host, of several, and of IPv6 among them or alone."""
+    """Hosts: one for all, several, and IPv6 among them or alone."""
     repeated = Repeated()
     hosts = [host_bytes(f"10.0.0.{number}" if number < 5 else f"2001:db8::{number}", 10911) for number in numbers]
     for given in (hosts, hosts[:1], hosts * 2):
@@ -195,7 +197,7 @@ def test_hosts(numbers: list[int]) -> None:
 
 
 def test_pandas_is_not_imported() -> None:
-    """It would take a task's process a quarter of a second, and PyArrow does so by itself in many calls."""
+    """The import would take a task's process a quarter of a second, and many calls of PyArrow trigger it."""
     program = """
         import sys
         from tests.unit.arrow.records import log_of

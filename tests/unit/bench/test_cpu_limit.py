@@ -1,4 +1,6 @@
-"""A limit on the CPU time of processes: made in either version of control groups, gone at the end whatever happens."""
+"""A limit on the CPU time of processes: it works with either version of control groups, and is always removed at the
+end.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ OURS, OTHER = 111, 222
 
 
 class Tree:
-    """A tree of control groups in a directory, as far as the system's behaves differently from one of files.
+    """A tree of control groups in a directory, as far as the system's tree differs from plain files.
 
     Attributes:
-        process: what is ``/proc/self`` elsewhere.
-        quotas: of groups that were made, by name, as they were when they were removed.
+        process: replaces ``/proc/self``.
+        quotas: quotas of removed groups, by name, at the time of their removal.
     """
 
     def __init__(self, directory: Path, version: int, homes: str, options: str = "rw,cpu") -> None:
@@ -36,7 +38,7 @@ class Tree:
         (self.process / "cgroup").write_text(homes)
 
     def add(self, path: str, processes: str = "", switched: str = "") -> Path:
-        """A group that is there before."""
+        """A group that exists before."""
         group = self.root / path
         group.mkdir(parents=True)
         (group / "cgroup.procs").write_text(processes)
@@ -74,13 +76,13 @@ class Tree:
             path.write_text(text)
 
     def groups(self) -> list[str]:
-        """Names of what was made and is still there."""
+        """Names of the created groups that still exist."""
         return [path.name for path in self.root.rglob(f"{PREFIX}*")]
 
 
 @pytest.fixture
 def plant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Tree]:
-    """Makes a tree and puts it in the place of the system's."""
+    """Creates a tree and uses it instead of the system's."""
 
     def planted(*arguments: Any) -> Tree:
         tree = Tree(tmp_path, *arguments)

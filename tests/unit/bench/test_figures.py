@@ -91,7 +91,7 @@ def no_servers(monkeypatch: pytest.MonkeyPatch) -> Context:
 
     class Group:
         def take(self, pids: list[int]) -> None:
-            """As a control group does."""
+            """Behaves as a control group does."""
 
     class NoServers(Context):
         def servers(self, name: str, flush: str = "async") -> Servers:

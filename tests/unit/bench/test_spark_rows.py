@@ -1,4 +1,6 @@
-"""The rows that Spark's scan is measured with: no two messages alike, and as many prepared ones as were asked for."""
+"""The rows with which Spark's scan is measured: all messages differ, and there are as many prepared ones as
+requested.
+"""
 
 from __future__ import annotations
 

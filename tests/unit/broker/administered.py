@@ -1,4 +1,4 @@
-"""A cluster with a live consumer and producer, as the administration finds it."""
+"""A cluster with a live consumer and producer, for tests of administration."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A broker whose clock, disk and loop move when the test says so: wake-ups are asserted in time, to the millisecond.
+"""A broker whose clock, disk and loop the test moves, so that wake-ups can be checked to the millisecond.
 
-The real broker with its requests and answers as bytes; sockets, threads and time are those of ``tests.crash``.
+The real broker with requests and answers as bytes; sockets, threads and time come from ``tests.crash``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STEP_MS = 10
 
 
 class Asked:
-    """A request; ``answer`` is None before it comes, ``after_ms`` says when it came."""
+    """A request; ``answer`` is None before it comes, and ``after_ms`` tells when it came."""
 
     def __init__(self, connection: Connection, opaque: int, at_ms: int) -> None:
         self._connection, self._opaque, self._at_ms = connection, opaque, at_ms
@@ -42,7 +42,7 @@ class Asked:
 
 
 class SteppedBroker(BrokerLife):
-    """Topic T has one queue; what the broker does at intervals is done as well."""
+    """Topic T has one queue; the broker's periodic work is done as well."""
 
     def __init__(self, sync_flush: bool = False) -> None:
         super().__init__(empty_disk(), sync_flush, ManualClock(NOW_MS))
@@ -63,7 +63,7 @@ class SteppedBroker(BrokerLife):
         body: bytes = b"",
         connection: Connection | None = None,
     ) -> Asked:
-        """Send a request; what it brings about at once has happened."""
+        """Sends a request; its immediate effects have happened when this returns."""
         connection = connection or self.connection
         self._number += 1
         texts = {name: str(value) for name, value in (fields or {}).items()}
@@ -87,12 +87,12 @@ class SteppedBroker(BrokerLife):
         expression: str = "*",
         connection: Connection | None = None,
     ) -> Asked:
-        """A pull that waits, with a subscription of its own."""
+        """A pull with its own subscription, which waits."""
         header = PullMessageRequestHeader(group, topic, 0, queue_offset, 32, 6, 0, timeout_ms, 0, expression, "TAG")
         return self.request(RequestCode.PULL_MESSAGE, header.to_ext_fields(), connection=connection)
 
     def passes(self, milliseconds: int) -> None:
-        """Time passes, in small steps."""
+        """Lets time pass in small steps."""
         for _ in range(milliseconds // STEP_MS):
             self.clock.advance(STEP_MS)
             self._happen()

@@ -1,4 +1,4 @@
-"""Accounts, address patterns and signatures: what the reference's clients send and its files mean."""
+"""Accounts, address patterns and signatures: requests of the reference's clients, and the meaning of its files."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Every recorded request of the official administration tool, and those no tool sends, asked of our servers: the same
-codes, the same fields, bodies of the same shape."""
+"""Every recorded request of the official administration tool, and requests that no tool sends, go to our servers: codes
+and fields must be equal, and bodies must have the same shape.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ NOT_MEASURED = {
 
 
 def exchanges(scenario: str) -> list[tuple[Recorded, Recorded]]:
-    """Requests of the tool with their answers; what broker and client say to each other is left out."""
+    """Requests of the tool with their answers, without the traffic between broker and client."""
     waiting: dict[tuple[str, int], Recorded] = {}
     found = []
     for frame in frames(scenario):
@@ -84,7 +85,7 @@ async def replay(there: Administered, request: Recorded, answer: Recorded) -> No
 
 
 async def prepare(there: Administered, scenario: str) -> None:
-    """What stood there when the scenario was recorded."""
+    """The state at the time when the scenario was recorded."""
     broker = there.cluster.broker
     if "updateOrderConf" in scenario:
         fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T_new", "value": "broker-a:4"}

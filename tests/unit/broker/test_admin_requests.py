@@ -1,4 +1,4 @@
-"""What the administration is told, number by number."""
+"""The figures that administrators get, one by one."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ def test_a_silent_client_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_progress_for_groups_nobody_knows_is_refused(tmp_path: Path) -> None:
-    """As the reference: a group is made by its consumers and by the administration, not by an offset."""
+    """As in the reference: consumers and administrators create a group, a committed offset does not."""
 
     async def scene() -> None:
         async with administered(tmp_path) as there:

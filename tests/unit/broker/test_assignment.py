@@ -1,4 +1,4 @@
-"""Which consumer reads which queues, and how."""
+"""Which consumer reads which queues, by pull or by pop."""
 
 from __future__ import annotations
 

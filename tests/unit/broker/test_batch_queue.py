@@ -1,4 +1,4 @@
-"""A topic of type BatchCQ on a broker: how the store learns of it, and that it stays one."""
+"""A topic of type BatchCQ on a broker: how the store learns of the type, and that the type never changes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def make_batch_topic(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("sync_flush", [False, True])
 def test_a_batch_is_one_record(sync_flush: bool, tmp_path: Path) -> None:
-    """One record with one id, three places in the queue; as RocketMQ stores what a producer calls a batch."""
+    """One record with one id uses three places in the queue; RocketMQ stores a producer's batch in the same way."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, sync_flush=sync_flush) as cluster:
@@ -166,7 +166,7 @@ def test_an_oneway_batch_is_stored_and_not_answered(tmp_path: Path) -> None:
 
 
 def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
-    """As in RocketMQ, where topic statistics alone make a 0 of it; queues of the other kind begin with 0."""
+    """As in RocketMQ, where only topic statistics turn this into 0; queues of the other kind begin with 0."""
 
     async def told(cluster: Cluster, topic: str) -> tuple[str, str, int]:
         await cluster.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"cg"}')
@@ -227,7 +227,7 @@ def test_the_record_of_a_batch_is_that_of_the_official_broker(tmp_path: Path) ->
 
 @pytest.mark.parametrize("tags", ["*", "a"])
 def test_our_consumers_get_the_messages_of_a_batch_one_by_one(tags: str, tmp_path: Path) -> None:
-    """Each with its own body, properties and offset, also from the middle of a batch on."""
+    """Each message has its own body, properties and offset, even when the read starts in the middle of a batch."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -288,7 +288,9 @@ def test_a_compressed_batch_is_taken_apart_too() -> None:
 
 @pytest.mark.parametrize("plain_flag", [0, 0x301 & ~1, 0x80])
 def test_push_consumers_get_them_one_by_one_too(plain_flag: int) -> None:
-    """Also behind records whose flags are as large; what says to be a batch and holds none comes as it is."""
+    """Also after records with equally large flags; a record that claims to be a batch but holds none is returned
+    unchanged.
+    """
     origin = PullOrigin("broker-a", 0, 9)
     plain = record_of(b"plain", plain_flag)
     found = received_messages(plain + record_of(BATCH) + plain, origin, 8)

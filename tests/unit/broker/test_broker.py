@@ -93,7 +93,9 @@ def test_topics_that_alternate_in_one_read_keep_their_messages(tmp_path):
 
 @both_flush_modes
 def test_a_run_with_odd_messages_in_it_keeps_its_order(tmp_path, sync_flush):
-    """No UNIQ_KEY, resent broker properties, WAIT=false, a free queue, each between ordinary ones."""
+    """Messages without UNIQ_KEY, with resent broker properties, with WAIT=false, or for any queue, each between
+    ordinary ones.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path, sync_flush) as cluster:

@@ -1,4 +1,4 @@
-"""Options that users change while the broker runs: what they do from then on, and which have one position only."""
+"""Options that users change while the broker runs: their effect from then on, and options that have only one value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def change(cluster: Cluster, **options: object) -> RemotingCommand:
 
 
 class Told:
-    """What the broker tells name servers from now on."""
+    """The registrations that name servers get from now on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.codes: list[int] = []
@@ -48,7 +48,7 @@ async def route(cluster: Cluster, topic: str) -> bytes:
 
 
 def test_a_changed_topic_can_be_registered_alone(tmp_path, monkeypatch):
-    """``enableSingleTopicRegister``: request 217 instead of 103, with what the broker permits."""
+    """``enableSingleTopicRegister``: request 217 instead of 103, with the broker's permission."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -69,7 +69,7 @@ def test_a_changed_topic_can_be_registered_alone(tmp_path, monkeypatch):
 
 
 def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
-    """``enableSplitRegistration``: a name server that has this version already takes each part nevertheless."""
+    """``enableSplitRegistration``: a name server accepts each part, even if it already has this version."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -93,7 +93,7 @@ def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("key", UNCHANGEABLE)
 def test_switches_with_one_position(key, tmp_path):
-    """The refusal names the key and the reason; setting what is so anyway is none to refuse."""
+    """The refusal names the key and the reason; setting the present value is not refused."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -65,7 +65,7 @@ def test_thresholds_are_set_all_or_none(body: bytes, tmp_path: Path) -> None:
 
 
 class Flow(ColdDataFlow):
-    """On a clock that the test steps."""
+    """Runs on a clock that the test steps."""
 
     def __init__(self, **options: Any) -> None:
         self.now_s = 100.0
@@ -127,7 +127,7 @@ async def beat(cluster: Cluster, kind: ConsumeType) -> None:
 def test_pulls_of_cold_messages_are_slowed_down(
     kind: ConsumeType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Push consumers hear that they shall wait, pull consumers get one message at a time; others are served."""
+    """Push consumers are told to wait, pull consumers get one message at a time, and others are served normally."""
 
     async def first() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -162,7 +162,7 @@ def test_pulls_of_cold_messages_are_slowed_down(
 
 
 def test_the_log_is_read_ahead_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is mapped now, what is mapped later, and segments that are made later."""
+    """Segments that are mapped now, that are mapped later, and that are created later."""
     advised: list[tuple[str, bool]] = []
 
     def read_ahead(segment: MappedSegment, ahead: bool) -> None:

@@ -1,4 +1,4 @@
-"""Pulls and queries of messages that are not in memory keep nobody else from being served."""
+"""Pulls and queries of messages that are not in memory do not delay other requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rucola.store.results import StoreState
 
 
 class Disk:
-    """Nothing is in memory before it was fetched, and a fetch takes until ``answer`` is set."""
+    """Nothing is in memory before it was fetched, and a fetch lasts until ``answer`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answer = threading.Event()
@@ -47,7 +47,7 @@ class Disk:
 
 
 async def leave_behind(path):
-    """A store with one message, which is of an earlier life for whoever opens it next."""
+    """A store with one message; for the next process that opens it, the message belongs to an earlier one."""
     async with Cluster(path) as cluster:
         await cluster.send("T", b"old")
 
@@ -111,7 +111,7 @@ def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["by id", "by key"])
 def test_queries_wait_beside_the_loop(kind, tmp_path, monkeypatch):
-    """Two messages with the key are fetched together; what cannot be fetched is not there."""
+    """Two messages with the key are fetched together; a message that cannot be fetched is left out."""
     key = properties_text(UNIQ_KEY="U", KEYS="k")
 
     async def scene() -> None:
@@ -169,7 +169,7 @@ def test_more_queries_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["pull", "pop"])
 def test_what_fails_when_it_was_fetched_is_answered_all_the_same(tmp_path, monkeypatch, kind):
-    """The error came in a callback of the loop, and the client waited for good."""
+    """The error once came in a callback of the loop, and the client waited for ever."""
 
     async def scene() -> None:
         await leave_behind(tmp_path)

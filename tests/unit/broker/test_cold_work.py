@@ -1,6 +1,7 @@
-"""Requests and deliveries that need a message that is not in memory keep nobody else from being served.
+"""Requests and deliveries that need a message that is not in memory do not delay other requests.
 
-The first process stores, the second one has nothing of it in memory: what it looks at must have been fetched before.
+The first process stores messages; the second one has none of them in memory and must fetch a message before it reads
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ HALF_FLAG, COMMIT, ROLLBACK = 4, 8, 12
 
 
 class Reads:
-    """Notes which records were looked at that this process has neither written nor fetched."""
+    """Records which messages were read although this process neither wrote nor fetched them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.unfetched: list[int] = []
@@ -64,7 +65,7 @@ class Reads:
 
 
 class Done:
-    """A future of what is done already."""
+    """A future that is already done."""
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         callback(self)
@@ -121,7 +122,7 @@ GROUP = {"group": "cg", "topic": "T"}
     ],
 )
 def test_the_same_answer_as_from_memory(code, fields, fetches, tmp_path, monkeypatch):
-    """What is known to be needed is fetched together; a search has a step for each record."""
+    """Records that are known to be needed are fetched together; a search takes one step for each record."""
 
     def essence(answer: RemotingCommand) -> tuple[object, ...]:
         times = [time for time in TIMES.findall(bytes(answer.body)) if time != b"0"]
@@ -201,7 +202,7 @@ def test_a_transaction_ends_once(sync_flush, outcome, tmp_path, monkeypatch):
 
 
 def test_a_stop_comes_after_what_waits(tmp_path, monkeypatch):
-    """The decision of a producer that does not wait for an answer, and went away."""
+    """The decision of a producer that did not wait for an answer and has gone away."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -242,7 +243,7 @@ def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_search_that_the_disk_stops_says_so(tmp_path, monkeypatch):
-    """Going on without the time of a message it could lead behind messages that were not consumed."""
+    """If the search continued without the time of a message, it could skip messages that were not consumed."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -290,7 +291,9 @@ def test_judged_by_a_message_that_is_fetched_first(account, code, tmp_path, monk
 
 
 def test_what_a_broker_does_by_itself(monkeypatch):
-    """What is due, what was popped and not acknowledged, and what a producer is asked: each once, never unfetched."""
+    """Due messages, popped messages without acknowledgement, and checks of producers: each happens once, and never
+    without a fetch.
+    """
     reads = Reads(monkeypatch)
     clock = ManualClock(1_700_000_000_000)
     life = Clients(empty_disk(), False, clock, Promises())
@@ -339,7 +342,7 @@ def test_what_a_broker_does_by_itself(monkeypatch):
 
 
 def done(step: Callable[[ColdRecords], Any]) -> Any:
-    """What ``ColdReads.done`` does, without a loop."""
+    """Does what ``ColdReads.done`` does, without a loop."""
     cold = ColdRecords()
     while True:
         try:

@@ -1,4 +1,6 @@
-"""broker.conf: known keys count, keys of the reference are named once, anything else stops the start."""
+"""broker.conf: known keys take effect, other keys of the reference are reported once, and any further key stops the
+start.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def sample(name: str, broker_id: int, role: str) -> str:
-    """What the samples of RocketMQ's distribution say; the directories differ in these three values."""
+    """The values in the samples of RocketMQ's distribution; the directories differ in these three."""
     return (
         f"brokerClusterName=DefaultCluster\nbrokerName={name}\nbrokerId={broker_id}\ndeleteWhen=04\n"
         f"fileReservedTime=48\nbrokerRole={role}\nflushDiskType=ASYNC_FLUSH\n"

@@ -29,7 +29,7 @@ def test_waits_in_the_queue_of_its_level(level: str, stored: int) -> None:
 
 
 def test_order_of_properties() -> None:
-    """As recorded from 5.3.3 (store.md 10.1)."""
+    """Values as recorded from 5.3.3 (store.md 10.1)."""
     names = ["UNIQ_KEY", "WAIT", "TAGS", "DELAY", "MSG_REGION", "TRACE_ON", "CLUSTER"]
     message = delay_rewrite(_message(**dict.fromkeys(names, "1")), 18)
     assert list(decode_properties(message.properties)) == (
@@ -39,7 +39,7 @@ def test_order_of_properties() -> None:
 
 @pytest.mark.parametrize("properties", [{}, {"DELAY": "0"}, {"DELAY": "-1"}])
 def test_no_delay(properties: dict[str, str]) -> None:
-    """Such a message is not touched."""
+    """Such a message is not changed."""
     message = _message(TAGS="TagA", **properties)
     assert delay_rewrite(message, 18) is message
 

@@ -17,7 +17,7 @@ from rucola.runtime.files import Files
 
 
 class Disk:
-    """Syncs wait while ``gate`` is closed, and fail while ``error`` is set; nothing can be allocated while ``full``."""
+    """Syncs wait while ``gate`` is closed and fail while ``error`` is set; nothing can be allocated while ``full``."""
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -27,7 +27,9 @@ class Disk:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Syncs wait, at most until the end of the block: the broker's stop must not hang in a failed test."""
+        """Syncs wait, but at most until the end of the block, so that the broker's stop cannot hang in a failed
+        test.
+        """
         self.gate.clear()
         try:
             yield
@@ -144,7 +146,9 @@ def test_the_stop_tells_who_waits_the_truth(tmp_path):
 
 @pytest.mark.parametrize("error", [StoreDamagedError("segment", 7, "a record cannot be read", "verify"), ValueError()])
 def test_a_broker_whose_dispatch_fails_is_not_ready_and_tries_again(tmp_path, monkeypatch, error):
-    """Known defect 21: the thread that dispatches dies; sends go on, nothing is consumed, and nobody hears of it."""
+    """Known defect 21: the thread that dispatches dies; sends continue, nothing is consumed, and nobody learns of
+    it.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -1,4 +1,4 @@
-"""Between the store and those who wait for its messages: each is told, whatever the others do."""
+"""Between the store and the waiting requests: each one is notified, whatever the others do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
 class Hold:
-    """Pulls or pops that wait; those of topic ``Bad`` throw."""
+    """Pulls or pops that wait; those for topic ``Bad`` raise."""
 
     waiting = 1
 
@@ -36,7 +36,7 @@ class Hold:
 
 
 class Scene:
-    """A store that brings arrivals, and those who hear of them."""
+    """A store that delivers arrivals, and the requests that are notified."""
 
     def __init__(self, *arrivals: tuple[bytes, int, int, int | None]) -> None:
         self.heard: list[object] = []

@@ -112,7 +112,7 @@ def test_a_refused_answer_keeps_all_but_code_and_remark(serialize):
 
 
 def test_who_waits_for_less_leaves_with_those_before(waiters):
-    """A recall waits for its record, behind a send that came later into the log."""
+    """A recall waits for its own record, which is in the log after a later send."""
     channel = Channel()
     waiters.add(20, channel, b"a")
     waiters.add(10, channel, b"b")

@@ -1,4 +1,4 @@
-"""Members of a group hear of changes: in time, once for many changes, and when their retry topic is known."""
+"""Members of a group are notified of changes: in time, once for many changes, and when their retry topic is known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rucola.protocol.command import decode_frame
 
 
 class Member:
-    """A connection; what it was told."""
+    """A connection, and the notifications that it got."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -86,7 +86,7 @@ def test_who_has_left_is_not_told_and_the_last_one_leaves_nobody_to_tell() -> No
 
 
 def test_members_are_told_when_the_retry_topic_is_known() -> None:
-    """They ask the name servers for it as soon as they are told, and after a miss 20 s later."""
+    """Members ask the name servers for it as soon as they are notified, and after a miss only 20 s later."""
     room = Room()
     registration: asyncio.Future[None] = asyncio.Future(loop=cast(Any, room.loop))
     room.topics.on_register(lambda _: registration)

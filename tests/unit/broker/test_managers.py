@@ -157,7 +157,7 @@ def test_silent_clients_are_found():
 
 
 class Unwalked(dict):
-    """A table that nobody walks over: only single entries are looked up."""
+    """A table that nobody may iterate over: only single entries are looked up."""
 
     def __iter__(self):
         raise AssertionError("the whole table is walked over")
@@ -166,7 +166,7 @@ class Unwalked(dict):
 
 
 def test_the_end_of_a_connection_costs_what_its_own_groups_cost():
-    """20,000 groups of one connection, then its end: dead for 105 s, once."""
+    """20,000 groups of one connection, then its end: this once blocked the loop for 105 s."""
     members, producers, channel, other = Members(), ProducerManager(), object(), object()
     for number in range(20):
         producers.register(f"p{number}", ClientChannel(other, "other", "JAVA", 479, 1.0))

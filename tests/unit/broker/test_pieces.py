@@ -20,7 +20,7 @@ QUEUES = 200
 
 
 def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures of a topic with very many queues kept the loop for seconds."""
+    """Figures of a topic with very many queues once blocked the loop for seconds."""
     monkeypatch.setattr(turn, "PIECE_S", 1e-9)
     gathering: list[int] = []
     together: list[int] = []

@@ -1,4 +1,4 @@
-"""Pops of a running broker: messages, receipts, acknowledgements, and what comes again."""
+"""Pops of a running broker: messages, receipts, acknowledgements, and messages that come again."""
 
 from __future__ import annotations
 
@@ -76,7 +76,9 @@ def bodies(answer: RemotingCommand) -> list[bytes]:
 
 
 async def all_that_comes(cluster: Cluster, count: int, **changes: Any) -> list[MessageExt]:
-    """Pop and acknowledge ``count`` messages, however long they take to come, and see whether more come after them."""
+    """Pops and acknowledges ``count`` messages, however long they take to come, and checks whether more come after
+    them.
+    """
     found: list[MessageExt] = []
     while True:
         patience_ms = 60_000 if len(found) < count else 3_000
@@ -153,7 +155,7 @@ def test_what_nobody_acknowledges_comes_again_and_nothing_else(tmp_path: Path, s
 
 
 def test_what_comes_again_is_counted_from_the_start_of_its_pop(tmp_path: Path) -> None:
-    """A checkpoint names messages by their distance from the first, which is not at the queue's start here."""
+    """A checkpoint stores the distance of each message from the first one, which here is not at the queue's start."""
 
     async def work() -> None:
         async with Cluster(tmp_path, **QUICK) as cluster:
@@ -246,7 +248,7 @@ def test_under_sync_flush_an_acknowledgement_is_answered_when_it_is_on_the_disk(
 
 
 def crashed_copy(store: Path, target: Path) -> Path:
-    """What a killed process would leave: the files as they are, with the mark of a broker that runs."""
+    """The files as a killed process would leave them, with the abort file of a running broker."""
     shutil.copytree(store, target)
     return target
 

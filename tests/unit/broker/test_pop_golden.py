@@ -1,4 +1,4 @@
-"""Recorded exchanges of the POP family, asked of our broker: the same codes, texts and receipts."""
+"""Recorded exchanges of the POP family go to our broker: codes, texts and receipts must be equal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def exchanges(scenario: str, codes: set[int]) -> list[tuple[Recorded, Recorded]]
 
 
 class Replay:
-    """Asks recorded requests at the present time, with the pop times that our answers named."""
+    """Sends recorded requests with the present time, and with the pop times from our answers."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -64,7 +64,7 @@ class Replay:
 
 
 def compared(fields: dict[str, str]) -> dict[str, str]:
-    """What does not depend on the time."""
+    """The parts that do not depend on the time."""
     return {name: "a time" if name == "popTime" and value != "0" else value for name, value in fields.items()}
 
 

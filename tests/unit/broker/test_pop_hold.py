@@ -1,4 +1,4 @@
-"""Pops that wait: who is woken, one at a time, when, and that it costs no more because more wait."""
+"""Pops that wait: which one is woken, one at a time, and when; the cost does not depend on how many wait."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Scene:
         return pop
 
     def passes(self, milliseconds: int = 0) -> list[HeldPop]:
-        """Who is resumed in this time."""
+        """The requests that are resumed within this time."""
         before = len(self.resumed)
         self.clock.advance(milliseconds)
         self.loop.run()
@@ -133,7 +133,7 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
 
 
 def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
-    """Against a list that is searched, which is right and slow."""
+    """Compared with a list that is searched, which is correct but slow."""
     chooser, waiting = random.Random(7), list[HeldPop]()
     for _ in range(3000):
         scene.passes(chooser.randrange(30))
@@ -156,7 +156,7 @@ def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
 
 
 def test_81_920_pops_cost_no_more_than_few(scene):
-    """Each search in a list of all made this quadratic: one wake-up took seconds."""
+    """A search through a list of all requests made this quadratic: one wake-up took seconds."""
     began = time.process_time()
     channels = [Connection() for _ in range(20)]
     for number in range(81_920):

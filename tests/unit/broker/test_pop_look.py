@@ -1,4 +1,6 @@
-"""Requests about what there is to pop: peeks, questions that wait, request modes; and pops of what the disk has."""
+"""Requests about messages to pop: peeks, requests that wait for one, request modes; and pops of messages that are on
+the disk.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,7 @@ def test_a_peek_sees_what_comes_again(tmp_path: Path) -> None:
 
 
 def test_a_peek_that_begins_anew_where_the_queue_does_has_the_room_that_is_left() -> None:
-    """The messages of the second queue that the group was at have expired."""
+    """The messages of the second queue at the group's offset have expired."""
     asked: list[tuple[bytes, int, int, int]] = []
 
     class Store:
@@ -218,7 +220,9 @@ def test_the_state_of_pops_is_in_files_and_modes_are_told(tmp_path: Path) -> Non
 def test_others_are_served_while_the_disk_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_kind: str
 ) -> None:
-    """The fetch ends when the test says so: served are the others only if it is not the loop that waits."""
+    """The fetch ends when the test says so: other requests are served meanwhile only if the loop itself does not
+    wait.
+    """
 
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -243,7 +247,7 @@ def test_others_are_served_while_the_disk_is_waited_for(
 
 
 def test_what_is_in_memory_does_not_wait_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is asked meanwhile, so that the queue with old messages gets its turn."""
+    """The disk is read meanwhile, so that the queue with old messages gets its turn."""
 
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -279,7 +283,7 @@ def test_more_than_may_wait_for_the_disk_are_refused(tmp_path: Path, monkeypatch
 
 
 def test_a_filter_that_passes_over_much_is_tried_on_at_once(tmp_path: Path) -> None:
-    """Nothing arrives that would resume the pop: it goes on by itself where one read ended."""
+    """No arriving message resumes the pop: it continues by itself after a read that reached its limit."""
 
     async def work() -> None:
         async with Cluster(tmp_path, enable_property_filter=True, **QUICK) as cluster:

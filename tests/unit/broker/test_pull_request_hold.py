@@ -1,4 +1,6 @@
-"""Held pulls: who wakes whom and when, that nobody is woken twice, and that it costs no more because more wait."""
+"""Held pulls: which messages wake which pulls and when; none is woken twice, and the cost does not depend on how many
+wait.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ class Scene:
         return request
 
     def turns(self) -> list[int]:
-        """How many are resumed in each turn of the loop until no call is due."""
+        """How many pulls are resumed in each turn of the loop until no call is due."""
         counts = []
         while self.loop.is_due():
             before = len(self.resumed)
@@ -192,7 +194,7 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
 
 
 def test_98_304_pulls_with_reversed_deadlines_cost_no_more_than_few(scene):
-    """Each search in a list of all made this quadratic: over 35 s, in which nobody was served."""
+    """A search through a list of all pulls made this quadratic: over 35 s, in which nobody was served."""
     began = time.process_time()
     channels = [Connection() for _ in range(24)]
     for number in range(98_304):
@@ -208,7 +210,7 @@ def test_98_304_pulls_with_reversed_deadlines_cost_no_more_than_few(scene):
 
 
 def test_a_message_that_very_many_wait_for_wakes_them_in_several_turns(scene):
-    """98,304 pulls that one message woke kept the loop for seconds."""
+    """98,304 pulls woken by one message once blocked the loop for seconds."""
     requests = [scene.held(5) for _ in range(AT_ONCE_MAX + 300)]
     gone = requests[AT_ONCE_MAX + 7]
     scene.cost_ms = 1

@@ -1,4 +1,4 @@
-"""Rules of the reference that are easily made wider or narrower than they are, and promises of refusals."""
+"""Rules of the reference that are easily implemented too widely or too narrowly, and promised refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SYNC = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
 
 
 def test_a_property_may_begin_with_inner(tmp_path):
-    """Four names with ``INNER_`` are reserved; others are the application's own."""
+    """Four names with ``INNER_`` are reserved; applications may use others."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -57,7 +57,7 @@ async def first_offset(cluster: Cluster, topic: str = "T", **fields: str) -> Rem
 
 
 def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypatch):
-    """Request 14, RocketMQ's ``checkInMemByConsumeOffset``; what this broker wrote itself is in memory."""
+    """Request 14, RocketMQ's ``checkInMemByConsumeOffset``; messages that this broker wrote itself are in memory."""
     resident = False
     monkeypatch.setattr(MappedSegment, "is_resident", lambda *_: resident)
 
@@ -128,7 +128,7 @@ def test_refusals_name_the_broker(told, tmp_path):
 
 
 class Refusing:
-    """Stands for a table's file; refuses from the call with that number on."""
+    """Replaces a table's file; refuses writes from the call with that number on."""
 
     def __init__(self, good: int) -> None:
         self.good = good
@@ -142,7 +142,7 @@ class Refusing:
 
 @pytest.mark.parametrize("good", [0, 1])
 def test_groups_are_made_all_or_none(good, tmp_path):
-    """With room for the first of two writes as well: there is only one."""
+    """There would be space for the first of two writes, but there is only one write."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

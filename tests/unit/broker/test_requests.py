@@ -1,4 +1,4 @@
-"""The table of requests: everything in it is served, and made when it is asked for."""
+"""The table of requests: every entry is served, and its processor is created by its first request."""
 
 from __future__ import annotations
 
@@ -132,7 +132,9 @@ asyncio.run(scene())
 
 
 def test_no_request_makes_the_loop_import_anything(tmp_path: Path) -> None:
-    """It stood still for a second with the first request to a processor, and the first pop was refused as too late."""
+    """The loop once stopped for a second at the first request to a processor, and the first pop was refused as too
+    late.
+    """
     command = [sys.executable, "-c", FRESH, str(tmp_path)]
     root = str(Path(__file__).parents[3])
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=root, env={"PYTHONPATH": root})
@@ -197,7 +199,7 @@ def test_pops_are_made_when_there_are_some_and_found_again(tmp_path: Path) -> No
 
 
 def test_requests_that_are_not_served_are_listed(tmp_path: Path) -> None:
-    """Each with its reason in the documentation, and refused as not supported."""
+    """Each has its reason in the documentation, and is refused as not supported."""
     text = (
         (Path(__file__).parents[3] / "docs/operations.md").read_text().partition("## Requests that are not served")[2]
     )

@@ -37,7 +37,7 @@ class Log:
 
 
 class Offsets:
-    """The table of consumer offsets, and what was recorded there."""
+    """The table of consumer offsets, and the offsets that were recorded there."""
 
     def __init__(self, worked_off: int | None = None) -> None:
         self.worked_off = worked_off

@@ -1,4 +1,4 @@
-"""Delayed messages: what waits, when it comes, and what a restart makes of it."""
+"""Delayed messages: which ones wait, when they are delivered, and the effect of a restart."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def life(tmp_path):
 
 
 def test_never_early_and_in_order(life):
-    """Two levels of their own; within one the order of arrival."""
+    """Two levels, each with its own due times; within one level the order of arrival holds."""
     assert life.deliver() is None
     life.delay(b"late", 2)
     life.delay(b"a", 1)
@@ -90,7 +90,7 @@ def test_never_early_and_in_order(life):
 
 
 def test_comes_as_it_was_sent(life):
-    """All but offsets and store time is that of the waiting record; its text still tells of the delay."""
+    """Everything except offsets and store time equals the waiting record; the text still contains the delay."""
     life.delay(b"x", 1)
     life.clock.advance(1000)
     life.deliver()
@@ -104,9 +104,10 @@ def test_comes_as_it_was_sent(life):
 
 
 def test_clock_set_back_and_forth(life):
-    """Set back, time goes on more slowly until the clock is ahead again; a jump forward brings what is due by then.
+    """If the clock is set back, store time continues more slowly until the clock is ahead again; a jump forward
+    delivers everything due by then.
 
-    Store times that stood still would bring all messages at once, and consumers' retries to the dead letters.
+    If store time stood still, all messages would come at once, and consumers' retries would become dead letters.
     """
     life.delay(b"back", 1)
     life.clock.set_wall_ms(life.clock.wall_ms() - 3_600_000)
@@ -131,7 +132,7 @@ def test_clock_set_back_and_forth(life):
 
 
 def test_a_due_time_further_away_than_the_delay_comes_at_once(life):
-    """The level table was changed, or the store is RocketMQ's, whose store times go back with the clock."""
+    """The table of levels was changed, or the store is RocketMQ's, whose store times go back with the clock."""
     life.delay(b"x", 1)
     life.service = ScheduleMessageService(life.store, [900], life.clock.wall_ms, life.tables.keep)
     life.service.load(None)
@@ -140,7 +141,7 @@ def test_a_due_time_further_away_than_the_delay_comes_at_once(life):
 
 
 def test_what_cannot_be_delivered_is_passed_over(life):
-    """No queue to go to, and the half topic, which is none of a consumer's."""
+    """There is no queue to deliver to, or the topic is the half topic, which no consumer may get."""
     life.delay(b"bad", 1, REAL_QID="x")
     life.delay(b"half", 1, REAL_TOPIC="RMQ_SYS_TRANS_HALF_TOPIC")
     life.delay(b"good", 1)
@@ -151,7 +152,7 @@ def test_what_cannot_be_delivered_is_passed_over(life):
 
 
 def test_an_entry_that_leads_elsewhere_delivers_nothing(life):
-    """As those whose messages were lost: the record at the log's begin may be one that has been delivered."""
+    """Like units whose messages were lost: the record at the log's beginning may have been delivered already."""
     text = properties_text(REAL_TOPIC="T", REAL_QID="1").encode()
     life.store.put_message(StoreMessage(b"Other", 0, b"of another topic", text, 7, bytes(8)))
     life.store.dispatch()
@@ -164,7 +165,7 @@ def test_an_entry_that_leads_elsewhere_delivers_nothing(life):
 
 
 def test_progress_counts_when_it_is_on_the_disk(life, monkeypatch):
-    """Else a power cut would lose a message that the progress says was delivered."""
+    """Otherwise a power cut would lose a message that counts as delivered."""
     life.delay(b"a", 1)
     life.delay(b"b", 1)
     life.clock.advance(1000)
@@ -183,7 +184,9 @@ def test_progress_counts_when_it_is_on_the_disk(life, monkeypatch):
 
 @pytest.mark.parametrize(("stored", "taken"), [(99, 2), (-5, 0), (1, 1)])
 def test_progress_outside_the_queue_is_moved_into_it(tmp_path, stored, taken):
-    """Known defect 25: an offset behind the end would never deliver again, one before the beginning neither."""
+    """Known defect 25: after an offset beyond the end, or before the beginning, nothing would ever be delivered
+    again.
+    """
     clock = ManualClock()
     first = Life(tmp_path, clock)
     first.delay(b"a", 1)
@@ -201,7 +204,7 @@ def test_progress_outside_the_queue_is_moved_into_it(tmp_path, stored, taken):
 
 @pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
 def test_sent_with_a_level_and_consumed(tmp_path, sync_flush):
-    """The producer hears of the queue it asked for; the consumer gets the message after the time, once."""
+    """The producer is told the queue it requested; the consumer gets the message once, after the delay."""
 
     async def scene() -> None:
         cluster = Cluster(tmp_path, sync_flush)
@@ -233,7 +236,9 @@ def test_sent_with_a_level_and_consumed(tmp_path, sync_flush):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
-    """What waits in it comes at once, in the order of its level, since all due times are past; nothing comes early."""
+    """Messages that wait there come at once, in the order of their level, because all due times have passed; none comes
+    early.
+    """
     case = load_broker(f"delay_{ended}")
     write_files(case.files, tmp_path)
     levels = parse_properties(case.broker_conf)["messageDelayLevel"]

@@ -1,4 +1,6 @@
-"""Messages that a consumer gives back, byte for byte as the reference stored them, and asked over the wire."""
+"""Messages that a consumer gives back, compared byte for byte with the reference's records, and requested over the
+wire.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ def test_times_and_origin_are_kept_over_several_returns(tmp_path):
 
 
 def test_who_decides_how_often(tmp_path):
-    """The client since V3_4_9, else the group; below the limit the message waits its time in the schedule topic."""
+    """The client decides since V3_4_9, before that the group; below the limit the message waits in the schedule
+    topic.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -125,7 +129,7 @@ def test_who_decides_how_often(tmp_path):
 
 
 def test_a_queue_that_nobody_reads_gets_nothing(tmp_path):
-    """The retry topic keeps its queues when the group is given more of them; RocketMQ sends to all of them."""
+    """The retry topic keeps its queues when the group gets more of them; RocketMQ sends to all of them."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -1,4 +1,6 @@
-"""SQL92 subscriptions at the broker: pulls, heartbeats, the check before a subscription, and what a restart keeps."""
+"""SQL92 subscriptions at the broker: pulls, heartbeats, the check before a subscription, and the state after a
+restart.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ async def pull(cluster: Cluster, queue_offset: int = 0, text: str = EXAMPLE, kin
 
 
 def test_only_what_passes_is_delivered(tmp_path):
-    """The reference's example; offsets move on over what does not pass."""
+    """The reference's example; offsets advance over messages that do not match."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
@@ -79,7 +81,7 @@ def test_a_waiting_pull_gets_what_passes(tmp_path):
 
 @pytest.mark.parametrize("kind", ["SQL92", "GROOVY"])
 def test_refused_where_it_is_not_served(tmp_path, kind):
-    """The switch is off by default, as in the reference; other types there are none."""
+    """The switch is off by default, as in the reference; there are no other types."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=kind != "SQL92") as cluster:
@@ -96,7 +98,7 @@ def test_refused_where_it_is_not_served(tmp_path, kind):
 
 
 def test_subscribed_by_heartbeat(tmp_path):
-    """24 without consumers, 25 and 28 for old versions, 27 without a filter; the newest expression counts."""
+    """24 without consumers, 25 and 28 for old versions, 27 without a filter; the newest expression decides."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
@@ -158,7 +160,7 @@ def test_filters_outlive_their_consumers_by_a_day():
 
 
 def test_a_read_that_takes_long_is_answered_with_what_it_has(tmp_path):
-    """0.27 s a pull were spent on long texts; the clock goes on by a read's time with every look."""
+    """Long texts once took 0.27 s per pull; here the clock advances by the time of a read at every look."""
 
     async def scene() -> None:
         clock = ManualClock()

@@ -1,4 +1,4 @@
-"""What a group says it reads: said again, said differently while a pull waits, and who may say so."""
+"""Subscriptions of a group: repeated, changed while a pull waits, and who may change them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def beat(
 async def held_pull(
     cluster: Cluster, queue_offset: int = 1, **options: object
 ) -> AsyncIterator[asyncio.Future[RemotingCommand]]:
-    """A pull of what comes behind the first messages of T; it waits."""
+    """A pull for messages after the first ones of T; it waits."""
     held = asyncio.ensure_future(cluster.pull("T", 0, queue_offset, suspend_ms=60_000, **options))
     while not cluster.broker.pulls_held:
         await asyncio.sleep(0)

@@ -22,7 +22,7 @@ LIGHT = "%LMQ%g"
 
 
 def test_a_topic_that_cannot_be_written_is_not_there() -> None:
-    """Its messages would be stored, and nobody would find them after a crash."""
+    """Its messages would be stored, but nobody would find them after a crash."""
 
     def refuse(_content: bytes) -> None:
         raise DiskError("topics.json", "replace", "No space left on device")
@@ -127,7 +127,7 @@ def test_what_is_left_is_written_at_the_stop_and_takes_the_place_of_a_write_that
 
 
 def test_consumers_of_a_full_disk_get_their_retry_topic() -> None:
-    """Whoever reads must be able to go on; the topic is made again with the group's next heartbeat."""
+    """Consumers must be able to continue; the group's next heartbeat creates the topic again."""
 
     def refuse(_content: bytes) -> None:
         raise DiskError("topics.json", "replace", "No space left on device")
@@ -142,7 +142,9 @@ def test_consumers_of_a_full_disk_get_their_retry_topic() -> None:
 
 
 def test_light_groups_have_a_table_of_their_own() -> None:
-    """RocketMQ 5.3.3, LmqConsumerOffsetManager: without a queue, since light queues have the id 0."""
+    """RocketMQ 5.3.3, LmqConsumerOffsetManager: the entry has no queue id, because light queues always have the id
+    0.
+    """
     written: list[bytes] = []
     tables = Tables(written.append)
     offsets = ConsumerOffsetManager(tables.keep, lambda: 1, light=True)
@@ -160,7 +162,7 @@ def test_light_groups_have_a_table_of_their_own() -> None:
 
 
 def test_a_broker_with_light_queues_keeps_its_progress_where_rocketmq_does(tmp_path: Path) -> None:
-    """And takes it from the usual file when light queues have just been switched on."""
+    """The broker reads the progress from the usual file if light queues have just been switched on."""
     config = tmp_path / "config"
     fields = {"consumerGroup": "cg", "topic": "T", "queueId": "0"}
 

@@ -1,4 +1,4 @@
-"""Messages with a time of their own: what waits, when it comes, what is withdrawn, what a restart makes of it."""
+"""Messages with a delivery time: which ones wait, when they come, which are withdrawn, and the effect of a restart."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Life:
         self.store.dispatch()
 
     def work(self) -> int | None:
-        """Until nothing can be done now; the pause that is asked for then."""
+        """Works until nothing can be done now; returns the pause that is requested then."""
         while (pause_ms := self.service.work()) == 0:
             pass
         self.store.dispatch()
@@ -90,7 +90,7 @@ class Life:
         self.timers.close()
 
     def kill(self) -> None:
-        """Ends without writing what the timers know; what was stored is in memory and survives."""
+        """Ends without writing the timers' progress; stored messages are in memory and survive."""
         self.store.shutdown()
         self.timers.close()
 
@@ -108,7 +108,7 @@ def life(tmp_path, clock):
 
 
 def test_never_early_and_in_the_order_of_their_times(life, clock):
-    """A step is delivered when it is over; within a step the order of arrival."""
+    """A step is delivered when it is over; within a step the order of arrival holds."""
     now = clock.wall_ms()
     assert life.work() is None
     life.wait(b"later", now + 2000)
@@ -143,7 +143,7 @@ def test_an_entry_that_leads_elsewhere_delivers_nothing(life, clock):
 
 
 def test_comes_as_it_was_sent(life, clock):
-    """All but offsets and store time is that of the waiting record; its text tells how it waited."""
+    """Everything except offsets and store time equals the waiting record; the text shows how the message waited."""
     life.wait(b"x", clock.wall_ms(), TIMER_DELAY_SEC="1")
     life.work()
     clock.advance(1000)
@@ -167,7 +167,7 @@ def test_comes_as_it_was_sent(life, clock):
 
 
 def test_due_when_it_is_taken(life, clock):
-    """It goes on at once and never gets a unit."""
+    """It is delivered at once and never gets a unit."""
     life.wait(b"x", clock.wall_ms() - 1000)
     assert life.work() is None
     (message,) = life.messages()
@@ -177,7 +177,7 @@ def test_due_when_it_is_taken(life, clock):
 
 
 def test_withdrawn(life, clock):
-    """Only the one of that topic and key, and only of the same step; also when the withdrawal comes late."""
+    """A withdrawal affects only the message of that topic and key, and only in the same step; it may come late."""
     due = clock.wall_ms() + 1000
     for body in (b"stays", b"goes", b"goes too"):
         life.wait(body, due)
@@ -202,7 +202,9 @@ def test_withdrawn(life, clock):
 
 
 def test_far_times_roll(tmp_path, clock):
-    """Half a window and then the rest when little is over it, else the whole window first."""
+    """If the time is slightly longer than a window, it waits half a window and then the rest; otherwise the whole
+    window first.
+    """
     life = Life(tmp_path, clock, roll_window_ms=30_000)
     start = clock.wall_ms()
     life.wait(b"little over", start + 35_000)
@@ -227,7 +229,7 @@ def test_far_times_roll(tmp_path, clock):
 
 
 def test_clock_set_back_and_forth(life, clock):
-    """Set back: what comes new for a time that was delivered already still comes, not before its time."""
+    """If the clock is set back, a new message for a time already delivered still comes, and not before its time."""
     start = clock.wall_ms()
     life.wait(b"first", start + 10_000)
     life.work()
@@ -246,7 +248,7 @@ def test_clock_set_back_and_forth(life, clock):
 
 
 def test_what_cannot_be_delivered_is_passed_over(life, clock):
-    """No queue to go to, no time, a body for a topic that no topic can be; its neighbours come."""
+    """A message without a queue to go to, without a time, or for an impossible topic; its neighbours are delivered."""
     now = clock.wall_ms()
     life.wait(b"bad", now, REAL_QID="x")
     life.wait(b"long", now, REAL_TOPIC="t" * 200)
@@ -261,7 +263,7 @@ def test_what_cannot_be_delivered_is_passed_over(life, clock):
 
 @pytest.mark.parametrize("ended", ["stop", "kill", "kill before the disk has it"])
 def test_restart(tmp_path, clock, ended):
-    """Nothing is lost, and nothing waits twice, whatever of the progress was written."""
+    """Nothing is lost and nothing waits twice, whichever part of the progress was written."""
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     for number in range(5):
@@ -310,7 +312,7 @@ def test_a_stop_longer_than_the_wheel_spans(tmp_path, clock):
 
 
 def damage_wheel(root: Path) -> None:
-    """Slots that lead behind the timer log, as a power cut may leave them."""
+    """Slots that point beyond the end of the timer log, as a power cut may leave them."""
     path = root / "timerwheel"
     content = bytearray(path.read_bytes())
     for at in range(0, len(content), 32):
@@ -347,7 +349,7 @@ def remove_both(root: Path) -> None:
     "damage", [damage_wheel, damage_log, remove_log, remove_wheel, shorten_wheel, remove_both], ids=lambda f: f.__name__
 )
 def test_damaged_files_are_made_anew(tmp_path, clock, damage):
-    """Of the timer log, and that of the commit log; what was delivered does not come again."""
+    """The ends of timer log and commit log were lost; delivered messages do not come again."""
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     for number in range(8):
@@ -368,7 +370,9 @@ def test_damaged_files_are_made_anew(tmp_path, clock, damage):
 
 
 def test_progress_lost(tmp_path, clock):
-    """Without the checkpoint all that is past comes once more, as by the reference; what waits comes once."""
+    """Without the checkpoint, every message of the past comes once more, as in the reference; waiting messages come
+    once.
+    """
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     life.wait(b"past", start)
@@ -388,7 +392,7 @@ def test_progress_lost(tmp_path, clock):
 
 
 def test_units_of_records_that_are_gone(tmp_path, clock):
-    """Known defect 26: a power cut took the end of the commit log, not that of the timer log."""
+    """Known defect 26: a power cut took the end of the commit log, but not the end of the timer log."""
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     life.wait(b"kept", start + 5000)
@@ -415,7 +419,7 @@ def test_units_of_records_that_are_gone(tmp_path, clock):
 
 
 def test_segments_of_the_timer_log(tmp_path, clock):
-    """Chains over several segments; those whose records have expired go."""
+    """Chains over several segments; units whose records have expired are removed."""
     short = TimerGeometry(5200)
     life = Life(tmp_path, clock, timers=short)
     start = clock.wall_ms()
@@ -453,7 +457,7 @@ def golden(ended: str, directory: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
-    """Each message comes when it is due and once; the withdrawn one never; the far one is rolled."""
+    """Each message comes once, when it is due; the withdrawn one never comes, and the far one is rolled."""
     expected = golden(ended, tmp_path)
     clock = ManualClock(expected["ended_at_ms"])
     life = Life(tmp_path, clock, **GOLDEN)
@@ -487,7 +491,7 @@ def test_store_of_the_reference(tmp_path, ended):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_opening_the_reference_store_changes_no_unit(tmp_path, ended):
-    """What the reference wrote is what we would have written: slots and units stay, byte for byte."""
+    """The reference's slots and units equal ours and stay, byte for byte."""
     expected = golden(ended, tmp_path)
     log, wheel = tmp_path / "timerlog" / f"{0:020d}", tmp_path / "timerwheel"
     units, slots = log.read_bytes(), wheel.read_bytes()
@@ -501,7 +505,7 @@ def test_opening_the_reference_store_changes_no_unit(tmp_path, ended):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_same_bytes_as_the_reference(tmp_path, ended):
-    """Log and wheel made anew of the reference's commit log, at the times it wrote them, are its own."""
+    """Log and wheel rebuilt from the reference's commit log, at the times of its writes, equal the reference's."""
     golden(ended, tmp_path)
     log, wheel = tmp_path / "timerlog" / f"{0:020d}", tmp_path / "timerwheel"
     units, slots = log.read_bytes(), wheel.read_bytes()

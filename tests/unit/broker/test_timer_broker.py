@@ -1,4 +1,4 @@
-"""Messages with a time of their own, over the wire: what a producer hears, what a consumer gets, and withdrawal."""
+"""Messages with a delivery time, over the wire: answers to producers, deliveries to consumers, and withdrawal."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_withdrawal_is_off_unless_it_is_asked_for(tmp_path):
 
 
 def test_what_a_slave_asks_for(tmp_path):
-    """60 and 61: the checkpoint as 56 bytes, and how many messages wait by topic."""
+    """Requests 60 and 61: the checkpoint as 56 bytes, and the number of waiting messages by topic."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -195,7 +195,7 @@ def test_what_a_slave_asks_for(tmp_path):
 
 
 def test_progress_does_not_wait_for_the_log_to_be_flushed_by_itself(tmp_path):
-    """With ASYNC_FLUSH little is written for long; a kill would bring all of that again."""
+    """With ASYNC_FLUSH little is written for a long time; after a kill, all of that would come again."""
 
     async def scene() -> None:
         cluster = Cluster(tmp_path)

@@ -1,6 +1,7 @@
-"""Topics that a request makes on the way are known to the name servers before it is answered.
+"""Topics that a request creates are known to the name servers before the request is answered.
 
-A client asks for the route at once, and after a miss only 20 s later: the first retry came after 19 s, not 10.
+A client asks for the route at once, and after a miss only 20 s later: the first retry once came after 19 s instead of
+10.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def give_back(cluster: Cluster, level: int) -> Awaitable[RemotingCommand]:
 
 
 def send_dead(cluster: Cluster) -> Awaitable[RemotingCommand]:
-    """A client's own send to its retry topic, of a message that failed too often."""
+    """A client's own send to its retry topic, for a message that failed too often."""
     header = SendMessageRequestHeaderV2(
         "cg", "%RETRY%cg", "TBW102", 1, 0, 0, 1, 0, "", reconsume_times=99, max_reconsume_times=3
     )

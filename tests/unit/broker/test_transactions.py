@@ -1,4 +1,6 @@
-"""Transactions: what becomes visible when, whom the broker asks, and what kills and restarts make of it."""
+"""Transactions: which messages become visible when, which producers the broker asks, and the effect of kills and
+restarts.
+"""
 
 from __future__ import annotations
 
@@ -140,7 +142,7 @@ def life(tmp_path):
 
 
 def test_commit_and_rollback(life):
-    """What is committed appears as it was sent, with the place of its half message; the rest never appears."""
+    """A committed message appears as it was sent, with the offset of its half message; the others never appear."""
     committed, rolled_back, open_one = life.prepare("C", KEYS="k"), life.prepare("R"), life.prepare("O")
     assert life.bodies() == []
     life.end(committed, COMMIT)
@@ -159,7 +161,7 @@ def test_commit_and_rollback(life):
 
 
 def test_each_half_message_comes_to_one_outcome(life):
-    """The same request again changes nothing; another one is refused, whichever copy it names."""
+    """The same request again changes nothing; a different one is refused, whichever copy it names."""
     channel = life.online()
     half, other = life.prepare("A"), life.prepare("B")
     life.clock.advance(7000)
@@ -207,7 +209,7 @@ def test_a_message_that_is_no_half_message_cannot_be_committed(life):
 
 
 def test_asked_until_given_up(life):
-    """As often as the limit says; a check counts when there was somebody to ask."""
+    """The broker asks as often as the limit says; a check counts only if there was a producer to ask."""
     life.prepare("E")
     life.clock.advance(5999)
     life.check()
@@ -236,7 +238,7 @@ def test_asked_until_given_up(life):
 
 
 def test_a_clock_that_jumps_ahead_gives_nothing_up_unasked(life):
-    """Else all that waits would be given up at once, and the commits of producers that are there be refused."""
+    """Otherwise all waiting messages would be given up at once, and the commits of present producers refused."""
     channel = life.online()
     life.prepare("E")
     life.prepare("F")
@@ -277,7 +279,7 @@ def test_what_went_with_its_segment_is_waited_for_no_longer(life, monkeypatch):
 
 
 def test_what_waits_for_an_absent_producer_is_not_read(life, monkeypatch):
-    """83,000 half messages of a producer that was gone were all read at each round of checks once."""
+    """83,000 half messages of an absent producer were once all read in each round of checks."""
     life.prepare("E")
     life.halves.scan()
     life.clock.advance(7000)
@@ -291,7 +293,9 @@ def test_what_waits_for_an_absent_producer_is_not_read(life, monkeypatch):
 
 
 def test_progress_is_that_of_the_oldest_undecided_one(life, monkeypatch):
-    """Found without a look at the others, also when copies come while earlier messages are not scanned yet."""
+    """The message is found without a look at the others, even if copies come while earlier messages are not scanned
+    yet.
+    """
     life.online()
     monkeypatch.setattr(life.halves, "settle", lambda: None)  # keeps the last progress to look at
     order = random.Random(7)
@@ -317,7 +321,7 @@ def test_progress_is_that_of_the_oldest_undecided_one(life, monkeypatch):
 
 
 def test_many_half_messages_are_scanned_in_pieces(life):
-    """However many requests wait for it."""
+    """This holds however many requests wait for it."""
     for number in range(300):
         life.prepare(f"E{number}")
     seen = []
@@ -338,7 +342,7 @@ def test_many_half_messages_are_scanned_in_pieces(life):
 
 
 def test_immunity_set_by_the_sender(life):
-    """Not asked before; a decision of its own comes too late after, the answer to a question does not."""
+    """If the producer was not asked before, its own decision comes too late, but the answer to a question does not."""
     channel = life.online()
     half = life.prepare("I", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     other = life.prepare("J")
@@ -372,7 +376,9 @@ def given_up_at(life: Life) -> int:
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("ops_written", [True, False])
 def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
-    """It is asked for anew, as often as before, and committed once; a start between changes nothing of it."""
+    """The broker asks about it again, as often as before, and it is committed once; a start in between changes
+    nothing.
+    """
     clock = ManualClock()
     life = Life(tmp_path, clock)
     life.online()
@@ -416,7 +422,9 @@ def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
 
 @pytest.mark.parametrize("ops_written", [True, False])
 def test_after_a_kill(tmp_path, ops_written):
-    """Known defect 40: without its op message a commit is found in the log; nobody is asked, nothing comes twice."""
+    """Known defect 40: without its op message a commit is found in the log; nobody is asked, and nothing comes
+    twice.
+    """
     clock = ManualClock()
     first = Life(tmp_path, clock)
     channel = first.online()
@@ -472,7 +480,9 @@ def test_progress_moves_when_the_disk_has_the_outcomes(life, monkeypatch):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
-    """Each pending half message is asked about at most as often as is left, then given up; committed ones stay."""
+    """The broker asks about each pending half message at most as often as the limit leaves, then gives it up; committed
+    messages stay.
+    """
     case = load_broker(f"transaction_{ended}")
     write_files(case.files, tmp_path)
     clock = ManualClock(case.expected["ended_at_ms"] + 60_000)
@@ -529,7 +539,7 @@ def _end(fields: dict[str, str], outcome: int, from_check: bool, key: str) -> Re
 
 @pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
 def test_over_the_wire(tmp_path, sync_flush):
-    """A producer that commits, one that is asked and commits then; a restart in between changes nothing."""
+    """One producer commits at once, and one commits when it is asked; a restart in between changes nothing."""
 
     async def scene() -> None:
         options = {"transaction_timeout_ms": 100, "transaction_check_interval_ms": 100}

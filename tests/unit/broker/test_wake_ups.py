@@ -1,4 +1,6 @@
-"""Who waits is woken in time, and one failure costs one request: a whole broker on a clock that the test steps."""
+"""Waiting requests are woken in time, and one failure affects one request: a whole broker on a clock that the test
+steps.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +180,7 @@ def test_an_acknowledgement_in_order_wakes_a_waiting_pop_at_once(broker: Stepped
 
 
 def test_a_changed_invisible_time_wakes_a_waiting_pop_in_order_when_it_is_over(broker: SteppedBroker) -> None:
-    """It waited for the time of the pop before, 8 s instead of half a second."""
+    """It once waited for the time of the previous pop: 8 s instead of half a second."""
     sent(broker, 1)
     first = pop_in_order(broker, "a", invisible_ms=8000)
     waiting = pop_in_order(broker, "b", 20_000)
@@ -255,7 +257,7 @@ def test_a_question_about_a_blocked_queue_is_answered_when_it_is_free(broker: St
 
 @pytest.mark.parametrize("order", [False, True])
 def test_a_topic_deleted_and_made_again_after_a_pop_loses_nothing(order: bool) -> None:
-    """What was popped of the old topic counted for the new one: its first messages were skipped."""
+    """Pops of the old topic once counted for the new one, and its first messages were skipped."""
     broker = SteppedBroker(False)
     broker.broker.topics.update(TopicConfig("N", 1, 1, 6))
     broker.send("N", b"old 0")
@@ -290,7 +292,9 @@ def full_disk(*_: object) -> None:
 def test_a_group_that_cannot_be_made_again_costs_its_own_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its failure kept a healthy group's pull waiting for good, and long polling on other queues until the restart."""
+    """Its failure once kept a healthy group's pull waiting for ever, and long polling on other queues until the
+    restart.
+    """
     others = [Connection(broker.broker, broker.loop) for _ in range(3)]
     before = broker.pull(0, 60_000, group="healthy1", connection=others[0])
     lost = broker.pull(0, 60_000, group="lost", connection=others[1])
@@ -329,7 +333,7 @@ def test_a_group_that_cannot_be_made_again_costs_its_own_pop_only(
 def test_a_read_that_the_disk_refuses_costs_its_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It made the whole store read-only until a restart."""
+    """It once made the whole store read-only until a restart."""
     store = broker.broker.store
     get_message = store.get_message
     refused, served = broker.pull(0, group="one"), broker.pull(0, group="two")
@@ -402,7 +406,7 @@ def told(connection: Connection) -> list[int]:
 def test_a_consumer_that_falls_silent_expires_and_the_others_share_its_queues(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is gone two minutes after its last heartbeat, at the next of the looks that come every 10 s."""
+    """It is removed two minutes after its last heartbeat, at the next of the checks that run every 10 s."""
     silent, alive = broker.connect(), broker.connect()
     closed: list[Connection] = []
 

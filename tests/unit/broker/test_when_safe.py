@@ -1,4 +1,6 @@
-"""One way to wait for the disk: whatever was asked for, the answer leaves when it is there, and leaves in any case."""
+"""There is one way to wait for the disk: whatever the request, the answer leaves when the data is there, and always
+leaves.
+"""
 
 from __future__ import annotations
 

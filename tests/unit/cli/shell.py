@@ -27,7 +27,7 @@ class Shell:
         self.broker = there.cluster.broker.address
 
     async def __call__(self, command: str, *words: str, json: bool = False, code: int = 0) -> str:
-        """Output of a command that must end with ``code``; of a failing one what it says on standard error."""
+        """Output of a command that must end with ``code``; for a failing command its standard error."""
         names = {"NS": self.namesrv, "BROKER": self.broker, "ID": self._there.message_id, "CLIENT": CLIENT_ID}
         arguments = [names.get(word, word) for word in command.split()] + list(words)
         arguments[1:1] = ["-n", self.namesrv]

@@ -1,4 +1,4 @@
-"""The command as a process: what it says, how it ends, and that a refusal changes nothing in the store."""
+"""The command as a process: its output, its exit code, and that a refusal changes nothing in the store."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def refused(*arguments: str, **options: Any) -> tuple[int, str]:
 
 
 def refused_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The same without a process: for what is refused before anything is started."""
+    """The same without a process, for commands that are refused before anything is started."""
     code = main(list(arguments))
     output, error = capsys.readouterr()
     assert output == ""
@@ -283,7 +283,7 @@ def test_a_command_line_that_is_not_understood(tmp_path, monkeypatch, capsys, ar
 
 @pytest.mark.parametrize("arguments", [["--json"], []])
 def test_it_serves_also_when_nobody_reads_that_it_is_ready(tmp_path, monkeypatch, capfd, arguments):
-    """And stops in order: nothing that is still buffered fails at the exit."""
+    """The command also stops in order: no buffered output fails at the exit."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     output = os.fdopen(write_end, "w")
@@ -331,7 +331,7 @@ def test_a_configuration_that_is_not_allowed(store, capsys, text, word):
 
 
 def test_a_full_disk(tmp_path):
-    """No file may grow beyond 100 kB: what a full disk looks like to a start that must make its first segment."""
+    """No file may grow beyond 100 kB: to a start that must create its first segment, this is a full disk."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -1,4 +1,4 @@
-"""Figures: by topic and group under RocketMQ's names, bounded, and over HTTP that nobody can occupy."""
+"""Figures by topic and group under RocketMQ's names, limited in number, over an HTTP server that nobody can occupy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server carries from its start."""
+"""What a server has loaded after its start."""
 
 from __future__ import annotations
 

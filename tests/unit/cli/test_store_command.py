@@ -251,7 +251,7 @@ def test_verify(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_what_no_message_has(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """More messages than there can be, and words that are no UTF-8, as the shell hands them on."""
+    """More messages than can exist, and words that are not UTF-8, as the shell passes them."""
     assert main(["store", "cat", str(store), "--topic", "\udcff", "--max", "9" * 20]) == 2
     assert r"option --topic: '\udcff' is not allowed" in capsys.readouterr().err
     for option in ("--key", "--tag", "--topic"):

@@ -1,4 +1,4 @@
-"""A broker that does what the test says: name server and broker behind one port, messages in lists."""
+"""A scripted broker: name server and broker behind one port, with messages in lists."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class ScriptedBroker:
-    """Answers route requests from ``routes``, stores sends in ``stored``, and lets ``script`` take any request first.
+    """Answers route requests from ``routes``, stores sends in ``stored``, and first offers every request to ``script``.
 
-    ``script`` may be a list of functions: each takes one request of its code, then the ordinary answer is back.
+    ``script`` may be a list of functions: each handles one request of its code, and then the ordinary answers return.
     """
 
     def __init__(self, name: str = "broker-a", topics: dict[str, int] | None = None, port: int = 0) -> None:

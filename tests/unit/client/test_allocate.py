@@ -1,4 +1,4 @@
-"""The strategies against what RocketMQ's classes give (``golden/allocations.jsonl``), and their edges."""
+"""The strategies compared with the results of RocketMQ's classes (``golden/allocations.jsonl``), and edge cases."""
 
 from __future__ import annotations
 

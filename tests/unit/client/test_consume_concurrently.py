@@ -1,4 +1,4 @@
-"""The listener of a concurrent consumer: how often and when it is called, and what its answers come to."""
+"""The listener of a concurrent consumer: how often and when it is called, and the effect of its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 
 
 class Scene:
-    """A consumption and one queue; ``back`` are the messages sent back, with their delay level."""
+    """A consumption and one queue; ``back`` holds the messages sent back, with their delay level."""
 
     def __init__(self, listener, *, batch=False, send_back=True, **options) -> None:
         self.back: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The listener of an orderly consumer: one batch of a queue after the other, only under a lock."""
+"""The listener of an orderly consumer: one batch of a queue after another, only under a lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
 class Scene:
-    """A consumption and one queue, locked; ``dead`` are dead letters, ``progress`` what was noted."""
+    """A consumption and one locked queue; ``dead`` holds dead letters, ``progress`` the recorded offsets."""
 
     def __init__(self, listener, *, batch=False, dead_letter=True, **options) -> None:
         self.dead: list[int] = []

@@ -1,4 +1,4 @@
-"""The parts that consumers of a group share, each alone: progress, division of queues, pulls, goodbyes."""
+"""The common parts of a group's consumers, each alone: progress, division of queues, pulls, shutdown."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_progress_in_memory():
 
 
 class Owner:
-    """Takes queues when ``ready``, and notes when it was asked."""
+    """Accepts queues when ``ready`` is set, and records when it was asked."""
 
     def __init__(self) -> None:
         self.ready = False

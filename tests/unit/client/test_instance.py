@@ -1,4 +1,4 @@
-"""What a client instance tells the consumers that are registered with it, and the brokers of them."""
+"""Which events a client instance passes to its registered consumers, and what it tells brokers about them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RARE = PullConsumerConfig(heartbeat_broker_interval_ms=36_000_000, poll_name_ser
 
 
 class Consumer:
-    """Keeps what it is told."""
+    """Keeps the events that it gets."""
 
     def __init__(self, group: str) -> None:
         self.data = ConsumerData(group)

@@ -134,7 +134,7 @@ def test_a_full_disk_leaves_the_old_progress() -> None:
 
 
 def test_a_broadcasting_consumer(tmp_path: Path) -> None:
-    """Every client reads everything, goes on where it was, and the broker keeps no progress of its."""
+    """Every client reads everything and continues where it was; the broker stores no progress for it."""
 
     def config(name: str) -> PullConsumerConfig:
         folder = str(tmp_path / "offsets")

@@ -69,7 +69,7 @@ def _parent(span: ReadableSpan) -> tuple[int, int]:
 
 
 async def _consume(servers: RocketMQ, topic: str, spans: Spans, listener: Any, *, batch: bool = False) -> None:
-    """Consume until the listener, which gets an event, says that it is enough."""
+    """Consumes until the listener sets the event that it gets."""
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
     consumer = traced(PushConsumer(f"g-{topic}", servers.namesrv, FIRST), f"g-{topic}", spans.provider)

@@ -136,7 +136,7 @@ def test_topic_without_any_route(run, broker):
 
 
 def test_what_nobody_waits_for_when_its_route_comes_is_not_sent(broker):
-    """Of three sends that wait for a route one is cancelled, and the time of another is over."""
+    """Of three sends that wait for a route, one is cancelled, and one runs out of time."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
@@ -319,7 +319,7 @@ def test_stored_but_not_safe_is_a_result(run, broker, answer_stored, code, statu
 
 @pytest.mark.parametrize("later", [13, 2, None])
 def test_stored_but_not_safe_outlives_the_failure_of_later_attempts(run, broker, answer_stored, later):
-    """They are refused, refused as often as they are made, or lose their connection."""
+    """The broker refuses them, refuses every attempt, or closes their connection."""
 
     async def scene() -> None:
         async with broker(topics={"T": 2}) as one:
@@ -502,7 +502,7 @@ def test_messages_that_cannot_be_sent(run, broker, message, problem):
 
 
 def test_a_shutdown_that_is_given_up_closes_all_the_same(broker):
-    """Who waits for it no longer than some time leaves no heartbeats and no connection behind."""
+    """A caller with a shorter time limit leaves no heartbeats and no connection behind."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one:
@@ -652,7 +652,7 @@ def test_answer_with_a_binary_header(run, broker, answer_stored):
 
 @pytest.mark.parametrize("marks", [{}, {"odd": 'a "quoted" text'}])
 def test_what_an_answer_says(run, broker, answer_stored, marks):
-    """Read on the fast road, and as one that only the plain road reads."""
+    """The same answer is read by the fast path, and in a form that only the general path reads."""
 
     async def scene() -> None:
         async with broker(topics={"T": 2}) as one, Producer("pg", one.address) as producer:
@@ -738,7 +738,7 @@ def test_heartbeats_and_route_polling(broker):
 
 
 def test_a_known_route_is_not_replaced_by_that_of_the_default_topic(run, broker):
-    """The name server comes back, and knows another broker only, which would create the topic."""
+    """The name server restarts and knows only another broker, which would create the topic."""
 
     async def scene() -> None:
         async with broker("names", {}) as names, broker("a", {"T": 2}) as one, broker("b", {"TBW102": 8}) as other:
@@ -762,7 +762,7 @@ def test_a_known_route_is_not_replaced_by_that_of_the_default_topic(run, broker)
 
 
 def test_a_connection_that_came_back_gets_a_heartbeat_at_once(broker):
-    """Also while another broker keeps a round of heartbeats waiting; the next round is hours away."""
+    """This holds while another broker delays a round of heartbeats, and the next round is hours away."""
 
     async def scene() -> None:
         config = ProducerConfig(
@@ -886,7 +886,9 @@ def test_a_chosen_queue_is_kept_by_further_attempts(run, broker):
 
 
 def test_a_sharding_key_leads_to_the_queue_of_the_java_client(run, broker):
-    """``"hello".hashCode()`` is 99162322 in Java, that of the other is the smallest int; the remainder has no sign."""
+    """``"hello".hashCode()`` is 99162322 in Java, and the other text's is the smallest int; the remainder has no
+    sign.
+    """
 
     async def scene() -> None:
         async with broker(topics={"T": 7}) as one, Producer("pg", one.address) as producer:
@@ -980,7 +982,7 @@ def test_recall(run, broker, answer_stored, trace):
 
 
 def test_brokers_that_were_slow_or_failed_are_left_out_for_a_while(broker):
-    """As long as MQFaultStrategy does: 2 s after 550 ms, 10 s after a failure; not at all after 549 ms."""
+    """The times of MQFaultStrategy: 2 s after 550 ms, 10 s after a failure; none after 549 ms."""
 
     async def scene() -> None:
         config = ProducerConfig(

@@ -334,7 +334,7 @@ def test_settings():
 
 
 def test_an_expression_has_a_kind(run, broker):
-    """A condition goes out as SQL92, and what the broker found is not compared with tags."""
+    """A condition is sent as SQL92, and the messages that the broker found are not compared with tags."""
 
     async def scene() -> None:
         async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address) as consumer:

@@ -1,4 +1,4 @@
-"""The push consumer: over a scripted broker (what is asked, on a stepped clock) and over ours (what comes of it)."""
+"""The push consumer: its requests to a scripted broker on a stepped clock, and the results with a real broker."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pulled(code: int, next_begin_offset: int, body: bytes = b"") -> Callable[[Re
 
 
 class Script:
-    """A scripted broker that knows one consumer, and what it was asked."""
+    """A scripted broker that knows one consumer, and the requests that it got."""
 
     def __init__(self, broker: Any, consumer: PushConsumer) -> None:
         self.broker = broker

@@ -1,4 +1,4 @@
-"""Messages that are taken apart when somebody looks."""
+"""Messages whose attributes are decoded when they are first read."""
 
 from __future__ import annotations
 

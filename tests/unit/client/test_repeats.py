@@ -40,7 +40,7 @@ def message(key: str | None, topic: str = "T", physical_offset: int = 0) -> Mess
 
 
 class Calls:
-    """A listener that notes what it is called for and gives the answers it is told."""
+    """A listener that records its calls and returns the given results."""
 
     def __init__(self, *answers: Any, **options: Any) -> None:
         self.seen: list[str | None] = []

@@ -23,7 +23,7 @@ PATIENT = ProducerConfig(send_msg_timeout_ms=3_600_000)
 
 
 async def serve(namesrv: str, topic: str, count: int) -> None:
-    """Reply to ``count`` requests, each with what it asks in capitals."""
+    """Replies to ``count`` requests, each with the request's text in capitals."""
     async with Producer("repliers", namesrv) as producer, PullConsumer("cg", namesrv) as consumer:
         offsets: dict[MessageQueue, int] = {}
         while count:
@@ -37,7 +37,7 @@ async def serve(namesrv: str, topic: str, count: int) -> None:
 
 
 def test_over_a_broker(tmp_path):
-    """Several at a time, each gets its own reply; the message may be used again."""
+    """Several requests at a time each get their own reply; the message may be used again."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -93,7 +93,7 @@ def test_a_reply_to_somebody_who_is_gone_is_refused(tmp_path):
 
 
 def test_what_goes_over_the_wire(broker):
-    """The client is known to all brokers before it asks; a packed reply, late and unknown ones are taken."""
+    """All brokers know the client before it sends the request; a packed reply, late and unknown ones are accepted."""
 
     async def scene() -> None:
         async with broker("a", {"T": 1}) as one, broker("b", {}) as other:

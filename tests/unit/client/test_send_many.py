@@ -31,7 +31,7 @@ def members(command) -> int:
 
 
 def test_against_a_broker(tmp_path):
-    """Two topics, several batches and messages that go alone: every result says where its message lies."""
+    """Two topics, several batches and messages that are sent alone: every result names the message's place."""
 
     async def scene() -> None:
         config = ProducerConfig(send_many_batch_bytes=4_000)

@@ -87,7 +87,7 @@ def test_every_member_of_a_batch_is_found(broker):
 
 
 def test_what_leaves_no_record(broker):
-    """Tracing off, a broker that wants none, a refused send, and a trace of the application's own."""
+    """Tracing is off, the broker wants no traces, a send is refused, or the application traces by itself."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1, TRACE_TOPIC: 1}) as one:
@@ -113,7 +113,7 @@ def test_what_leaves_no_record(broker):
 
 
 def test_records_wait_for_each_other(broker):
-    """Ten go together; fewer after 5 s."""
+    """Ten records are sent together; fewer after 5 s."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1, TRACE_TOPIC: 1}) as one:
@@ -132,7 +132,7 @@ def test_records_wait_for_each_other(broker):
 
 
 class Sender:
-    """Takes trace messages, and answers when it is told."""
+    """Accepts trace messages, and answers when it is told."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []

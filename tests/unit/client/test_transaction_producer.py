@@ -38,7 +38,7 @@ ASKING = {"transaction_timeout_ms": 50, "transaction_check_interval_ms": 50}
 
 
 class Ledger:
-    """A listener: what it says is given, what it is told is kept."""
+    """A listener that returns given results and records its calls."""
 
     def __init__(self, local=COMMIT, check=COMMIT) -> None:
         self.local, self.check = local, check
@@ -94,7 +94,7 @@ def test_committed_messages_are_delivered_and_others_are_not(tmp_path):
 
 
 def test_a_producer_that_is_started_anew_answers_for_the_one_before(tmp_path):
-    """It sends nothing, and so learns from the name server which brokers may ask."""
+    """It sends nothing, so it learns from the name server which brokers may send checks."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, **ASKING) as cluster:

@@ -1,4 +1,4 @@
-"""Clients whose broker is gone, refuses connections, or swallows everything, on a clock that the tests step."""
+"""Clients whose broker is gone, refuses connections, or never answers, on a clock that the tests step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def swallow(command: RemotingCommand) -> None:
 
 
 async def fail_after(work: asyncio.Future, seconds: float) -> BaseException | None:
-    """How ``work`` ends when that time passes with it under way."""
+    """The outcome of ``work`` if that much time passes during it."""
     await settle()
     assert not work.done()
     advance(seconds)
@@ -30,7 +30,7 @@ async def fail_after(work: asyncio.Future, seconds: float) -> BaseException | No
 
 
 def blackhole(broker) -> int:
-    """Have every connection that is open swallow everything; new ones work. Gives the number of requests so far."""
+    """Lets every open connection discard everything; new connections work. Gives the number of requests so far."""
     for channel in broker.channels:
         channel._frames_received = lambda channel, batch: None
     return len(broker.received)
@@ -76,7 +76,7 @@ def test_what_else_was_on_its_way_is_sent_again_at_once(broker):
 
 
 def test_an_attempt_that_expired_is_repeated_on_another_connection(broker):
-    """There is one further attempt: made on the connection that is being left, it would be the last."""
+    """There is one further attempt; on the connection that is being closed, it would be the last one."""
 
     async def scene() -> None:
         async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
@@ -100,7 +100,7 @@ def test_an_attempt_that_expired_is_repeated_on_another_connection(broker):
 
 
 def test_a_chosen_queue_follows_its_broker_to_another_address(broker):
-    """Also when the queues that take turns are all on others, whose addresses have not changed."""
+    """This holds even if the next queues are all on other brokers, whose addresses have not changed."""
 
     async def scene() -> None:
         async with (
@@ -145,7 +145,7 @@ def test_a_pull_consumer_leaves_a_connection_that_swallows_everything(broker):
 
 
 def test_heartbeats_leave_a_connection_that_swallows_everything(broker):
-    """Also a client that does nothing is known to its broker again within two rounds."""
+    """Even a client that does nothing is known to its broker again within two rounds."""
 
     async def scene() -> None:
         async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
@@ -166,7 +166,7 @@ def test_heartbeats_leave_a_connection_that_swallows_everything(broker):
 
 
 async def until_sent(work: asyncio.Future, seconds: float, step: float = 0.05) -> float:
-    """Let time pass in steps until ``work`` is done; how much has passed, about ``seconds`` at most."""
+    """Lets time pass in steps until ``work`` is done; returns how much has passed, at most about ``seconds``."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while not work.done() and loop.time() - began < seconds:
@@ -223,7 +223,7 @@ def test_a_refused_connection_is_not_tried_without_pauses(broker):
 
 
 def test_refused_connections_do_not_use_up_the_attempts(broker):
-    """Two attempts in all: the broker is away five times, refuses once, and takes the second."""
+    """Two attempts in all: the broker is away five times, refuses one attempt, and accepts the second."""
 
     async def scene() -> None:
         async with broker("names", {}) as names:
@@ -248,7 +248,7 @@ def test_refused_connections_do_not_use_up_the_attempts(broker):
 
 
 def test_a_message_that_may_not_be_repeated_waits_for_its_broker_all_the_same(broker):
-    """Where nobody could be connected to, nothing was sent: there is nothing that could be stored twice."""
+    """If no broker could be connected to, nothing was sent, so nothing can be stored twice."""
 
     async def scene() -> None:
         async with broker("names", {}) as names:
@@ -305,7 +305,7 @@ def test_a_first_message_waits_for_a_name_server_that_is_restarted(broker):
 
 
 def test_a_name_server_that_swallows_everything_holds_no_message_longer_than_its_time(broker):
-    """Each ends at its own time, in whatever order they came; the lookup goes on for the others."""
+    """Each ends at its own time, in any order of arrival; the lookup continues for the others."""
 
     async def scene() -> None:
         config = ProducerConfig(mq_client_api_timeout_ms=1_000_000, **RARELY)

@@ -1,4 +1,4 @@
-"""What errors say of another try."""
+"""What errors say about a further try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few flights with everything that can happen to one: cancelled, diverted, no plane known, airline not listed."""
+"""A few flights with every special case: cancelled, diverted, without a known plane, with an unlisted airline."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_rows_max_takes_the_first_rows(tmp_path: Path) -> None:
 
 
 def test_figures_of_the_year() -> None:
-    """Totals that are well known of this data set."""
+    """Well-known totals of this data set."""
     rows = expected_figures(data_directory(), ROWS_ALL)
     assert len(rows) == 185
     assert sum(row.flights for row in rows) == ROWS_ALL

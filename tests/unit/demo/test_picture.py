@@ -1,4 +1,4 @@
-"""The page of pictures is drawn for every kind of run, and holds what it must."""
+"""The page of pictures is drawn for every kind of run, and contains all required parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown where there is no terminal, and the closing table."""
+"""The output without a terminal, and the closing table."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_what_costs_too_much_is_refused(text):
 
 
 def test_the_worst_that_is_taken_ends_soon(in_form):
-    """A search that could compare each place with a long text, and numbers of thousands of digits."""
+    """A search that could compare each place with a long text, and numbers with thousands of digits."""
     expression = compile_sql("a CONTAINS '" + "x" * 8000 + "y' OR a > 5 OR a = 1")
     assert expression.evaluate({"a": "x" * 32_000}) is Outcome.ERROR
     assert expression.evaluate({"a": "9" * 32_000}) is Outcome.ERROR
@@ -165,7 +165,7 @@ def test_any_text_compiles_or_is_refused_and_any_properties_are_judged(text, pro
     st.one_of(st.floats().map(repr), st.integers().map(str), st.text(alphabet="0123456789.eE+-xfdNaI ", max_size=12))
 )
 def test_forms_agree_on_numbers(text):
-    """What the kernel reads itself is what the slow road reads."""
+    """Values that the kernel reads itself equal those of the general path."""
     expression = compile_sql("a = 1.5 OR a = 3 OR a = 3000000000")
     assert expression.evaluate({"a": text}) in Outcome
     exact = parse_double(text.encode())

@@ -54,7 +54,7 @@ class Encoding:
     """One call of ``encode_rows`` with everything it works on.
 
     Attributes:
-        done: what it returned. ``segment``, ``table``, ``queue_offsets``: what it left behind.
+        done: what it returned. ``segment``, ``table``, ``queue_offsets``: their state afterwards.
     """
 
     def __init__(self, kernel: ModuleType, *messages: StoreMessage, **changes: Any) -> None:

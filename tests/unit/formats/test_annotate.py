@@ -1,4 +1,4 @@
-"""Every byte of a piece is one field's, with the value that the layout gives it."""
+"""Every byte of a piece belongs to one field, whose value is the layout's."""
 
 from __future__ import annotations
 

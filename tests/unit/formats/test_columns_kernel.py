@@ -57,7 +57,7 @@ def objects(columns: ModuleType, texts: list[bytes | None]) -> list[bytes]:
 
 
 def roomy_objects(columns: ModuleType, texts: list[bytes | None]) -> list[bytes]:
-    """The same with as much room as eight bytes at a time need, in front and behind."""
+    """The same with the free space before and after that reading eight bytes at a time needs."""
     data, table = rows_of(texts)
     offsets = array("i", bytes(4 * len(texts) + 4))
     out = bytearray(6 * len(data) + 32 * len(texts))

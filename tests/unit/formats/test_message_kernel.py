@@ -57,7 +57,7 @@ def walk(
 
 
 class Noting(bytearray):
-    """Notes the positions that are written, in their order."""
+    """Records the positions that are written, in order."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -88,7 +88,7 @@ class TestWorkedExample:
 
     @pytest.mark.parametrize("record_crc", [False, True])
     def test_the_size_is_written_when_all_before_the_checksum_is_there(self, record_crc: bool) -> None:
-        """Whoever reads the file while it is written sees no record that lacks something."""
+        """A reader of the file never sees an incomplete record during a write."""
         records, segment = kernel("formats._message_cy", "interpreted"), Noting(65536)
         Encoding(records, message(), segment=segment, record_crc=record_crc)
         size_at = max(order for order, position in enumerate(segment.written) if position < 4)
@@ -446,7 +446,9 @@ class TestHash:
 
 
 def _java_replacement(error: UnicodeError) -> tuple[str, int]:
-    """Java makes one replacement of a surrogate coded in three bytes or cut after two, Python one of each byte."""
+    """Java writes one replacement for a surrogate that is coded in three bytes or cut after two; Python writes one for
+    each byte.
+    """
     assert isinstance(error, UnicodeDecodeError)
     data, start = error.object, error.start
     if data[start] == 0xED and data[start + 1 : start + 2] >= b"\xa0" and data[start + 1] < 0xC0:

@@ -95,7 +95,7 @@ class TestCompression:
 
     @pytest.mark.parametrize("kind", CompressionType)
     def test_damaged(self, kind: CompressionType) -> None:
-        """Cut at every place, or something else; never a part of the body."""
+        """The frame is cut at every place, or is something else; a part of the body is never returned."""
         need(kind)
         packed, bits = compress(b"x" * 100 + bytes(range(100)), 5, kind)
         for body in (b"", b"nothing of that kind", *(packed[:end] for end in range(len(packed)))):

@@ -1,4 +1,4 @@
-"""Checkpoints and acknowledgements: the bytes of the reference, and what no such record is."""
+"""Checkpoints and acknowledgements: the reference's bytes, and texts that are neither."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def slot(wheel: bytearray, step: int) -> tuple[int, ...]:
 
 
 def test_units_find_their_slots(timer):
-    """A foreign slot is taken over, one that knows the unit stays, and withdrawals count back."""
+    """A slot of another step is reused, a slot that knows the unit stays, and withdrawals reduce the count."""
     wheel = bytearray(32 * SLOTS)
     TIMER_SLOT.struct.pack_into(wheel, 32 * 9, 9 + 7 * SLOTS, 5, 6, 7, 0)
     TIMER_SLOT.struct.pack_into(wheel, 32 * 10, 10, BASE, BASE + 500, 3, 0)
@@ -90,7 +90,9 @@ def test_blank(timer):
 
 
 def test_chains(timer):
-    """Newest first, up to the segment's start or the room there is; links that lead on or nowhere end them."""
+    """Newest first, up to the segment's start or the available space; a link that points forwards or nowhere ends the
+    chain.
+    """
     log = unit(700, 9, 100) + unit(BASE, 9, 200, 3) + unit(BASE + 52, 9, 300) + unit(BASE + 156, 9, 400)
     out = array("q", bytes(8 * 4 * 10))
     assert timer.chain_units(log, BASE, BASE + 104, out) == (3, 700)

@@ -1,4 +1,4 @@
-"""The model of Kafka's layout finds what was written, through the sparse indexes it says it has."""
+"""The model of Kafka's layout finds the written records through its sparse indexes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_indexes_are_sparse_and_their_entries_true(directory: Path, reader: Part
 
 
 class Watched(SparseIndex):
-    """Notes which entries a search looks at."""
+    """Records which entries a search reads."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, OFFSET_ENTRY)

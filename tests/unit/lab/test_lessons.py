@@ -1,4 +1,6 @@
-"""Each lesson at small size: it measures all it names, keeps to its space, draws its picture, and says something."""
+"""Each lesson at small size: it measures everything it names, stays within its space, draws its picture, and prints its
+findings.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def test_lesson(name: str, tmp_path: Path) -> None:
 
 
 def varied(readings: Readings, random: Random) -> Readings:
-    """As a run on a machine where all is different."""
+    """Numbers like those of a run on a very different machine."""
     other = Readings(readings.lesson, readings.size, listings=readings.listings)
     for quantity, series, row, values in readings.cells():
         factor = random.choice([0, 0.01, 0.5, 1, 2, 100])
@@ -61,7 +63,7 @@ def varied(readings: Readings, random: Random) -> Readings:
 
 
 def check_words(lesson: Lesson, readings: Readings) -> None:
-    """Every sentence that a claim may say under these numbers is whole."""
+    """Every sentence that a claim can print with these numbers is complete."""
     for claim in lesson.claims:
         for words in (claim.figures, claim.because, claim.instead):
             said = filled(words, readings)
@@ -92,7 +94,7 @@ def test_quantities_have_units_and_claims_have_sources(name: str) -> None:
 
 
 def test_programs_call_the_engine() -> None:
-    """Where a lesson can use the real engine it does: those that do not show raw calls only."""
+    """Every lesson uses the real engine, unless it shows only raw calls."""
     without = {name for name in LESSONS if not any(part in program_of(name) for part in ("open_store", "StoreLife"))}
     assert without <= {"sequential-random", "warm-search", "to-the-socket"}, without
 

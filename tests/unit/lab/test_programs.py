@@ -1,4 +1,4 @@
-"""What lessons measure is what they say: calls are counted, bytes compared, pages looked at."""
+"""Lessons measure what they claim to measure: calls are counted, bytes compared, pages examined."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from rucola.runtime.files import Files
 
 
 class Notes:
-    """Stands in place of a workbench."""
+    """Replaces a workbench."""
 
     size = Size.SMALL
 
@@ -47,7 +47,7 @@ class Notes:
 
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Descriptors that were synced."""
+    """The descriptors that were synced."""
     found: list[int] = []
     monkeypatch.setattr(os, "fdatasync", found.append)
     return found
@@ -238,7 +238,7 @@ def test_disk_and_memory_are_counted_in_kib(tmp_path: Path) -> None:
 
 
 class Writer:
-    """Takes what the small server writes."""
+    """Receives the bytes that the small server writes."""
 
     def __init__(self) -> None:
         self.written = b""

@@ -1,4 +1,4 @@
-"""Ten questions about the report, each with the place of its answer; what is published is what its readings say."""
+"""Ten questions about the report, each with the place of its answer; the published text matches its readings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_there_are_ten_about_most_lessons() -> None:
 
 @cache
 def section(lesson: str) -> str:
-    """What the published report says in a lesson."""
+    """The text of a lesson in the published report."""
     outcome = Outcome.from_json(PUBLISHED.read_bytes())
     [one] = [readings for readings in outcome.readings if readings.lesson == lesson]
     return to_markdown(list(report_blocks(Outcome({}, [one]))))

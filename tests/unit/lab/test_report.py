@@ -1,4 +1,4 @@
-"""The report is made of readings alone: it stands alone as HTML, and says the same as Markdown."""
+"""The report is made of readings alone; the HTML file needs no other file and has the same content as the Markdown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 class Parser(HTMLParser):
-    """Counts what is open, and collects where it leads."""
+    """Counts open elements, and collects the targets of links."""
 
     def __init__(self) -> None:
         super().__init__()

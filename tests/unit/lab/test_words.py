@@ -1,4 +1,4 @@
-"""What lessons say under other numbers than those of this machine: sentence, verdict and figures agree."""
+"""The sentences of lessons with numbers of other machines: sentence, verdict and figures agree."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_registrations_are_checked_and_both_body_forms_read():
 
 
 def test_long_registrations_are_read_in_a_thread_and_keep_their_order(monkeypatch):
-    """A deflated one of 260 KB kept the name server for a second, one of 14 MB of JSON for two."""
+    """A deflated body of 260 KB once blocked the name server for a second, one of 14 MB of JSON for two."""
     readers = []
     decode = RegisterBrokerBody.decode.__func__
 
@@ -207,7 +207,7 @@ def test_a_taken_port_is_told():
 
 
 def test_lost_brokers_are_looked_for_again_after_a_look_that_failed(monkeypatch):
-    """It was the last one: brokers that are gone stayed in the routes for good."""
+    """It was the last run of that work: brokers that were gone stayed in the routes for ever."""
 
     async def scene() -> None:
         server = NameServer(NamesrvConfig(listen_port=0, scan_not_active_broker_interval_ms=10))

@@ -251,7 +251,7 @@ def many(count: int = 1000) -> dict[str, TopicConfig]:
 
 
 def test_many_topics_are_entered_and_removed_in_pieces(routes):
-    """100,000 topics of one broker kept the name server for 0.6 s when it came and 0.4 s when it went."""
+    """100,000 topics of one broker once blocked the name server for 0.6 s when it came and 0.4 s when it left."""
     told = []
     routes.on_left = lambda: told.append(len(routes.topics()))
     counts = [0]

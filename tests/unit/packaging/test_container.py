@@ -1,4 +1,6 @@
-"""The container file and the compose example: what they name exists, and what they start is understood. None is run."""
+"""The container file and the compose example: the files that they name exist, and their commands are valid. None is
+run.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ def instructions() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def compose() -> dict[str, Any]:
-    """The compose example, references resolved."""
+    """The compose example with its references resolved."""
     found: dict[str, Any] = yaml.safe_load((CONTAINER / "compose.yaml").read_text())
     return found
 

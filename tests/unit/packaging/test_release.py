@@ -15,7 +15,7 @@ Content = dict[str, bytes]
 
 
 def _content() -> Content:
-    """What a good pure wheel holds."""
+    """The content of a good pure wheel."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     metadata = [
         "Metadata-Version: 2.4",

@@ -1,4 +1,4 @@
-"""The systemd units: what they start exists, is started rightly, and says when it is ready."""
+"""The systemd units: their programs exist, are started correctly, and report when they are ready."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the frame kernel must make of a frame, worked out on the plain road."""
+"""The row that the frame kernel must make of a frame, computed by the general path."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def frame_of(header: bytes, body: bytes = b"", serialize: int = 0) -> bytes:
 
 
 def values(table: array[int], source: bytearray, row: int = 0) -> Row:
-    """A row as values: the texts instead of their places."""
+    """A row as values, with texts instead of their positions."""
     base = row * ROW_WIDTH
     kind = FrameKind(table[base])
 
@@ -72,7 +72,7 @@ def values(table: array[int], source: bytearray, row: int = 0) -> Row:
 
 
 def expected(command: RemotingCommand) -> Row:
-    """The values of ``command``'s row, were the kernel to know its header in full."""
+    """The values of ``command``'s row if the kernel read its whole header."""
     found: Row = {"kind": FrameKind.PLAIN, "code": command.code, "opaque": command.opaque}
     found |= {"flag": command.flag, "version": command.version}
     if command.is_response:

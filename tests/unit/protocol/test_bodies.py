@@ -68,7 +68,7 @@ def body_class(recorded: Recorded) -> type[Body] | None:
 
 
 def content(value: Any, name: str = "") -> Any:
-    """JSON to compare: keys and numbers as texts, sets without order, nothing that is null or empty."""
+    """JSON for comparison: keys and numbers as texts, sets without order, without null or empty members."""
     if isinstance(value, dict):
         members = {str(key): content(member, str(key)) for key, member in value.items()}
         return {key: member for key, member in members.items() if member not in (None, [], {}, "False", "0", "")}
@@ -103,7 +103,9 @@ def test_recorded_bodies_come_back() -> None:
 
 
 def without_defaults(sent: Any, again: Any) -> None:
-    """Take out of ``again`` what ``sent`` leaves to its default; out of both the enums: C++ sends their numbers."""
+    """Removes from ``again`` the members that ``sent`` leaves at their default, and the enums from both: C++ sends
+    their numbers.
+    """
     if isinstance(sent, list):
         for one, other in zip(sent, again, strict=True):
             without_defaults(one, other)

@@ -1,4 +1,4 @@
-"""The receive buffer: what it hands out, how it grows and shrinks."""
+"""The receive buffer: the memory it hands out, and how it grows and shrinks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def feed(reader: FrameReader, data: bytes) -> FrameBatch | None:
 
 
 def feed_all(reader: FrameReader, data: bytes) -> tuple[int, int]:
-    """Feed by full buffers; frames found, and the largest buffer seen."""
+    """Fills the buffer repeatedly; returns the frames found and the largest buffer."""
     found = largest = position = 0
     while position < len(data):
         buffer = reader.buffer()

@@ -1,4 +1,6 @@
-"""The client's end of a send: what the kernel writes and reads against the plain road, in both forms of the kernel."""
+"""The client's end of a send: what the kernel writes and reads compared with the general path, in both forms of the
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ def test_properties(module: ModuleType, properties: dict[str, str]) -> None:
 
 @given(st.dictionaries(st.text(max_size=40), st.text(max_size=1_500), max_size=6))
 def test_any_properties(properties: dict[str, str]) -> None:
-    """What the kernel leaves to the plain road is sent or refused there; the two forms never differ."""
+    """Requests that the kernel leaves to the general path are sent or refused there; the two forms never differ."""
     encoded, *others = [load_kernel("protocol._send_request_cy", form).encode_properties(properties) for form in FORMS]
     assert all(other == encoded for other in others)
     try:
@@ -91,7 +93,9 @@ def test_properties_left_to_the_plain_road(module: ModuleType, properties: objec
 
 
 def test_room_for_properties_ends_before_the_buffer(module: ModuleType) -> None:
-    """Texts of every length around the end of the room: taken whole or left, as many escapes as there may be."""
+    """Texts of every length around the limit of the buffer: they are accepted whole or left out, with as many escapes
+    as possible.
+    """
     taken = []
     for length in range(1_340, 1_370):
         properties = {"a": "\x1f" * length, "b": "", "c": "\x1f"}
@@ -202,7 +206,7 @@ def test_headers_of_another_shape(module: ModuleType, header: bytes) -> None:
 
 
 def test_every_cut_of_a_header_ends_in_its_row(module: ModuleType) -> None:
-    """A header that ends early, at the end of the buffer: nothing behind it is looked at."""
+    """A header that ends early, at the end of the buffer: no byte after it is read."""
     frame = RemotingCommand(0, 1, 1, ext_fields=FIELDS).encode()
     whole = received(frame)
     for length in range(1, len(frame) - 8 + 1):

@@ -1,4 +1,4 @@
-"""Trace records: those of the official clients, and what cannot be read."""
+"""Trace records: those of the official clients, and texts that cannot be read."""
 
 from __future__ import annotations
 

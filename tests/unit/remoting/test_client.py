@@ -409,7 +409,9 @@ def test_disconnect_while_connecting(run):
 
 
 def test_a_connection_that_swallows_everything_is_left(caplog):
-    """After 3 s without a byte while requests expire; one short timeout does not end it. What still waits fails."""
+    """The connection is closed after 3 s without a byte while requests expire; one short timeout does not close it.
+    What still waits fails.
+    """
 
     async def scene() -> None:
         async with ScriptedServer(never_answer, echo_all) as server:
@@ -434,7 +436,7 @@ def test_a_connection_that_swallows_everything_is_left(caplog):
 
 
 def test_a_request_that_is_made_again_finds_the_new_connection():
-    """Whoever tries again when told of the timeout does so on a connection of its own already."""
+    """A caller that retries after the timeout already uses a new connection."""
 
     async def scene() -> None:
         async with ScriptedServer(never_answer, echo_all) as server:
@@ -457,7 +459,7 @@ def test_a_request_that_is_made_again_finds_the_new_connection():
 
 
 def test_a_slow_or_idle_connection_is_kept():
-    """Some answers come, and some are late; or nothing is asked for hours; or pulls are held for long."""
+    """Some answers come and some are late; or nothing is requested for hours; or pulls are held for long."""
 
     async def scene() -> None:
         async def answers_every_other(peer: Peer) -> None:
@@ -494,7 +496,9 @@ def test_a_slow_or_idle_connection_is_kept():
 
 
 def test_a_loop_that_was_held_up_does_not_cost_the_connection():
-    """The answer may lie there unread. It is left when the next request expires, or kept when something has come."""
+    """An answer may be there unread. The connection is closed when the next request expires, or kept if something has
+    arrived.
+    """
 
     async def scene() -> None:
         async def answers_34(peer: Peer) -> None:

@@ -12,7 +12,7 @@ from rucola.remoting.server import RemotingServer
 
 
 class Turns:
-    """The part of an event loop that is looked at: what is due in its next turn."""
+    """The part of an event loop that the code examines: the calls that are due in the next turn."""
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
@@ -44,7 +44,7 @@ def test_a_loop_looks_a_few_times_and_then_sleeps() -> None:
 
 
 class Noting(Linger):
-    """Counts how often it was asked, too."""
+    """It also counts how often it was asked."""
 
     def __init__(self) -> None:
         super().__init__()

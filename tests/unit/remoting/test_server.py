@@ -213,7 +213,9 @@ def test_invoke_times_out_and_fails_when_the_client_leaves(handler):
 
 
 def test_a_client_that_does_not_read_is_not_read(handler):
-    """Answers pile up to the limit, then the connection is left unread; when the client reads, all answers come."""
+    """Answers accumulate up to the limit, then reading from the connection stops; when the client reads, all answers
+    come.
+    """
 
     async def scene() -> None:
         scripted = handler({ECHO: lambda command: command.answer(0, body=bytes(64 * 1024))})

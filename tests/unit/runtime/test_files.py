@@ -1,4 +1,4 @@
-"""The door to the disk, with what Linux offers and with its replacements."""
+"""Access to the disk, with Linux's calls and with their replacements."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def locked_elsewhere(path: Path) -> bool:
 
 
 def test_a_lock_file_that_cannot_be_written_is_given_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next try met its own lock and blamed another process."""
+    """The next attempt once met its own lock and blamed another process."""
 
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

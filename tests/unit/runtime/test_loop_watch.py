@@ -1,4 +1,4 @@
-"""The watch over turns of the loop: on a stepped clock, and what it says of a turn that runs."""
+"""The watch over turns of the loop: on a stepped clock, and its report about a running turn."""
 
 from __future__ import annotations
 

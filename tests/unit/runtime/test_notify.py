@@ -1,4 +1,4 @@
-"""What the service manager hears, and what happens when it does not listen."""
+"""Messages to the service manager, and the case that it does not listen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that runs by itself goes on whatever one turn of it raises."""
+"""Periodic work continues after a run that raises."""
 
 from __future__ import annotations
 

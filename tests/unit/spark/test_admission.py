@@ -1,4 +1,4 @@
-"""How a backlog is shared out over micro-batches."""
+"""How a backlog is divided among micro-batches."""
 
 from __future__ import annotations
 

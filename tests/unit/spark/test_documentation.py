@@ -1,4 +1,4 @@
-"""The page about the source and the source agree."""
+"""The page about the source agrees with the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options of the Data Source: what is accepted, and how what is not is refused."""
+"""Options of the Data Source: which are accepted, and how the others are refused."""
 
 from __future__ import annotations
 

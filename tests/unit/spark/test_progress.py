@@ -1,4 +1,4 @@
-"""What a progress report says, and the metrics made of it."""
+"""The content of a progress report, and the metrics made of it."""
 
 from __future__ import annotations
 

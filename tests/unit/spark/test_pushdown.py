@@ -1,4 +1,4 @@
-"""Filters as less to read: never less than what passes them."""
+"""Filters reduce what is read, but never leave out a row that passes them."""
 
 from __future__ import annotations
 

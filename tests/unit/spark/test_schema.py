@@ -1,4 +1,4 @@
-"""Columns and how they are narrowed."""
+"""The columns, and how a query selects some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as messages, and the ids by which repeats are known."""
+"""Rows as messages, and the ids that identify repeats."""
 
 from __future__ import annotations
 

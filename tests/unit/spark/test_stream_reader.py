@@ -1,4 +1,4 @@
-"""The driver side of the stream face, over a catalog that is a dict."""
+"""The driver side of the stream reader, over a catalog that is a dict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def document(*values: int) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def ends(end: StreamDocument) -> OffsetDocument:
-    """Where the micro-batch ends, without what else the document says."""
+    """The end of the micro-batch, without the rest of the document."""
     return to_document(StreamOffsets.from_document(end).offsets)
 
 
@@ -196,7 +196,9 @@ def test_a_topic_taken_out_of_the_subscription_is_not_read_on() -> None:
 
 @pytest.mark.parametrize(("now", "wanted"), [(Bounds(0, 30), 0), (Bounds(0, 6), 0), (Bounds(0, 10), None)])
 def test_a_topic_made_again_is_noticed(now: Bounds, wanted: int | None) -> None:
-    """Also when it has grown past the old offset; one that has just as many messages is noticed with the next."""
+    """This holds even if the new queue has grown beyond the old offset; a queue with equally many messages is noticed
+    at the next one.
+    """
     stream, catalog = reader({Q0: Bounds(0, 10)}, startingOffsets="earliest")
     first = stream.latestOffset({}, ReadAllAvailable())
     assert first["#last"] == {"t": {"b": {"0": [9000, 900]}}}

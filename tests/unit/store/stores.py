@@ -41,14 +41,16 @@ def opened(path: Path, files: Files | None = None, clock: ManualClock | None = N
 
 
 def message(number: int, topic: bytes = b"TopicTest", queue_id: int = 0, size: int = 100) -> StoreMessage:
-    """Message ``number``: its body and its keys say so."""
+    """Message ``number``, which its body and keys contain."""
     body = (b"%d " % number) * (size // 2 + 1)
     properties = b"KEYS\x01key-%d all\x02TAGS\x01Tag%d\x02UNIQ_KEY\x01ID%08d\x02" % (number, number % 3, number)
     return StoreMessage(topic, queue_id, body[:size], properties, 1_700_000_000_000 + number, HOST)
 
 
 def fill(store: MessageStore, count: int, topics: int = 2, queues: int = 2, first: int = 0) -> list[PutMessageResult]:
-    """Puts messages ``first`` and following in turn to topics ``T0``, ``T1`` ... and their queues, and dispatches."""
+    """Puts consecutive messages from ``first`` on in turn to topics ``T0``, ``T1`` ... and their queues, and
+    dispatches.
+    """
     results = []
     for number in range(first, first + count):
         queue_id = number // topics % queues
@@ -84,14 +86,14 @@ def everything(store: MessageStore) -> dict[tuple[bytes, int], list[tuple[int, i
 
 
 def crashed(store: MessageStore, path: Path, target: Path) -> Path:
-    """A copy of the directory as a process killed now would leave it; the store goes on and is stopped."""
+    """A copy of the directory as a process killed now would leave it; the store continues and is stopped later."""
     snapshot(path, target)
     store.shutdown()
     return target
 
 
 def snapshot(path: Path, target: Path) -> None:
-    """Copies all files but ``lock``: reading that one would drop the lock of this process."""
+    """Copies all files except ``lock``: reading that one would release this process's lock."""
     shutil.copytree(path, target, ignore=shutil.ignore_patterns("lock"))
 
 

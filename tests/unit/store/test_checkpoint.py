@@ -1,7 +1,7 @@
-"""What the checkpoint tells RocketMQ, should it open the store after a crash.
+"""What the checkpoint tells RocketMQ if it opens the store after a crash.
 
-It then removes index files younger than the index time and dispatches from the other times on: keys of the index file
-in use come back only when those are not younger than the newest full one.
+RocketMQ then removes index files younger than the index time and dispatches from the other times on. Keys of the
+current index file come back only if those times are not younger than the newest full file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def checkpoint_of(path: Path) -> StoreCheckpoint:
 
 
 def kept(store: MessageStore, path: Path) -> StoreCheckpoint:
-    """The checkpoint after log, queues and index were synced and the keeper wrote down how far."""
+    """The checkpoint after log, queues and index were synced and the keeper has recorded the progress."""
     store._flush.flush()
     store._keeper.end()
     store._keeper.sync_queues()

@@ -1,4 +1,4 @@
-"""Messages that may have left memory: copied at once, fetched first, or told to be unreadable."""
+"""Messages that may no longer be in memory: copied at once, fetched first, or reported as unreadable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = b"T0"
 
 @pytest.fixture
 def places(tmp_path: Path) -> list[int]:
-    """Physical offsets of the messages of a store that was closed; two queues take turns."""
+    """Physical offsets of the messages of a closed store; two queues take turns."""
     store = opened(tmp_path)
     found = [result.physical_offset for result in fill(store, COUNT, topics=1, queues=2)]
     store.shutdown()

@@ -1,4 +1,4 @@
-"""What the store may do: several causes at once, and threads that meet."""
+"""The states of the store: several causes at once, and threads that run concurrently."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def fill_segment(store: MessageStore) -> PutMessageStatus:
 
 
 class CannotMap(Files):
-    """Segments of the log are not mapped while ``error`` says why: not opened, or opened and not mapped."""
+    """Segments of the log cannot be mapped while ``error`` is set: they are not opened, or are opened and not
+    mapped.
+    """
 
     def __init__(self) -> None:
         self.error = 0
@@ -103,7 +105,7 @@ class CannotMap(Files):
 def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next_append(
     at: str, error: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The allocating thread has nothing to do: nobody would ever say that there is space again."""
+    """The allocating thread has nothing to do, so it would never report that there is space again."""
     disk = CannotMap()
     store = MessageStore(config(tmp_path, **options), disk, ManualClock())
     store.load()
@@ -129,7 +131,7 @@ def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next
 
 
 def test_a_segment_that_could_not_be_mapped_before_a_clean_stop_is_made_again(tmp_path: Path) -> None:
-    """Its file is there, and nothing is in it: in the list it would stand in the way of every later segment."""
+    """Its file exists but is empty: in the list, it would block every later segment."""
     disk = CannotMap()
     store = MessageStore(config(tmp_path), disk, ManualClock())
     store.load()

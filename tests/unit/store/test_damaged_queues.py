@@ -1,4 +1,4 @@
-"""What a queue holds does not depend on where in it something is damaged, nor on a file that cannot be opened once."""
+"""The content of a queue does not depend on where it is damaged, nor on a file that cannot be opened once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Damage = Callable[[Path, int, int], None]
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """A store that was stopped, with one queue in its first segment of the log; and where its messages are."""
+    """A stopped store with one queue in its first segment of the log, and the positions of its messages."""
     path = tmp_path_factory.mktemp("stopped") / "store"
     store = opened(path)
     places = [store.put_message(message(number, T)).physical_offset for number in range(COUNT)]
@@ -49,7 +49,7 @@ def flip(path: Path, position: int, mask: int) -> None:
 
 
 def log_header(path: Path, place: int, _number: int) -> None:
-    """The queue offset that the record says."""
+    """The queue offset that the record states."""
     flip(path / "commitlog" / f"{0:020d}", place + 27, 1)
 
 
@@ -65,17 +65,17 @@ def unit_zeroed(path: Path, _place: int, number: int) -> None:
 
 
 def unit_place(path: Path, _place: int, number: int) -> None:
-    """The unit leads into messages of another topic, which this start did not write either."""
+    """The unit points into messages of another topic, which this start did not write either."""
     flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 5, 1)
 
 
 def unit_place_near(path: Path, _place: int, number: int) -> None:
-    """The unit leads into the message behind."""
+    """The unit points into the following message."""
     flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 6, 1)
 
 
 def unit_place_ahead(path: Path, _place: int, number: int) -> None:
-    """The unit leads into messages that this start wrote."""
+    """The unit points into messages that this start wrote."""
     flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 5, 4)
 
 
@@ -90,7 +90,7 @@ DAMAGES = [log_header, log_size, unit_zeroed, unit_place, unit_place_near, unit_
 def test_damage_costs_that_message_only_wherever_it_is(
     damage: Damage, stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """The ends of a queue are found by a search, which meets some of its messages."""
+    """A search that finds the ends of a queue reads some of its messages."""
     image, places = stopped
     for victim in range(COUNT - 1):
         path = tmp_path / str(victim)
@@ -111,7 +111,7 @@ def test_damage_costs_that_message_only_wherever_it_is(
 def test_messages_before_others_that_were_lost_stay(
     lost: range, stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """The queue is made again of a log that is served around its damage."""
+    """The queue is rebuilt from a log that is served without its damaged part."""
     image, places = stopped
     path = tmp_path / "image"
     snapshot(image, path)
@@ -135,7 +135,7 @@ def test_messages_before_others_that_were_lost_stay(
 def test_a_queue_that_cannot_be_opened_once_does_not_begin_again(
     stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """Its offsets would be given twice, and new messages would take the places of old ones."""
+    """Otherwise its offsets would be assigned twice, and new messages would replace old ones."""
 
     class OneFails(Files):
         left = 1
@@ -171,7 +171,7 @@ def test_a_first_entry_behind_very_many_that_lead_nowhere(tmp_path: Path) -> Non
 def test_damage_of_a_foreign_killed_store_is_told_from_a_torn_tail(
     stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """RocketMQ's checkpoint tells what was on the disk: the log does not end before it."""
+    """RocketMQ's checkpoint shows what was on the disk: the log does not end before that."""
     path = tmp_path / "image"
     clock = ManualClock(1_700_000_000_000, step_ms=100)
     store = opened(path, clock=clock)
@@ -194,7 +194,7 @@ def test_damage_of_a_foreign_killed_store_is_told_from_a_torn_tail(
 def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
     stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """Not the first send to each topic, when new topics have got files of that length already."""
+    """This is not the first send to each topic; new topics already have files of that length."""
     path = tmp_path / "image"
     snapshot(stopped[0], path)
     before = contents(path)
@@ -206,7 +206,7 @@ def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
 
 
 def test_offsets_before_the_first_entry_are_not_used_when_its_message_is_lost(tmp_path: Path) -> None:
-    """The units before it lead nowhere, and the log still begins at 0."""
+    """The units before it point nowhere, and the log still begins at 0."""
     store = opened(tmp_path / "live", flush_interval_commit_log_ms=600_000)
     store.put_message(message(0))
     store._queues.next_offsets(T)[0] = 50

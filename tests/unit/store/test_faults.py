@@ -315,7 +315,7 @@ def test_a_failed_sync_of_queues_leaves_a_store_that_recovers(tmp_path: Path) ->
 def test_dispatch_that_comes_no_further_ends_with_an_error(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It never returned: a list with one segment twice gives the wrong one for each offset behind it."""
+    """The call once never returned: a list that has one segment twice gives the wrong one for each later offset."""
     store = opened(tmp_path)
     while store.max_offset < SEGMENT:
         store.put_message(message(0, size=3000))

@@ -1,4 +1,4 @@
-"""A flipped bit in a record of RocketMQ costs that message at most, though nothing but its surroundings protects it."""
+"""A flipped bit in a record of RocketMQ loses at most that message, although only its surroundings protect it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def flipped(store: Base, path: Path, number: int, position: int, mask: int) -> P
 
 
 def served(store: MessageStore) -> dict[str, list[int]]:
-    """Places of what pulls give, by queue."""
+    """Offsets of the messages that pulls return, by queue."""
     found: dict[str, list[int]] = {}
     for topic, queue_id in store.queue_names():
         places = found.setdefault(f"{topic.decode()}/{queue_id}", [])
@@ -56,7 +56,7 @@ def lengths(store: MessageStore) -> dict[tuple[bytes, int], int]:
 def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
     name: str, number: int, position: int, mask: int, tmp_path: Path
 ) -> None:
-    """It filled the queue up to there, without an end, or put the unit in another's place."""
+    """It once filled the queue up to there, without end, or put the unit in another's place."""
     store = base(name)
     path = flipped(store, tmp_path / "store", number, position, mask)
     with limited(10), logged() as lines:
@@ -72,7 +72,7 @@ def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("mask", [0x80, 0x40, 1])
 def test_a_queue_id_leaves_the_message_where_its_unit_is(name: str, mask: int, tmp_path: Path) -> None:
-    """An id below zero ended the start with a ValueError."""
+    """A negative id once ended the start with a ValueError."""
     store = base(name)
     path = flipped(store, tmp_path / "store", MIDDLE, QUEUE_ID, mask)
     with logged() as lines:
@@ -129,7 +129,7 @@ def test_a_record_that_says_it_is_of_no_queue_keeps_its_place(name: str, tmp_pat
 
 
 def test_a_queue_that_lost_all_its_entries_has_no_file(tmp_path: Path) -> None:
-    """RocketMQ reads zeros as an entry and throws."""
+    """RocketMQ reads zeros as an entry and raises."""
     store = opened(tmp_path)
     fill(store, 4, topics=1, queues=1)
     end = store.max_offset
@@ -143,7 +143,7 @@ def test_a_queue_that_lost_all_its_entries_has_no_file(tmp_path: Path) -> None:
 
 
 def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> None:
-    """Records behind it say offsets that do not follow: they are right."""
+    """The following records state offsets that do not continue the queue, and they are right."""
     store = base("rocketmq_5_3_3_clean")
     path = flipped(store, tmp_path / "store", 30, 4, 0xFF)
     running = store.opened(path, quarantine=True)
@@ -169,7 +169,7 @@ def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> Non
 
 
 def test_what_was_filled_is_not_delivered_for_its_place(tmp_path: Path) -> None:
-    """The record in place of a damaged one differs from the first of a queue in its topic only."""
+    """The damaged record differs from the first record of a queue only in its topic."""
     store = base("rocketmq_4_9_7_clean")
     number = next(
         number for number, (place, _) in enumerate(store.places) if place == whole(store.name)["Flights/0"][0]
@@ -207,7 +207,7 @@ def test_verify_blames_the_record_and_nothing_else(
 
 
 def test_verify_blames_the_record_for_a_topic(tmp_path: Path) -> None:
-    """Neither the entry of its queue, nor its keys in the index, nor a queue that there is not."""
+    """It changes neither the entry of its queue, nor its keys in the index, nor creates a queue that does not exist."""
     store = base("rocketmq_5_3_3_clean")
     place, size = store.places[MIDDLE]
     file = f"commitlog/{place - place % store.segment_bytes:020d}"

@@ -1,4 +1,4 @@
-"""Queues that nobody uses give up their files, and those in use keep them."""
+"""Unused queues close their files, and used ones keep them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_what_waits_for_its_sync_stays_open(tmp_path: Path) -> None:
 
 
 def test_one_look_is_at_a_share(tmp_path: Path) -> None:
-    """So that closing very many files holds nobody up; a round takes as many looks however few are open."""
+    """Closing very many files must not delay anybody; a round takes the same number of steps, however few are open."""
     store = filled(tmp_path)
     look_at_all(store)
     for left in (20, 10, 0):

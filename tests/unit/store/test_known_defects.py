@@ -77,7 +77,9 @@ def test_is_tested_elsewhere(number: int) -> None:
 
 
 def test_a_crash_behind_a_roll_loses_nothing_of_the_segment_before(tmp_path: Path) -> None:
-    """Defect 2 (1434): recovery begins at the last file; what was in the one before and not dispatched stays out."""
+    """Defect 2 (1434): recovery begins at the last file; messages of the file before that were not dispatched stay
+    out.
+    """
     store = opened(tmp_path / "store", message_index_enable=False)
     while store.max_offset < SEGMENT - 1000:
         store.put_message(message(store.max_offset, size=200))
@@ -96,7 +98,9 @@ def test_a_crash_behind_a_roll_loses_nothing_of_the_segment_before(tmp_path: Pat
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_checkpoint_ahead_of_the_queues_loses_no_unit(ours: bool, tmp_path: Path) -> None:
-    """Defect 3 (678): an index flush moves the time of the queues ahead; what they lost in the crash stays lost."""
+    """Defect 3 (678): a flush of the index moves the time of the queues forward; entries that they lost in the crash
+    stay lost.
+    """
     store = opened(tmp_path / "store", message_index_enable=False)
     fill(store, 200)
     before = everything(store)
@@ -142,7 +146,7 @@ class NoIndexFiles(Files):
 
 
 def by_hand(path: Path, files: Files) -> MessageStore:
-    """A store whose threads do nothing by themselves."""
+    """A store whose threads do not work by themselves."""
     with manual_workers(*WORKERS):
         store = MessageStore(config(path), files, ManualClock(step_ms=1))
     store.load()
@@ -151,7 +155,7 @@ def by_hand(path: Path, files: Files) -> MessageStore:
 
 
 def pass_of_the_keeper(store: MessageStore) -> None:
-    """With what the broker does about it."""
+    """Includes the broker's reaction."""
     worker = store._keeper._worker
     assert isinstance(worker, ManualWorker)
     worker.run()
@@ -163,12 +167,14 @@ def some(count: int) -> list[int]:
 
 
 def found_by_key(store: MessageStore, count: int) -> list[int]:
-    """Those of ``some`` messages of ``fill`` that are."""
+    """The messages of ``some``, a part of ``fill``, that satisfy the condition."""
     return [number for number in some(count) if store.query_by_key(b"T%d" % (number % 2), b"key-%d" % number).views]
 
 
 def test_sends_and_deliveries_go_on_while_no_index_file_can_be_made(tmp_path: Path, caplog: Any) -> None:
-    """Defect 7 (7539): each message makes one more try for an index file, and each try one more file on a full disk."""
+    """Defect 7 (7539): each message tries again to create an index file, and each try leaves one more file on a full
+    disk.
+    """
     disk = NoIndexFiles()
     store = by_hand(tmp_path, disk)
     fill(store, 100)
@@ -199,7 +205,7 @@ def test_sends_and_deliveries_go_on_while_no_index_file_can_be_made(tmp_path: Pa
 
 
 def test_keys_that_found_no_space_are_not_forgotten_by_a_restart(tmp_path: Path) -> None:
-    """Defect 7, and what comes of it: neither a crash nor a stop on the full disk takes the index for complete."""
+    """Defect 7 and its consequences: after a crash or a stop on the full disk, the index does not count as complete."""
     disk = NoIndexFiles()
     store = by_hand(tmp_path / "store", disk)
     disk.full = True
@@ -217,7 +223,7 @@ def test_keys_that_found_no_space_are_not_forgotten_by_a_restart(tmp_path: Path)
 
 
 def test_a_stop_puts_all_keys_for_which_there_is_space(tmp_path: Path) -> None:
-    """Defect 7: however far the index is behind."""
+    """Defect 7: this holds however far the index is behind."""
     disk = NoIndexFiles()
     store = by_hand(tmp_path, disk)
     disk.full = True
@@ -230,7 +236,7 @@ def test_a_stop_puts_all_keys_for_which_there_is_space(tmp_path: Path) -> None:
 
 
 def test_an_index_file_that_cannot_be_mapped_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Defect 7: it was made already."""
+    """Defect 7: the file had been created already."""
     store = by_hand(tmp_path, Files())
     opening = Files.open_segment
 
@@ -251,7 +257,7 @@ def test_an_index_file_that_cannot_be_mapped_does_not_stay(tmp_path: Path, monke
 
 
 def test_an_index_header_that_counts_every_put_is_accepted(tmp_path: Path) -> None:
-    """Defect 9 (1987, 1713, 1807): old versions count every key as a slot; there are files of both."""
+    """Defect 9 (1987, 1713, 1807): old versions count every key as a slot; files of both kinds exist."""
     case = load("many_queues")
     unpack(case.name, tmp_path)
     (path,) = tmp_path.glob("index/*")
@@ -270,7 +276,9 @@ def test_an_index_header_that_counts_every_put_is_accepted(tmp_path: Path) -> No
 
 
 def test_a_query_ends_in_a_chain_that_is_a_loop_and_has_a_limit(tmp_path: Path) -> None:
-    """Defect 11 (7948, 8018, 9265): a chain that leads back to itself is followed for ever, and any number is given."""
+    """Defect 11 (7948, 8018, 9265): a chain that points back to itself is followed for ever, and any number is
+    returned.
+    """
     store = opened(tmp_path)
     for number in range(100):
         store.put_message(message(number))
@@ -307,7 +315,7 @@ def test_a_body_checksum_of_zero_is_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sum_of_records", [True, False])
 def test_room_for_the_checksum_is_that_of_the_records(sum_of_records: bool, tmp_path: Path) -> None:
-    """Defect 13 (8669): its length is fixed before the configuration is read, so records and sizes disagree."""
+    """Defect 13 (8669): the length is fixed before the configuration is read, so records and sizes disagree."""
     store = opened(tmp_path, enabled_append_prop_crc=sum_of_records)
     sent = StoreMessage(b"T", 0, b"body", b"A\x01b\x02", 0, HOST)
     first, second = store.put_message(sent), store.put_message(sent)
@@ -325,7 +333,7 @@ def test_room_for_the_checksum_is_that_of_the_records(sum_of_records: bool, tmp_
 
 
 def test_a_stopped_store_opens_no_queue_at_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Defect 33 (5091): every queue's files are mapped at a start, which takes minutes where there are many."""
+    """Defect 33 (5091): a start maps the files of every queue, which takes minutes if there are many."""
     store = opened(tmp_path)
     fill(store, 300, topics=10, queues=10)
     before = everything(store)

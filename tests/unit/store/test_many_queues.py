@@ -1,4 +1,6 @@
-"""Many queues: only so many of their files are mapped at a time, whatever is done with them, and nothing is lost."""
+"""Many queues: only a limited number of their files is mapped at a time, whatever is done with them, and nothing is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -57,12 +59,12 @@ def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def open_files() -> list[str]:
-    """Where the descriptors of this process lead, but for the one of this list."""
+    """The targets of this process's descriptors, except the one for this list."""
     return [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
 
 
 def noting(synced: list[str]) -> Callable[[ConsumeQueue], None]:
-    """``ConsumeQueue.sync`` that notes the queue's directory if there is something to sync."""
+    """``ConsumeQueue.sync`` that records the queue's directory if there is something to sync."""
     sync = ConsumeQueue.sync
 
     def noted(self: ConsumeQueue) -> None:
@@ -132,7 +134,7 @@ def test_what_was_stored_through_a_map_given_up_is_synced(
 def test_a_queue_that_is_being_synced_keeps_its_map(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keeper's thread works on the descriptor meanwhile."""
+    """The keeper's thread uses the descriptor meanwhile."""
     store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)
     reached, go_on = threading.Event(), threading.Event()
@@ -163,7 +165,7 @@ def test_a_queue_that_is_being_synced_keeps_its_map(
 def test_a_topic_deleted_while_its_parked_queues_are_synced_does_not_end_the_syncs(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its directory has moved by then: there is no file at the paths of its queues."""
+    """Its directory has moved by then: the paths of its queues lead to no file."""
     store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)
     fill_all(store, 1)
@@ -224,7 +226,7 @@ def test_a_deleted_topic_counts_no_more(mapped: set[str], tmp_path: Path) -> Non
 
 
 def test_only_queues_and_index_are_read_here_and_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the first touch of each brings as much as the disk reads ahead, megabytes on some."""
+    """Otherwise the first access to each reads as much as the disk reads ahead, megabytes on some disks."""
     scattered: list[str] = []
     monkeypatch.setattr(MappedSegment, "expect_scattered", lambda self: scattered.append(self.path))
     store = opened(tmp_path)
@@ -272,7 +274,7 @@ def test_a_file_that_comes_back_before_its_sync_is_the_same_file(tmp_path: Path)
 
 
 def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_path: Path) -> None:
-    """Else the number may be another file's before the call is made."""
+    """Otherwise the number may belong to another file before the call is made."""
     path, seen = tmp_path / "file", list[int]()
     path.write_bytes(bytes(4096))
 
@@ -289,7 +291,7 @@ def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_pa
 
 
 def test_a_file_that_was_closed_after_its_sync_is_synced_by_its_new_descriptor(tmp_path: Path) -> None:
-    """The keeper had synced and closed it at the moment at which it was wanted again."""
+    """The keeper had just synced and closed it when it was needed again."""
     synced: list[int] = []
 
     class Noting(Files):

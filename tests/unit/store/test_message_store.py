@@ -1,4 +1,4 @@
-"""The store as the broker sees it: put, dispatch, get, query, reopen."""
+"""The store from the broker's view: put, dispatch, get, query, reopen."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def test_query_finds_keys_in_every_index_file_and_at_their_time(tmp_path: Path) 
 
 
 def test_the_first_key_of_an_index_file_is_found_at_its_time(tmp_path: Path) -> None:
-    """Its entry counts the seconds since the end of the file before (RocketMQ 5.3.3, ``IndexFile#putKey``)."""
+    """Its entry counts the seconds from the end of the previous file (RocketMQ 5.3.3, ``IndexFile#putKey``)."""
     clock = ManualClock()
     store = opened(tmp_path, clock=clock)
     fill(store, 133, topics=1)  # three keys each: the first file is full

@@ -1,4 +1,4 @@
-"""A commit log in several directories: where segments go, how they are found, and when a disk is full."""
+"""A commit log in several directories: where segments go, how they are found, and full disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store directory read from outside: stopped, killed, foreign, and while it is in use."""
+"""A store directory read from outside: after a stop, after a kill, written by RocketMQ, and while it is in use."""
 
 from __future__ import annotations
 

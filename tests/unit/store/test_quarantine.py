@@ -1,4 +1,6 @@
-"""``quarantine``: a store with damage where the log was on the disk is served around it, and no byte of it is lost."""
+"""``quarantine``: a store with damage in the synced part of the log is served without that part, and no byte is
+lost.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ Served = dict[tuple[str, int], dict[int, bytes]]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A killed store of some segments, all of it known to have been on the disk."""
+    """A killed store with some segments, all known to have been on the disk."""
     base = tmp_path_factory.mktemp("whole")
     store = opened(base / "live")
     fill(store, COUNT)
@@ -233,7 +235,7 @@ def test_a_start_cut_short_while_it_mends_ends_the_same(image: Path, tmp_path: P
     expected = served(image)
 
     class Dying(Files):
-        """Ends the process before a file is replaced, or after the bytes of a record were overwritten in part."""
+        """Ends the process before a file is replaced, or after a part of a record was overwritten."""
 
         def __init__(self, left: int) -> None:
             self.left = left

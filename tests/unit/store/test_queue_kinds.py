@@ -1,4 +1,4 @@
-"""Batch consume queues, extensions and light queues: what the golden stores do not show - crashes, damage, changes."""
+"""Batch consume queues, extensions and light queues: cases that the golden stores lack - crashes, damage, changes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def light(number: int, names: str, topic: bytes = b"Parent", extra: bytes = b"")
 
 
 def fill(store: MessageStore, count: int = 25, first: int = 0) -> int:
-    """Puts inner batches of one to four messages; returns the offset behind the last message."""
+    """Puts inner batches of one to four messages; returns the offset after the last message."""
     for number in range(first, first + count):
         assert store.put_message(inner_batch(number, number % 4 + 1)).status is PutMessageStatus.PUT_OK
     store.dispatch()
@@ -125,7 +125,7 @@ def test_a_crash_leaves_the_batch_queue_as_the_log_says(damage: str, tmp_path: P
 
 
 def test_a_batch_queue_goes_on_where_it_was_synced(tmp_path: Path) -> None:
-    """Also when the log is read from further in front, for the index."""
+    """This holds even if the log is read from an earlier position, for the index."""
     store = opened(tmp_path / "killed")
     fill(store, 12)
     for number in range(SEGMENT // 4000):

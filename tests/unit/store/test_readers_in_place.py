@@ -1,6 +1,6 @@
-"""Whoever reads the files of a running broker is given nothing that is taken back: a reader at every step of an append.
+"""A reader of a running broker's files gets nothing that is taken back later: a reader runs at every step of an append.
 
-A step is a line of the commit log's code and a call of the disk: between any two of them another process may look.
+A step is a line of the commit log's code or a disk call: another process may read between any two of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ROADS: list[dict[str, Any]] = [{}, {"write_without_mmap": True}, {"transient_sto
 
 
 class Reader:
-    """A reader in place that remembers each record it was given."""
+    """A reader in place that remembers each record that it was given."""
 
     def __init__(self, path: Path) -> None:
         self.given: dict[int, bytes] = {}
@@ -58,7 +58,7 @@ class Reader:
 
     @contextmanager
     def at_every_step(self) -> Iterator[None]:
-        """It looks before each line of ``commit_log``."""
+        """It reads before each line of ``commit_log``."""
 
         def trace(frame: FrameType, kind: str, _: object) -> Any:
             if frame.f_code.co_filename != commit_log.__file__:
@@ -78,7 +78,7 @@ class Reader:
 def test_a_first_look_in_the_middle_of_a_record_does_not_see_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No watermark says yet where the records begin that carry a checksum: a reader that has just come looks at all."""
+    """No watermark tells yet where records with a checksum begin, so a new reader examines all of them."""
     store = started(tmp_path, Disk())
     given: dict[int, bytes] = {}
     looks = 0
@@ -115,7 +115,7 @@ class Refusing(Files):
 
 
 class Disk(Files):
-    """Calls ``look`` between the parts of a write; ``room`` = bytes that the disk takes before it is full."""
+    """Calls ``look`` between the parts of a write; the disk accepts ``room`` bytes before it is full."""
 
     def __init__(self) -> None:
         self.reader: Reader | None = None
@@ -146,7 +146,7 @@ def started(path: Path, disk: Files, **options: Any) -> MessageStore:
 
 
 def check(reader: Reader, store: MessageStore, path: Path) -> None:
-    """What was given is what is stored, also after the store has stopped."""
+    """The records that it was given equal the stored ones, also after the store has stopped."""
     store.shutdown()
     reader.look()
     with_store = OfflineStore(str(path))
@@ -214,7 +214,7 @@ def test_messages_written_by_one_call_that_finds_no_space_are_not_seen(room: int
 def test_the_blank_record_of_a_segment_is_not_seen_before_the_next_one_is_sure(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that went on behind it would miss the messages that take its place."""
+    """A reader that continued after it would miss the messages that replace it."""
     store = started(tmp_path, Files(), **options)
     while store.max_offset < SEGMENT - 4000:
         store.put_message(message(0, size=3000))

@@ -1,4 +1,4 @@
-"""Stores that were left by a crash, damaged, or written by nobody we know."""
+"""Stores that a crash left, that are damaged, or that an unknown program wrote."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ COUNT = 700
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store killed with everything dispatched and nothing synced on purpose since its start."""
+    """A store killed with everything dispatched and nothing synced deliberately since its start."""
     base = tmp_path_factory.mktemp("killed")
     store = opened(base / "live")
     fill(store, COUNT)
@@ -66,7 +66,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 
 
 def log_end(path: Path) -> tuple[int, list[int]]:
-    """End of the log and start of each record, by a plain look at sizes and magics."""
+    """End of the log and start of each record, from sizes and magics alone."""
     starts, offset = [], 0
     while segment(path, offset - offset % SEGMENT).exists():
         data = segment(path, offset - offset % SEGMENT).read_bytes()
@@ -82,7 +82,7 @@ def log_end(path: Path) -> tuple[int, list[int]]:
 
 
 def units(path: Path) -> dict[str, bytes]:
-    """Content of all queue files without the zeros behind."""
+    """Content of all queue files without the zeros at the end."""
     return {
         name: data.rstrip(b"\0")
         for name, data in contents(path).items()
@@ -107,7 +107,7 @@ def test_a_killed_store_has_everything(killed: Path, image: Path) -> None:
 
 
 def test_a_blank_record_that_lost_its_size_is_whole_again(image: Path) -> None:
-    """The border of two sectors may lie behind the size: the second one was written, the first one was not."""
+    """The border of two sectors may lie after the size: the second sector was written, the first was not."""
     log = segment(image, 0)
     data = log.read_bytes()
     magic = data.rindex(MAGIC_BLANK.to_bytes(4, "big", signed=True))
@@ -120,7 +120,7 @@ def test_a_blank_record_that_lost_its_size_is_whole_again(image: Path) -> None:
 
 
 def test_what_can_be_read_once_only_is_not_cut(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the log is looked at twice; the second time the disk may fail, where it did not the first time."""
+    """The end of the log is read twice; the disk may fail only the second time."""
     scan = recovery.scan
 
     def scan_again(log: LogReader, start: int, check: int, *others: Any) -> LogEnd:
@@ -297,7 +297,9 @@ def test_missing_queues_and_index_are_rebuilt(clean: bool, killed: Path, stopped
 def test_a_file_of_a_queue_lost_while_the_store_was_stopped_is_noticed(
     lost: int, stopped: Path, tmp_path: Path
 ) -> None:
-    """Its offsets would be given again, or nobody could use the queue; also in a life that only found the file."""
+    """Its offsets would be assigned again, or nobody could use the queue; also in a process that only found the
+    file.
+    """
     path = tmp_path / "image"
     snapshot(stopped, path)
     store = opened(path)
@@ -339,8 +341,9 @@ def test_a_damaged_queue_is_repaired(image: Path) -> None:
 def test_units_that_are_there_are_written_again_many_at_once(
     lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One queue has none, some or all of its newest units; an older one is damaged; the system may have any of them
-    in memory only."""
+    """One queue lacks all, some or none of its newest units; an older unit is damaged; the system may have any of them
+    in memory only.
+    """
     store = opened(tmp_path / "live")
     fill(store, COUNT, topics=1)
     path = crashed(store, tmp_path / "live", tmp_path / "image")
@@ -383,7 +386,7 @@ def test_units_of_records_that_are_older_than_the_queue_are_left_out(tmp_path: P
 def test_only_units_that_may_be_missing_are_put_again(
     image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index is made again from an earlier place in the log, or from its beginning."""
+    """The index is rebuilt from an earlier place in the log, or from its beginning."""
     starts = log_end(image)[1]
     whole, at = units(image), starts[COUNT * 3 // 4]
     put: list[int] = []
@@ -410,7 +413,7 @@ def test_only_units_that_may_be_missing_are_put_again(
 
 @pytest.mark.parametrize("removed", [0, 1, 2])
 def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, tmp_path: Path) -> None:
-    """Behind a file that cannot be one all are removed; what is left of them must not look complete."""
+    """All files after an impossible one are removed, and the remaining ones must not look complete."""
 
     class CutShort(Files):
         left = removed
@@ -438,7 +441,7 @@ def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, 
 
 
 def test_a_watermark_that_lies_in_memory_only_is_written_again(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recovery that was killed lowered it; power fails during the next one, and the disk has the higher one still."""
+    """A killed recovery lowered it; the power fails during the next one, and the disk still has the higher value."""
     before = WatermarkFile(Files(), str(image)).read()
     assert before is not None
     WatermarkFile(Files(), str(image)).write(Watermark(before.flushed_offset, 0))
@@ -477,7 +480,7 @@ def test_recovery_itself_runs_under_the_abort_marker(stopped: Path, tmp_path: Pa
 
 
 def test_the_marker_of_a_killed_process_is_synced_before_appends(image: Path) -> None:
-    """It may be in memory only; RocketMQ would take the store for one that was stopped."""
+    """It may be in memory only; RocketMQ would then treat the store as cleanly stopped."""
     synced: list[str] = []
 
     class Watching(Files):
@@ -496,14 +499,14 @@ def test_the_marker_of_a_killed_process_is_synced_before_appends(image: Path) ->
 def test_what_lies_above_the_watermark_is_written_again_before_it_counts(
     image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failed sync the system may call pages clean that the disk never got."""
+    """After a failed sync the system may consider pages clean that the disk never got."""
     end, starts = log_end(image)
     flushed = starts[-400]
     WatermarkFile(Files(), str(image)).write(Watermark(flushed, 0))
     stored: list[tuple[int, int]] = []
 
     class Recorder:
-        """A view that tells what is stored into it."""
+        """A view that reports stores into it."""
 
         def __init__(self, start: int, view: memoryview) -> None:
             self.start, self.view = start, view
@@ -603,7 +606,7 @@ def test_a_stray_file_or_a_hole_refuses_the_start(image: Path) -> None:
 
 
 def test_a_clean_start_reads_only_the_end(stopped: Path, tmp_path: Path) -> None:
-    """Nothing is dispatched again, and no queue is opened, until somebody asks."""
+    """Nothing is dispatched again, and no queue is opened before a request needs it."""
     path = tmp_path / "image"
     snapshot(stopped, path)
     before = contents(path)

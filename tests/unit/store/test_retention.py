@@ -1,4 +1,4 @@
-"""What expires, when, and what stays readable; how a store lives with too little space."""
+"""What expires and when, which messages stay readable, and how a store works with too little space."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Space(Files):
 
 
 class Life:
-    """A store whose keeper works when it is told to."""
+    """A store whose keeper works when the test says so."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class Life:
             self.store: MessageStore = opened(path, self.files, self.clock, **({"delete_when": HERE} | options))
 
     def keep(self, seconds: int = 61) -> None:
-        """Time goes by; the keeper looks, the loop takes over what it left, the keeper removes the files."""
+        """Lets time pass; the keeper checks, the loop takes over, and the keeper removes the files."""
         worker = self.store._keeper._worker
         assert isinstance(worker, ManualWorker)
         self.clock.advance(seconds * 1000)
@@ -60,7 +60,7 @@ class Life:
         worker.run()
 
     def age(self, segments: int, hours: int = 73) -> None:
-        """The oldest segments were written so long ago; all others just now."""
+        """The oldest segments were written long ago, all others just now."""
         for number, path in enumerate(self.segments()):
             seconds = (self.clock.wall_ms() - (hours * HOUR_MS if number < segments else 0)) / 1000
             os.utime(path, (seconds, seconds))
@@ -85,7 +85,7 @@ def life(tmp_path: Path) -> Life:
 
 
 def starts_at(life: Life, segments: int, count: int) -> bool:
-    """Whether ``segments`` of ``count`` are gone, and nothing else."""
+    """Whether exactly ``segments`` of ``count`` are gone."""
     assert life.store.min_offset == segments * SEGMENT
     return [int(path.name) for path in life.segments()] == [n * SEGMENT for n in range(segments, count)]
 

@@ -1,4 +1,4 @@
-"""The store time when the wall clock is not to be relied on."""
+"""The store time when the wall clock is unreliable."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 class Scene:
-    """A clock and a store that gets a message now and then."""
+    """A clock and a store that gets a message from time to time."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(START_MS)
@@ -34,7 +34,7 @@ class Scene:
         return now
 
     def after(self, milliseconds: int, stored: bool = True) -> int:
-        """How far store time goes meanwhile."""
+        """How far store time advances meanwhile."""
         before = self.now(stored)
         self.clock.advance(milliseconds)
         return self.now(stored) - before

@@ -1,4 +1,4 @@
-"""A deleted topic stays deleted, whatever happens; one of the same name begins anew."""
+"""A deleted topic stays deleted, whatever happens; a new topic of that name starts afresh."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_name_that_leads_elsewhere_touches_nothing(tmp_path: Path, name: bytes
 
 
 class Refusing(Files):
-    """A disk that fails at the ``nth`` change from when it is set; 0 = never."""
+    """A disk that fails at the ``nth`` change after this is set; 0 means never."""
 
     nth = 0
 
@@ -198,7 +198,9 @@ def test_a_damaged_table_refuses_the_start_and_changes_nothing(tmp_path: Path, t
 
 
 def test_queues_that_went_get_no_new_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment expired, the queues take their turns, and before theirs come those of the topic go."""
+    """A segment has expired and the queues are processed in turn; the deleted topic's queues disappear before their
+    turn.
+    """
     looked_at = set()
     monkeypatch.setattr(ConsumeQueue, "correct_min_offset", lambda queue: looked_at.add(queue.topic))
     store = opened(tmp_path)

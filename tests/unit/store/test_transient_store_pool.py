@@ -1,4 +1,6 @@
-"""Messages that go to memory first: who sees them when, what a commit does, and what the end of the process loses."""
+"""Messages that go to memory first: who sees them when, the effect of a commit, and which ones are lost with the
+process.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ FULL_SEGMENTS = 300
 
 
 def pooled(path: Path, clock: ManualClock | None = None, **options: Any) -> MessageStore:
-    """A store with a pool whose threads do nothing by themselves."""
+    """A store with a pool whose threads do not work by themselves."""
     options = {"transient_store_pool_enable": True, "transient_store_pool_size": 2} | options
     with manual_workers(*WORKERS):
         store = MessageStore(config(path, **options), Files(), clock or ManualClock(step_ms=1))

@@ -1,6 +1,6 @@
-"""A sector that the disk cannot read: the start refuses with its place or serves around it, and is never killed.
+"""A sector that the disk cannot read: the start refuses with its position or serves the rest, and is never killed.
 
-A file that gets shorter under its map behaves as such a sector does: a load through the map is SIGBUS, a call fails.
+A file that is truncated under its map behaves like such a sector: a load through the map raises SIGBUS, a call fails.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ print(json.dumps({str(name): store.max_queue_offset(*name) for name in store.que
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that was killed: a start looks at all of it."""
+    """A killed store: a start reads all of it."""
     path = tmp_path_factory.mktemp("image")
     store = opened(path / "live")
     fill(store, COUNT, topics=1, queues=1)
@@ -151,7 +151,7 @@ def test_quarantine_serves_around_it(part: str, position: int, image: Path, tmp_
 
 
 def test_entries_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
-    """A clean start does not look at them; the pull does."""
+    """A clean start does not read them, but the pull does."""
     store = opened(tmp_path, mapped_file_size_consume_queue=200_000)
     fill(store, 4000, topics=1, queues=1)
     store.shutdown()
@@ -172,7 +172,7 @@ def test_entries_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_expiry_goes_on_when_entries_of_a_queue_cannot_be_read(tmp_path: Path) -> None:
-    """What dispatches the messages of all queues also corrects this one."""
+    """Dispatch of messages of all queues also corrects this one."""
     store = opened(tmp_path)
     fill(store, 100, topics=1, queues=1)
     queue = store._queues.get(T, 0)
@@ -208,7 +208,7 @@ def test_a_key_whose_entry_cannot_be_read_is_not_found_and_nothing_else(tmp_path
 
 
 def test_keys_go_on_in_a_new_file_when_slots_of_the_last_one_cannot_be_read(tmp_path: Path) -> None:
-    """A key that is put looks at its slot through the map: the process would end there."""
+    """Putting a key reads its slot through the map, which would end the process."""
     options = {"max_hash_slot_num": 40_000, "max_index_num": 1000}
     store = opened(tmp_path, **options)
     fill(store, 20, topics=1, queues=1)

@@ -1,4 +1,6 @@
-"""The check of a store: nothing in a sound one, each kind of damage by its name and place, no byte changed."""
+"""The check of a store: it finds nothing in a sound store, names each kind of damage with its position, and changes no
+byte.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next segment is warmed up on the allocating thread, and nobody waits for it or loses a byte by it."""
+"""The next segment is warmed up on the allocating thread; nobody waits for that, and no byte is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HALF = 130
 
 @pytest.fixture(autouse=True)
 def locked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Position and length of what was locked; steps are short."""
+    """Position and length of the locked parts; steps are short."""
     calls: list[tuple[int, int]] = []
 
     def lock_memory(_buffer: object, position: int, length: int) -> str:

@@ -1,4 +1,4 @@
-"""A log that is written by calls: the same bytes, and what a call that fails leaves."""
+"""A log written by calls: its bytes are the same, and a failed call leaves no trace."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def test_what_was_answered_is_in_the_file_when_the_process_ends(tmp_path: Path) 
 
 
 class Refusing:
-    """Lets ``passed`` writes pass and makes the next ones fail, after a part of it, each a smaller one."""
+    """Lets ``passed`` writes succeed and makes the next ones fail after a part, each part smaller than the one
+    before.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, *errors: type[DiskError], passed: int = 0) -> None:
         self.calls, write = 0, MappedSegment.write
@@ -182,7 +184,7 @@ def test_what_a_full_disk_keeps_from_being_erased_is_erased_before_the_next_writ
 def test_a_flush_during_which_a_write_fails_does_not_count(
     sync_fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it could pass over an error of the disk that the erasing sync was told of."""
+    """Otherwise it could miss a disk error that was reported to the erasing sync."""
     store = writing(tmp_path)
     fill(store, 30)
     syncing = MappedSegment.sync

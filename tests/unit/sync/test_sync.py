@@ -27,7 +27,7 @@ TOOL = ROOT / "tools" / "async_to_sync.py"
 
 
 class TinyBroker:
-    """Route and send answers, on the loop of the clients themselves."""
+    """Answers routes and sends, on the loop of the clients themselves."""
 
     def __init__(self) -> None:
         self.server = RemotingServer(self, "127.0.0.1", 0)
@@ -152,7 +152,7 @@ def test_a_forked_child_gets_a_loop_of_its_own():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_a_client_made_before_a_fork_says_so_in_the_child():
-    """Also when the thread of another client is being started at the moment of the fork."""
+    """This holds even if the thread of another client is being started at the moment of the fork."""
     code = (
         "import os, threading\n"
         "import rucola.sync\n"

@@ -1,4 +1,4 @@
-"""Faults that a test asks for, as clients feel them."""
+"""Faults that a test starts, as clients see them."""
 
 from __future__ import annotations
 

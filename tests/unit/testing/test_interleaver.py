@@ -1,4 +1,4 @@
-"""Threads that take turns: the same turns for a seed, locks kept, nothing left behind."""
+"""Threads that take turns: the same seed gives the same turns, locks are kept, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_process_that_is_gone_changes_nothing_and_leaves_no_thread() -> None:
 
 
 def test_others_go_on_while_a_file_is_synced() -> None:
-    """What they store meanwhile is not on the disk by this sync; what was stored before it is."""
+    """Bytes that they store meanwhile are not covered by this sync; bytes stored before it are."""
     disk = empty_disk()
     threads = Interleaver(Random(1), 1.0)
     files = files_on(disk, threads)

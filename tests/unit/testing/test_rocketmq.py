@@ -1,4 +1,4 @@
-"""The RocketMQ for tests, through the clients that its users have."""
+"""The RocketMQ for tests, used through its users' clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that tests move on: what is due by it has happened when ``advance`` returns."""
+"""Time that tests advance: everything due by then has happened when ``advance`` returns."""
 
 from __future__ import annotations
 
