@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -13,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from rucola.runtime.collector import freeze_survivors
 from rucola.runtime.logs import event, set_up
 from rucola.runtime.notify import ServiceManager
 
@@ -69,8 +69,7 @@ def run_servers(
         manager.ready()
         # Objects from the start live until the end; each full collection would scan them again for 7 ms. No collection
         # before the freeze: it takes as long, finds two dozen objects, and would delay the first request.
-        gc.freeze()
-        gc.enable()
+        freeze_survivors()
         try:
             await stopping.wait()
         finally:

@@ -1,0 +1,26 @@
+"""Keeps full garbage collections short.
+
+A full collection looks at every object of the process: with 100,000 topics and 10,000 connections it stops everything
+for half a second, again and again. An object that has survived one lives long, and is freed with its last reference as
+any other. So it is not looked at again. Only if it becomes part of a cycle later does it stay until the process ends.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+_OLDEST = 2
+
+
+def freeze_survivors() -> None:
+    """Starts collections, which leave alone what exists now and, from then on, what survives a full collection."""
+    gc.freeze()
+    if _freeze not in gc.callbacks:
+        gc.callbacks.append(_freeze)
+    gc.enable()
+
+
+def _freeze(phase: str, info: dict[str, Any]) -> None:
+    if phase == "stop" and info["generation"] == _OLDEST:
+        gc.freeze()
