@@ -41,7 +41,7 @@ def due_halves(halves: HalfMessages, service: TransactionalMessageService) -> li
 
 
 class RawConnection:
-    """Frames to and from a broker, none of them sorted out by a client."""
+    """Frames to and from a broker, without a client that sorts them."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -59,7 +59,7 @@ class RawConnection:
 
 
 class Cluster:
-    """Name server, broker and a client; ``async with``."""
+    """Name server, broker and a client; use it as ``async with``."""
 
     def __init__(
         self, store: Path, sync_flush: bool = False, files: Files | None = None, max_body: int = 1 << 20, **broker: Any

@@ -45,7 +45,7 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """What is imported and collected stays: no search for garbage goes through it, now or later."""
+    """Imported and collected objects stay, so no garbage collection examines them again."""
     gc.disable()
     try:
         return (yield)
@@ -56,7 +56,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """A file stays in one process, and so does all that needs Spark: one Java process serves it."""
+    """A file's tests stay in one process, and so do all tests that need Spark: one Java process serves them."""
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):
@@ -67,7 +67,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes a file stays in one: those that take longest begin first, none is left at the end."""
+    """With several processes, each file stays in one, and the longest files begin first."""
     root = Path(__file__).parent
     items.sort(key=lambda item: _order(item.path.relative_to(root).as_posix()))
 
@@ -85,7 +85,7 @@ def form(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
-    """A test that sets up the log, as a command does, leaves the next one its own."""
+    """A test that configures the log, as a command does, restores it for the next test."""
     logger = logging.getLogger("rucola")
     before = logger.level, logger.propagate
     disabled = logging.root.manager.disable

@@ -1,7 +1,7 @@
-"""The commit log read by plain slicing: what tests compare the store with. Shares no code with the package.
+"""The commit log read by plain slicing, for comparison with the store. Shares no code with the package.
 
-A record counts only if everything that can be proved about it holds: its lengths add up, it stands at the place it
-names, and its checksums, of the body and, where there is one, of the whole record, are those of its bytes.
+A record counts only if everything that can be proved about it holds: its lengths add up, it is at the position that it
+names, and the checksums of its body and, if present, of the whole record are right.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PlainLog:
     """All records that the sizes lead to, in order.
 
     Attributes:
-        end: behind the last of them; what stands there is neither a record nor a blank.
+        end: position after the last record; the bytes there are neither a record nor a blank.
     """
 
     records: list[PlainRecord]
@@ -69,7 +69,7 @@ class PlainLog:
 
     @property
     def sound_end(self) -> int:
-        """Behind the last record before the first whose checksums do not hold."""
+        """Position after the last record before the first one whose checksums are wrong."""
         return next((record.physical_offset for record in self.records if not record.sound), self.end)
 
 

@@ -1,4 +1,4 @@
-"""A program of scenarios while it runs."""
+"""A running program of scenarios."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ScenarioProgram:
 
     def __init__(self, command: list[str], target: Servers, timeout_s: float, environment: Mapping[str, str]) -> None:
         """Args:
-        timeout_s: then the program is ended.
+        timeout_s: time after which the program is ended.
         """
         self.code = 0
         self._command, self._target, self._timeout_s, self._environment = command, target, timeout_s, environment
@@ -57,7 +57,9 @@ class ScenarioProgram:
                 stream.close()
 
     def outcomes(self) -> Iterator[dict[str, Any]]:
-        """Scenarios as they end. A SIGKILL and a new start of the servers happen in between when they are asked for."""
+        """Yields scenarios as they end. Kills the servers with SIGKILL and starts them again when the program asks for
+        it.
+        """
         assert self._process.stdin is not None
         for line in self._process.stdout or ():
             if line.startswith('{"restart"'):

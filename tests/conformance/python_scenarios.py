@@ -31,7 +31,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class Collected:
-    """A listener that remembers."""
+    """A listener that records messages."""
 
     def __init__(self) -> None:
         self.messages: list[MessageExt] = []
@@ -55,7 +55,7 @@ class Collected:
 
 
 def equal(got: object, expected: object) -> None:
-    """Raises ``AssertionError`` with both unless they are."""
+    """Raises ``AssertionError`` with both values unless they are equal."""
     if got != expected:
         raise AssertionError(f"got {got!r}, expected {expected!r}")
 

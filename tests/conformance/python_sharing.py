@@ -189,7 +189,7 @@ class Sharing:
         await (member.stop() if isinstance(member, JavaMember) else member.shutdown())
 
     async def _settled(self) -> None:
-        """Every queue has one owner, of those configured, and keeps it."""
+        """Every queue has one owner among the configured ones, and keeps it."""
         loop = asyncio.get_running_loop()
         wanted = QUEUES if self.strategy != "CONFIG" else {1: 3, 3: 8}[len(self.members)]
         still, began = 0, loop.time()

@@ -103,7 +103,7 @@ class Outcome:
 
     @property
     def feature(self) -> str:
-        """Row of the summary it counts for."""
+        """The row of the summary in which it counts."""
         return self.name.partition("_")[0]
 
 
@@ -154,7 +154,7 @@ def chosen_of(client: Client, scenarios: list[str]) -> list[str]:
 
 
 def run_client(client: Client, target: Servers, prefix: str, chosen: list[str], console: Console) -> Iterator[Outcome]:
-    """Outcomes of a client's scenarios as they come; a crash or a time-out is one more outcome that failed."""
+    """Outcomes of a client's scenarios as they end; a crash or a time-out counts as one more failed outcome."""
     if not chosen:
         return
     if not client.makes_topics:

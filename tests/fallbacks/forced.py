@@ -1,4 +1,4 @@
-"""Takes away what only some systems have, in the process that imports this module before it imports ``rucola``.
+"""Removes features that only some systems have, in the process that imports this module before it imports ``rucola``.
 
 Afterwards the process sees what Windows and macOS give: no ``fcntl``, ``resource``, ``uvloop``, ``isal``, no compiled
 kernel, none of the calls of ``os`` and ``mmap`` that Linux has beyond them, no signal handlers of the event loop.
@@ -28,7 +28,7 @@ CALLS = [
 
 
 class _Missing(importlib.abc.MetaPathFinder):
-    """Finds none of ``MODULES``, and of a kernel its source."""
+    """Finds none of ``MODULES``; finds only the source of a kernel."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -45,7 +45,7 @@ class _Missing(importlib.abc.MetaPathFinder):
 
 
 class _Map(mmap.mmap):
-    """A map that takes no advice."""
+    """A map without ``madvise``."""
 
     def madvise(self, *_arguments: int) -> None:
         raise AttributeError("'mmap.mmap' object has no attribute 'madvise'")
@@ -56,7 +56,7 @@ def _no_handlers(*_arguments: object) -> None:
 
 
 def _keep_disk_usage() -> None:
-    """``shutil`` has it everywhere, on Linux by a call that is taken away."""
+    """``shutil`` has this function everywhere, but on Linux it uses a call that is removed here."""
     statvfs = os.statvfs
 
     def disk_usage(path: str) -> SimpleNamespace:
@@ -68,7 +68,7 @@ def _keep_disk_usage() -> None:
 
 
 def force() -> None:
-    """Take everything away; once, and before ``rucola`` is imported."""
+    """Removes all of these features; call it once, before ``rucola`` is imported."""
     loaded = [name for name in sys.modules if name.partition(".")[0] == "rucola" and name != "rucola.testing.plugin"]
     assert not [name for name in loaded if name.startswith(("rucola.runtime", "rucola.formats"))], loaded
     for name in MODULES:

@@ -1,4 +1,4 @@
-"""Client, ephemeral broker and offline reader where a system has nothing of what only Linux has; see ``forced``.
+"""Client, ephemeral broker and offline reader on a system without any feature that only Linux has; see ``forced``.
 
 ``make fallbacks`` runs their own tests so.
 """

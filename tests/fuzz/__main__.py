@@ -4,8 +4,9 @@
     python -m tests.fuzz --target "framed header" --seed 17 --inputs 1000
     python -m tests.fuzz --target live --seed 4 --inputs 1
 
-A seed stands for one round of a target, always with the same inputs; what a failure names repeats it. ``--inputs`` are
-those of the decoders; one more in a hundred goes to the live servers. Exit code 1 at the first failure.
+A seed always stands for the same inputs of a target, so the seed in a failure's message repeats it. ``--inputs`` counts
+inputs of the decoders; one input for each hundred of them also goes to the live servers. Exit code 1 at the first
+failure.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ COLUMNS = "{:<14} {:>7} {:>11} {:>9} {:>10}"
 
 
 def rounds(name: str, inputs: int, seed: int) -> Iterator[int]:
-    """Run seeds from ``seed`` on until there were ``inputs``; yields the number of each round's inputs."""
+    """Runs seeds from ``seed`` on until there were ``inputs`` inputs; yields the number of inputs of each round."""
     done = 0
     while done < inputs:
         if name == LIVE:

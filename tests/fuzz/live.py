@@ -6,7 +6,7 @@ half of the requests to them are signed by one that may do little. What must hol
 
 * every connection ends soon after its peer has said all, and what came over it are frames;
 * nothing is logged as a defect, nothing reaches the event loop as an exception, no answer shows a trace;
-* who behaves is served as before: each message sent between the attacks is there in the end, once, in its place.
+* a well-behaved client is served as before: each message sent between the attacks exists once in the end, in its place.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Defects(logging.Handler):
 
 
 def run_life(seed: int) -> int:
-    """One life; how many inputs it got."""
+    """One run of both servers; returns the number of inputs."""
     defects = Defects()
     loggers = logging.getLogger("rucola"), logging.getLogger("asyncio")
     before = [(logger.level, logger.propagate) for logger in loggers]
@@ -143,7 +143,7 @@ async def _life(seed: int, folder: Path, defects: Defects) -> int:
 
 
 async def _attack(address: str, frames: list[bytes], random: Random) -> None:
-    """One connection: everything said, everything heard until the other end closes."""
+    """One connection: sends everything, and reads until the other end closes."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     answers = FrameReader()

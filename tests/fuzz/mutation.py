@@ -1,4 +1,4 @@
-"""Inputs that are nearly right: recorded ones, changed a little, always the same for a seed."""
+"""Nearly correct inputs: recorded ones with small changes, always the same for a seed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mutator:
     """Changes inputs at random.
 
     Args:
-        corpus: inputs that are right; never empty.
+        corpus: correct inputs; never empty.
         tokens: pieces of the language of the inputs.
     """
 

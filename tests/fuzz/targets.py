@@ -1,7 +1,8 @@
-"""What is fuzzed: for each decoder its corpus, and what must hold of any input.
+"""The targets of the fuzzer: for each decoder its corpus, and the properties of every input's result.
 
-A check returns, or raises what no input may cause: anything but the declared ``FormatError`` (``ConfigError`` for
-options), or an ``AssertionError`` when two forms of a kernel, two roads to one value or a round trip disagree.
+A check returns, or raises an error that no input may cause: anything except the declared ``FormatError``
+(``ConfigError`` for options), or an ``AssertionError`` if two forms of a kernel, two ways to one value or a round trip
+disagree.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def chosen(name: str, number: int) -> Sequence[Any]:
 
 
 def refused(decode: Callable[..., Any], *arguments: Any) -> Any:
-    """The value that ``decode`` gives, None when it refuses in the way it may."""
+    """The value that ``decode`` returns; None if it refuses with an allowed error."""
     try:
         return decode(*arguments)
     except FormatError as error:
@@ -109,7 +110,9 @@ _table = new_table(ROWS)
 
 
 def check_frame(data: bytes, number: int) -> None:
-    """Rows of the kernel are those of the plain road; both forms agree; the frame around is the only thing refused."""
+    """The kernel's rows equal those of the general path; both forms agree; only the surrounding frame may be
+    refused.
+    """
     results = []
     for form in chosen("protocol._frame_cy", number):
         source, table = bytearray(data), _table
@@ -140,7 +143,7 @@ def check_frame(data: bytes, number: int) -> None:
 
 
 def check_answers(data: bytes, table: array[int], rows: int, number: int) -> None:
-    """What a producer reads of its answers is what the plain road reads; both forms agree."""
+    """The values that a producer reads from its answers equal those of the general path; both forms agree."""
     answers, *others = [
         form.read_send_answers(data, table, rows) for form in chosen("protocol._send_request_cy", number)
     ]
@@ -166,7 +169,7 @@ def check_framed(data: bytes, number: int) -> None:
 
 
 def check_header(data: bytes, _: int) -> None:
-    """What is read of a header is read again when it is written."""
+    """A header that was read can be written and read again."""
     command = refused(decode_header, data[1:], (data[:1] or b"\0")[0] & 1)
     if command is None:
         return
@@ -186,7 +189,7 @@ _connection = [FrameReader(4096)]
 
 
 def check_stream(data: bytes, number: int) -> None:
-    """A connection that goes on from input to input until it is refused, in reads of any size."""
+    """A connection that continues from input to input until it is refused, in reads of any size."""
     if number == 0:
         _connection[0] = FrameReader(4096)
     reader = _connection[0]
@@ -290,7 +293,7 @@ def batches() -> Mutator:
 
 
 def check_batch(data: bytes, number: int) -> None:
-    """Members lie within the body, one behind the other; both forms agree."""
+    """Members lie within the body, one after another; both forms agree."""
     results = []
     for form in chosen("formats._send_cy", number):
         envelope = new_table(1)

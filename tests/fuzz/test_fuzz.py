@@ -1,4 +1,4 @@
-"""The first seeds of ``make fuzz``; and that it notices what it is for."""
+"""Runs the first seeds of ``make fuzz``, and checks that it detects planted errors."""
 
 from __future__ import annotations
 

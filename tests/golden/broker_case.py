@@ -1,4 +1,4 @@
-"""A whole broker of ours over a directory that the reference's broker left."""
+"""One of our brokers over a directory that the reference's broker left."""
 
 from __future__ import annotations
 

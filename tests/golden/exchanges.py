@@ -1,8 +1,8 @@
-"""Recorded conversations, held again with servers of ours: each request in its place, each answer compared.
+"""Recorded conversations, repeated with our servers: each request in its place, each answer compared.
 
 Causes come before effects as they did: a request is sent where it stood in the recording, and an answer is waited for
 where it stood. What differs from run to run is put into the requests from answers of this run: places in the log,
-opaque numbers of the server, pop times. Waiting times of the recording are cut.
+opaque numbers of the server, pop times. Waiting times of the recording are shortened.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NUMBER = re.compile(r"\d+")
 
 @dataclass
 class Conversation:
-    """One connection of a recording to one of our servers."""
+    """One connection of a recording, repeated with one of our servers."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -142,7 +142,7 @@ class Replay:
         }
 
     def topics(self) -> list[TopicConfig]:
-        """Topics that were there before: routes that were known before anybody sent to them."""
+        """Topics that existed before: their routes were known before anybody sent to them."""
         found: dict[str, TopicConfig] = {}
         made = {"TBW102"}
         asked: dict[tuple[str, int], str] = {}
@@ -165,7 +165,7 @@ class Replay:
         return list(found.values())
 
     async def run(self) -> None:
-        """Hold the conversation; never raises for what our servers do."""
+        """Repeats the conversation; never raises because of our servers' answers."""
         self._began = time.monotonic() * 1000 - self._records[0]["t_ms"]
         try:
             for record in self._records:
@@ -273,7 +273,9 @@ class Replay:
 
     @staticmethod
     def _moved(due_ms: int, born_ms: int) -> str:
-        """A due time as far from now as it was from the send, or further when it lay ahead: it must not have passed."""
+        """A due time as far from now as it was from the send, or further if it was in the future: it must not have
+        passed.
+        """
         ahead_ms = due_ms - born_ms
         return str(int(time.time() * 1000) + ahead_ms + (AHEAD_MS if ahead_ms > 0 else 0))
 
@@ -397,7 +399,7 @@ def _filled(scenario: str, record: dict[str, Any]) -> Recorded:
 
 
 def _document(body: bytes) -> Any:
-    """The body as values; None when it is bytes of another kind."""
+    """The body as values; None if it is not JSON."""
     return fastjson.loads(body) if body[:1] in (b"{", b"[") else None
 
 

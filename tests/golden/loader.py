@@ -76,7 +76,7 @@ def load_broker(name: str) -> BrokerCase:
 
 
 def load_files(directory: Path, name: str) -> dict[str, bytes]:
-    """The files of the store ``name``, one that has nothing beside it."""
+    """The files of the store ``name``, which has no files beside it."""
     return _files(_members(directory, name))
 
 

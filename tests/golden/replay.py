@@ -173,7 +173,7 @@ class Replay:
             self.next_index(clock)
 
     def next_index(self, clock: int) -> None:
-        """A new file, named after the time; behind a full one its times and offsets begin where that one ends."""
+        """A new file, named after the time; after a full file, its times and offsets begin where that file ends."""
         file = bytearray(index_file_bytes(self.slots, self.entries))
         header = IndexHeader.decode(file)
         if self.newest_index:

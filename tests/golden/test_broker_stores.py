@@ -1,4 +1,4 @@
-"""Directories of the reference's whole broker, opened by ours: every message, unit and key that its log holds.
+"""Directories of the reference's broker, opened by ours: every message, unit and key that their logs hold.
 
 What the waiting messages turn into (delayed, timed, half, to be tried again) is the broker's matter, not the store's:
 to the store they are messages of the topics they wait in.

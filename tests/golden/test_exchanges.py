@@ -1,7 +1,7 @@
 """Every recorded exchange, with our servers in place of the official ones: the same codes, fields and kinds of bodies.
 
-Groups, each with servers of its own, and scenarios of a group are replayed side by side, as most of their time is
-waiting. What is not compared, and what may differ, is listed here, each with its reason.
+Each group has its own servers, and the scenarios of a group run concurrently, because they mostly wait. What is not
+compared, and what may differ, is listed here, each with its reason.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ def left_out(scenario: str) -> set[int]:
 
 
 def check(replay: Replay, asking: str = "client") -> list[str]:
-    """What is wrong with a replay, after what may differ."""
+    """The differences of a replay, without those that are allowed."""
     scenario = replay.scenario
     wrong = []
     for number in sorted(comparable(scenario, asking) | {n for n, found in replay.problems.items() if found}):
@@ -209,7 +209,7 @@ def check(replay: Replay, asking: str = "client") -> list[str]:
 
 
 async def line(cluster: Cluster, names: list[str]) -> list[str]:
-    """Scenarios one after the other; what is wrong."""
+    """Runs scenarios one after another; returns the differences."""
     wrong, replay = [], None
     for name in names:
         servers = {"namesrv": cluster.namesrv.address, "broker": cluster.broker.address}

@@ -122,7 +122,9 @@ def wire_body(members: list[dict[str, Any]]) -> bytes:
 @pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("name", sorted({*CASES} - NOT_WRITTEN.keys()))
 def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> None:
-    """Put again, then stopped or killed, then damaged as the reference's was: every file is the same."""
+    """Messages are put again, then the store is stopped or killed and damaged as the reference's was: every file is
+    equal.
+    """
     case = load(name)
     path = tmp_path / "ours"
     store = put_all(case, path, case.puts)

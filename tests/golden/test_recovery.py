@@ -1,9 +1,9 @@
 """Every directory the reference left, opened by ``MessageStore``: stopped, killed or damaged; read, and appended to.
 
-Expected is what the reference answered after it had reopened the directory itself (``expect.json``) and what it then
-left (``after/``). Queues and key queries are also checked against a model: what the records of the log say. Where the
-reference falls short of it, ``QUEUES_DIFFER`` and ``QUERIES_DIFFER`` name the promise (``P-..``) or the defect, and
-ours must be the model.
+Expected are the reference's answers after it had reopened the directory itself (``expect.json``), and the files that it
+then left (``after/``). Queues and key queries are also checked against a model: what the records of the log say. Where
+the reference deviates, ``QUEUES_DIFFER`` and ``QUERIES_DIFFER`` name the promise (``P-..``) or the defect, and our
+store must equal the model.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ def test_what_lies_behind_the_end_is_zeroed_and_kept_aside(case: Case, tmp_path:
 
 
 def test_the_checkpoint_says_what_the_reference_needs_to_know(case: Case, tmp_path: Path) -> None:
-    """The reference recovers by its times: none may be later than the newest record whose units are there."""
+    """The reference recovers by times: none may be later than the newest record that has its units."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()
     checkpoint = StoreCheckpoint.decode((tmp_path / "checkpoint").read_bytes())

@@ -1,5 +1,6 @@
-"""The commands of the official tool and of ours, in the order in which they are run, and what of their output must be
-the same whatever servers answer."""
+"""The commands of the official tool and of ours in the order of the run, and the parts of their output that must be
+equal for all servers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _RULES = (
 
 
 def text(output: str) -> list[str]:
-    """All lines, sorted, without what differs from run to run."""
+    """All lines, sorted, without the parts that differ between runs."""
     for pattern, word in _RULES:
         output = re.sub(pattern, word, output)
     return sorted(filter(None, (line.strip() for line in output.splitlines()))) or ["nothing printed"]
@@ -38,7 +39,7 @@ def matching(pattern: str) -> Keep:
 
 
 def found(pattern: str) -> Keep:
-    """What matches, wherever it stands."""
+    """All matches, wherever they are."""
     return lambda output: sorted(set(re.findall(pattern, "\n".join(text(output)))))
 
 
@@ -82,7 +83,7 @@ class Command:
     code: int = 0
 
     def as_expected(self, output: str, code: int) -> bool:
-        """Whether the command came to the end that it should come to."""
+        """Whether the command ended as it should."""
         return code == self.code and ("SubCommandException" not in output or self.keep is failed)
 
     @property
@@ -91,7 +92,7 @@ class Command:
         return self.words.split()[0]
 
     def line(self, places: dict[str, str]) -> list[str]:
-        """The words with the places put in."""
+        """The words with the places filled in."""
         return [places.get(word, word).replace("_SPACE_", " ") for word in self.words.split()]
 
 

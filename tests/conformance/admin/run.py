@@ -1,9 +1,9 @@
 """Administration, both ways: ``python -m tests.conformance.admin.run``.
 
-The official ``mqadmin`` 5.3.3 runs every command claimed against our name server and broker and against the official
-ones: how each ends and the stable parts of what it prints must be equal. ``rucola mqadmin`` then does the same.
-Commands about users and rules run in a second round, with brokers that ask who one is.
-Exit status: 0 all equal, 1 a difference, 2 set-up failed.
+The official ``mqadmin`` 5.3.3 runs every supported command against our name server and broker and against the official
+ones: its exit and the stable parts of its output must be equal. ``rucola mqadmin`` then does the same. Commands about
+users and rules run in a second round, with brokers that require accounts. Exit status: 0 all equal, 1 a difference, 2
+set-up failed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LISTS = {
 
 @dataclass(frozen=True)
 class Ended:
-    """What a command printed, and its exit code; the official tool has none that would tell anything."""
+    """The output of a command, and its exit code; the official tool's exit code means nothing."""
 
     output: str
     code: int = 0
@@ -207,7 +207,7 @@ def main(arguments: list[str]) -> int:
 
 
 def compare(tool: str, commands: tuple[Command, ...], results: list[list[Ended]], show: bool, console: Console) -> int:
-    """How many commands ended and printed alike; the others are shown."""
+    """How many commands had equal results; the others are shown."""
     equal = 0
     for command, theirs, ours in zip(commands, *results, strict=True):
         kept = command.keep(theirs.output), command.keep(ours.output)

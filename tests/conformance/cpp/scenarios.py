@@ -1,7 +1,7 @@
 """Scenarios on the official C++ client 1.2 (librocketmq), as the PyPI package ``rocketmq`` ships and binds it.
 
-Arguments: folder with the package, then what the runner gives every program, see run.py. The package calls back from
-threads of the library.
+Arguments: folder with the package, then the arguments that the runner gives every program, see run.py. The package
+calls back from threads of the library.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Peer:
     def consume(
         self, seen: list[Seen], tags: str = "*", refuse: Callable[[Seen], bool] = lambda _: False, **options: object
     ) -> PushConsumer:
-        """Start a push consumer into ``seen``; what ``refuse`` says comes again."""
+        """Starts a push consumer that adds messages to ``seen``; messages that ``refuse`` accepts come again."""
         instance = options.pop("instance", "one")
         consumer = PushConsumer(self.group, **options)
         consumer.set_instance_name(f"{self.group}_{instance}")
@@ -102,7 +102,7 @@ def until(what: str, holds: Callable[[], bool]) -> None:
 
 
 def expect(seen: list[Seen], wanted: range | list[int]) -> None:
-    """So many messages, and a little later still no others; none comes twice."""
+    """Exactly this many messages, and no others a little later; none comes twice."""
     until(f"{len(wanted)} messages", lambda: len(seen) >= len(wanted))
     time.sleep(0.5)
     bodies = sorted(message.body for message in seen)
@@ -153,7 +153,7 @@ def send_oneway(peer: Peer) -> dict[str, object]:
 
 
 def send_batch(peer: Peer) -> dict[str, object]:
-    """This client says ``batch=1``, which is not ``true``: servers keep one message with the members' bytes."""
+    """This client sends ``batch=1``, which is not ``true``: servers store one message with the members' bytes."""
     result = peer.producer().send_batch([peer.message(i) for i in range(64)])
     equal("status", SendStatus.OK, result.status)
     seen: list[Seen] = []
@@ -235,7 +235,7 @@ def push_orderly(peer: Peer) -> dict[str, object]:
 
 
 def push_resume(peer: Peer) -> dict[str, object]:
-    """The offset stored at shutdown is where the next start goes on."""
+    """The next start continues at the offset stored at shutdown."""
     producer = peer.producer()
     peer.send(producer, 0, 30)
     before: list[Seen] = []
@@ -251,7 +251,7 @@ def push_resume(peer: Peer) -> dict[str, object]:
 
 
 def retry_later(peer: Peer) -> dict[str, object]:
-    """A message that the consumer throws at goes back to the broker and comes again."""
+    """A message at which the consumer raises goes back to the broker and comes again."""
     peer.send(peer.producer(), 0, 3)
     seen: list[Seen] = []
     peer.consume(seen, refuse=lambda message: message.body == b"message 1" and message.reconsume_times == 0)

@@ -1,4 +1,4 @@
-"""What the stores of the conformance run hold: every kind of record an append of ours can write."""
+"""The content of the stores of the conformance run: every kind of record that our appends can write."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def opened(
 
 
 def runs(long_topic: bool, kinds: bool = False) -> Iterator[list[Put]]:
-    """What is put, in order; a list of several is a batch."""
+    """The puts, in order; a list of several is a batch."""
     number = 0
 
     def message(topic: str, queue_id: int, size: int, **fields: Any) -> Put:
@@ -206,7 +206,7 @@ def placed(result: PutMessageResult) -> Put:
 
 
 def as_read(put: Put) -> dict[str, Any]:
-    """A put as whoever reads the store must see it, apart from the checksum property."""
+    """A put as every reader of the store must see it, apart from the checksum property."""
     hosts = {name: bytes.fromhex(put[name]) for name in ("bornHost", "storeHost")}
     wide = 0x10 * (len(hosts["bornHost"]) > 8) | 0x20 * (len(hosts["storeHost"]) > 8)
     return (

@@ -1,8 +1,8 @@
-"""Directories with messages that wait, handed over: ``python -m tests.conformance.store.pending``.
+"""Directories with waiting messages, passed from one broker to another: ``python -m tests.conformance.store.pending``.
 
-Our broker takes messages that wait for a delay level or a time, half messages, one that was sent back, popped ones,
-and is stopped or killed; the official broker opens the directory and must bring all of them to their end. Then the
-other way round. Exit status: 0 all passed, 1 one failed, 2 set-up failed.
+Our broker accepts messages that wait for a delay level or a time, half messages, a returned one and popped ones, and is
+stopped or killed. The official broker then opens the directory and must complete all of them. Then the roles are
+reversed. Exit status: 0 all passed, 1 one failed, 2 set-up failed.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def hand_over(first: str, second: str, killed: bool) -> Iterator[str]:
-    """What is wrong with the messages that the second broker has in the end."""
+    """The differences between the expected messages and those that the second broker has in the end."""
     with TemporaryDirectory(prefix="rucola-pending-") as directory:
         store = Path(directory) / "store"
         with KINDS[first](store=store, settings=SETTINGS) as servers:
@@ -241,7 +241,9 @@ def fields(servers: Servers, code: int, body: bytes = b"", /, **names: object) -
 
 
 def differences(servers: Servers, expected: Expected, wanted: dict[str, list[str]], killed: bool) -> Iterator[str]:
-    """What the broker has of the topics of ``wanted``, once all of it is there or patience ends, against it."""
+    """Compares the broker's messages in the topics of ``wanted`` with ``wanted``, once all are there or the time is
+    over.
+    """
     deadline = time.monotonic() + PATIENCE_S
     for topic, bodies in wanted.items():
         while True:

@@ -239,7 +239,7 @@ def official(case: Case, store: Path, questions_file: Path) -> list[dict[str, An
 
 
 def compare(case: Case, puts: list[Put], answers: Answers) -> None:
-    """What the official store read against what was put."""
+    """Compares the messages that the official store read with the puts."""
     end = puts[-1]["physicalOffset"] + puts[-1]["size"]
     case.check("offsets of the log", answers["state"], {"minOffset": 0, "maxOffset": end})
     for line, answer in answers.items():
@@ -290,7 +290,7 @@ def has_key(put: Put, key: str) -> bool:
 def read_again(
     case: Case, path: Path, puts: list[Put], added: list[tuple[list[str], dict[str, Any]]], end: int
 ) -> None:
-    """Opens what the official store left: its messages and ours are there, and appends go on; twice."""
+    """Opens the store that the official one left: it must hold the messages of both and accept appends; twice."""
     queues = {
         name: [(put["physicalOffset"], put["body"].encode()) for put in queue]
         for name, queue in in_queues(puts).items()
