@@ -62,6 +62,7 @@ def drive(to: str, namesrv: str, directory: str, until_end: bool) -> None:
     if to == "table":
         table = spark.read.parquet(f"{directory}/table").collect()
         Path(directory, "found").write_text("\n".join(" ".join(map(str, row)) for row in sorted(table)))
+    spark.stop()
 
 
 class Driver:
@@ -219,6 +220,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     choose = random.Random(options.seed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the processes below end with the block, then, too
     with tempfile.TemporaryDirectory() as name, Scene(options.to, Path(name), choose) as scene:
         while sum(scene.killed.values()) < options.kills:
             time.sleep(choose.uniform(*PAUSE_S))
