@@ -19,6 +19,8 @@ from tests.conformance import python_scenarios, python_sharing
 from tools.peers.packages import PeerError
 from tools.peers.servers import JavaServers, RucolaServers, Servers
 
+from rucola import Message, Producer, ProducerConfig
+
 SERVERS = ("rucola", "4.9.7", "5.3.3", "5.5.0")
 BROKER_NAME = "room1@broker-a"
 """As the strategy by machine room wants it."""
@@ -86,7 +88,10 @@ def main(arguments: list[str]) -> int:
     failed = False
     for kind in options.servers or SERVERS:
         try:
+            if not options.scenario or python_sharing.SCENARIOS.keys() & options.scenario:
+                python_sharing.JavaMember.classpath()  # not in the time of the first scenario that needs it
             with servers(kind) as pair:
+                asyncio.run(_warm_up(pair.namesrv))
                 passed = [_run(pair, kind, name, scenarios[name]) for name in options.scenario or scenarios]
         except PeerError as error:
             print(error, file=sys.stderr)
@@ -94,6 +99,12 @@ def main(arguments: list[str]) -> int:
         print(f"{kind}: {sum(passed)} of {len(passed)} passed", flush=True)
         failed |= not all(passed)
     return int(failed)
+
+
+async def _warm_up(namesrv: str) -> None:
+    """The first send takes a Java broker seconds on a busy machine, longer than a producer waits by default."""
+    async with Producer("python", namesrv, ProducerConfig(send_msg_timeout_ms=30_000)) as producer:
+        await producer.send(Message("warm_up", b"first"))
 
 
 def _run(pair: Servers, kind: str, name: str, scenario: Scenario) -> bool:

@@ -54,11 +54,20 @@ class JavaMember:
         self._said: asyncio.Queue[str] = asyncio.Queue()
         self._reading = asyncio.ensure_future(self._read())
 
+    @staticmethod
+    def classpath() -> str:
+        """Of the program, compiled if need be; that may take minutes.
+
+        Raises:
+            PeerError: Maven is missing, or failed.
+        """
+        return java_program(HERE / "java", "5.3.3")
+
     @classmethod
     async def start(
         cls, scene: Scene, strategy: str, mode: str, queues: str, note: Callable[[str, int, int], None]
     ) -> JavaMember:
-        classpath = await asyncio.to_thread(java_program, HERE / "java", "5.3.3")
+        classpath = await asyncio.to_thread(cls.classpath)
         java = need("java", "install Java 17 to run the official Java client")
         options = ["-Xmx256m", f"-Duser.home={PEERS}", "-Drocketmq.client.logLevel=ERROR"]
         arguments = [scene.namesrv, scene.group, scene.topic, strategy, mode, queues]
