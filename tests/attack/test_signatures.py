@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_s30_guessing_costs_the_owner_nothing(tmp_path: Path) -> None:
 def test_a_new_session_costs_the_same_however_many_there_are() -> None:
     """Its table was copied for each request: this took 88 % of a processor, and others waited 1.6 s."""
 
-    class Watched(dict[tuple[str, str], tuple[int, int, float]]):
+    class Watched(OrderedDict[tuple[str, str], tuple[int, int, float]]):
         looked_at = 0
 
         def items(self) -> Any:

@@ -127,9 +127,7 @@ class RequestHandler:
                 # Creating files of new queues takes longer than thousands of messages, so they count towards this turn.
                 topics_made = self._send.topics_made
                 self._before_read()
-            elif row - asked_row < (
-                _UNASKED_PULLS if kind == _PULL else _UNASKED_ROWS if kind == _SEND and run_ended else 0
-            ):
+            elif row - asked_row < _unasked(kind, run_ended, channel):
                 continue
             asked_row = row
             if row < batch.count and channel.turn_is_over():
@@ -162,6 +160,13 @@ class RequestHandler:
 
     def _pull_command(self, channel: Channel, command: RemotingCommand) -> None:
         self._pull.process_command(channel, command)
+
+
+def _unasked(kind: int, run_ended: bool, channel: Channel) -> int:
+    """Number of rows of one kind that are served without a look at the time."""
+    if kind == _PULL:
+        return 0 if channel.costly else _UNASKED_PULLS
+    return _UNASKED_ROWS if kind == _SEND and run_ended else 0
 
 
 def _run_end(table: array[int], row: int, count: int) -> int:

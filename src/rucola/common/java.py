@@ -49,6 +49,10 @@ def _within(value: Any, bits: int) -> int:
 def string_hash(text: str) -> int:
     """``String.hashCode``: over UTF-16 code units, so characters outside the basic plane count as two."""
     value = 0
+    if text.isascii():
+        for unit in text.encode():
+            value = (31 * value + unit) & 0xFFFFFFFF
+        return value if value < 0x80000000 else value - 0x100000000
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
         value = (31 * value + (units[at] << 8) + units[at + 1]) & 0xFFFFFFFF

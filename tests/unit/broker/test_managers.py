@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.tables import Tables
 
+from rucola.broker.client import rebalance_lock
 from rucola.broker.client.client_channel import ClientChannel
 from rucola.broker.client.consumer_manager import ConsumerGroup, ConsumerManager
 from rucola.broker.client.producer_manager import ProducerManager
@@ -214,6 +215,22 @@ def test_locks_are_bounded_and_expired_ones_freed():
     assert len(locks) == 3 and locks.holds_any("g")
     clock.advance(61_000)
     assert not locks.holds_any("g") and not locks.holds_any("h") and len(locks) == 0
+
+
+def test_very_many_expired_locks_go_in_pieces(monkeypatch):
+    """200,000 took half a minute. One that is left over locks nothing."""
+    monkeypatch.setattr(rebalance_lock, "_EXPIRED_AT_ONCE", 3)
+    clock = ManualClock()
+    locks = RebalanceLockManager(clock.monotonic)
+    locks.try_lock("g", range(10), "a")
+    clock.advance(61_000)
+    assert locks.try_lock("g", [9], "b") == [9]
+    assert len(locks) == 7
+    sizes = []
+    while locks.holds_any("h") or len(locks) > 1:
+        sizes.append(len(locks))
+    assert sizes == [4]
+    assert locks.holds_any("g")
 
 
 def test_offsets_are_written_when_they_changed():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 WINDOW_S = 300.0
 """Seconds by which a client's clock may differ; a request stays fresh for the same time."""
 _NONCES_BEHIND = 1024
@@ -22,7 +24,7 @@ class NonceTable:
     def __init__(self, sessions_max: int = _SESSIONS_MAX) -> None:
         self._sessions_max = sessions_max
         # highest number, bits for the numbers below it, last use
-        self._sessions: dict[tuple[str, str], tuple[int, int, float]] = {}
+        self._sessions: OrderedDict[tuple[str, str], tuple[int, int, float]] = OrderedDict()
 
     def take(self, access_key: str, nonce: str, now_s: float) -> bool:
         """Whether ``nonce`` is new. Accepting a nonce uses it up.

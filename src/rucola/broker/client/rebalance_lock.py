@@ -6,7 +6,7 @@ consumers respect each other's locks by themselves.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -15,6 +15,9 @@ LOCK_LIFETIME_S = 60.0
 
 LOCKS_MAX = 200_000
 """Maximum number of locks of all groups together; further requests lock nothing."""
+
+_EXPIRED_AT_ONCE = 8192
+"""More than one request may lock."""
 
 Queue = TypeVar("Queue")
 
@@ -30,8 +33,10 @@ class RebalanceLockManager:
     def __init__(self, monotonic: Callable[[], float], locks_max: int = LOCKS_MAX) -> None:
         self._monotonic = monotonic
         self._locks_max = locks_max
-        self._locks: dict[tuple[str, object], tuple[str, float]] = {}
-        """Client id and time of each lock, ordered by time of renewal."""
+        self._locks: OrderedDict[tuple[str, object], tuple[str, float]] = OrderedDict()
+        """Client id and time of each lock, ordered by time of renewal. A ``dict`` searches for its first entry among
+        all that were removed before it.
+        """
         self._counts: Counter[str] = Counter()
         """Locks of each group."""
 
@@ -46,6 +51,9 @@ class RebalanceLockManager:
         for queue in queues:
             key = group, queue
             holder = self._locks.get(key)
+            if holder is not None and now - holder[1] > LOCK_LIFETIME_S:
+                self._remove(key)
+                holder = None
             if (holder is not None and holder[0] != client_id) or (holder is None and len(self) >= self._locks_max):
                 continue
             if holder is None:
@@ -69,7 +77,8 @@ class RebalanceLockManager:
                 self._remove((group, queue))
 
     def _expire(self, now: float) -> None:
-        while self._locks:
+        """Removes expired locks; what is left of very many goes with the next calls."""
+        for _ in range(min(_EXPIRED_AT_ONCE, len(self._locks))):
             key, (_, since) = next(iter(self._locks.items()))
             if now - since <= LOCK_LIFETIME_S:
                 return

@@ -28,6 +28,8 @@ from rucola.remoting.peer import Peer
 TAG = b"TAG"
 _READ = int(PermName.READ)
 _LITE = int(RequestCode.LITE_PULL_MESSAGE)
+_CHEAP_EXPRESSION_BYTES = 2048
+"""Longer expressions take more than a tenth of the time of a turn."""
 _KEPT_MAX = 16_384
 _KEPT_EXPRESSION_BYTES_MAX = 256
 """Maximum number of cached expressions that came with pulls; a client may send a new one each time."""
@@ -118,6 +120,8 @@ class PullAdmissions:
         if asked.sub_version is not None:
             self._take_subscribed(admission, asked.sub_version)
         elif asked.expression_type == TAG:
+            if len(asked.expression) > _CHEAP_EXPRESSION_BYTES:
+                channel.costly = True
             admission.tag_codes = _tag_codes(_text(asked.expression))
         else:
             admission.expression = self._sql_expression(asked.expression, asked.expression_type)

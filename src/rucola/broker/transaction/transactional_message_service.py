@@ -8,6 +8,7 @@ message.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
@@ -98,7 +99,7 @@ class TransactionalMessageService:
         self._prepare_give_up = prepare_give_up
         self._on_finished = on_finished
         self._timer = timer
-        self._outcomes: dict[Identity, int] = {}
+        self._outcomes: OrderedDict[Identity, int] = OrderedDict()
         """Outcomes of the last ended transactions, for repeated requests."""
         self._asked = 0
 
@@ -302,7 +303,7 @@ class TransactionalMessageService:
 
     def _finish(self, identity: Identity, outcome: int) -> None:
         if len(self._outcomes) >= _OUTCOMES_MAX:
-            del self._outcomes[next(iter(self._outcomes))]
+            self._outcomes.popitem(last=False)
         self._outcomes[identity] = outcome
         self._halves.finish(identity)
         self._on_finished()
