@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -32,7 +33,7 @@ MESSAGES = 20_000
 LARGE_BODY = 6_000
 """Bytes of every hundredth body: compressed by the client, decompressed in the task."""
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "cpp", "c89", "c99", "x86_64-linux-gnu", "aarch64-linux-gnu")
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 SPARK_HOME = Path(pyspark.__file__).parent
 JOB = Path(__file__).with_name("cluster_job.py")
 CONF = (
@@ -233,4 +234,5 @@ def _wait_for(port: int) -> None:
 
 if __name__ == "__main__":
     assert shutil.which("java"), "Java 17 is needed"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that Spark's processes end with this one
     sys.exit(main())
