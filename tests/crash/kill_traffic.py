@@ -80,7 +80,7 @@ class Traffic:
         """Sends nothing new: every message reaches its outcome, and none comes twice afterwards.
 
         Raises:
-            Lie: something did not hold.
+            Lie: the broker broke a promise.
         """
         ledger = self._ledger
         deadline = asyncio.get_running_loop().time() + patience_s

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#555555")
-"""Told apart by colour-blind readers too."""
+"""Colour-blind readers can distinguish them, too."""
 _MARKERS = "osD^vP"
 _STYLE: Any = {
     "font.size": 10,

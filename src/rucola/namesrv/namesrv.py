@@ -192,7 +192,7 @@ class NameServer:
             self._files.replace_file(self._config.kv_config_path, self._kv_config.encode())
 
     def _remove_soon(self) -> None:
-        """Lets what brokers left behind be removed, some topics in each turn of the loop."""
+        """Removes the data of absent brokers, some topics in each turn of the loop."""
         if self._removing is None:
             self._removing = asyncio.get_running_loop().call_soon(self._remove_left)
 
