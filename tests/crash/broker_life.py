@@ -206,8 +206,8 @@ class BrokerLife:
     def persist(self) -> None:
         """Writes all progress that is safe."""
         broker = self.broker
-        broker.services.persist_now()
         broker._delivery.persist()
+        broker.services.persist_now()
         timers = broker.services.timers._timers
         changes = timers.changes(broker.store.flushed_offset, self.clock.wall_ms())
         if changes is not None:

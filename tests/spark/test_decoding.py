@@ -94,7 +94,7 @@ def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([("{}", "UA")], "body string, carrier string")
     for given, text in (
         ({"format": "xml"}, "json or avro"),
-        ({"schema": DDL}, "a column carrier already"),
+        ({"schema": DDL}, "already have a column carrier"),
         ({"schema": "a nothing"}, "option schema"),
         ({"schema": None}, "sample_schema"),
         ({"schema": str(tmp_path / "none.json")}, "a file that can be read"),

@@ -329,7 +329,8 @@ def test_what_a_broker_does_by_itself(monkeypatch):
         services.store.dispatch()
         while done(services.pops.started._revive.work):
             pass
-        for half in done(services.transactions.due):
+        done(services.halves.scan)
+        for half in filter(services.transactions.is_due, list(services.halves.undecided())):
             done(lambda cold, half=half: services.transactions.check(half, cold))
         services.halves.write_ops()
     services.store.dispatch()

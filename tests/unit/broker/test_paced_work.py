@@ -80,7 +80,7 @@ def test_a_failure_is_logged_and_not_the_end(caplog: pytest.LogCaptureFixture) -
     stage = Stage()
     stage.outcome = ValueError("of one message")
     stage.work.start()
-    assert "work failed, goes on" in caplog.text
+    assert "work failed and continues" in caplog.text
     assert (stage.calls_after(9_900), stage.calls_after(200)) == (0, 1)
 
 
