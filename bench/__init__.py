@@ -1,1 +1,1 @@
-"""Figures against budgets: ``python -m bench.run``. The ratios count; absolute figures depend on the machine."""
+"""Figures against budgets: ``python -m bench.run``. Only the ratios matter; absolute figures depend on the machine."""

@@ -1,8 +1,9 @@
-"""Four clients against the official broker in one run: ``python -m bench.clients [--messages N] [--rounds N]``.
+"""Compares four clients at the official broker in one run: ``python -m bench.clients [--messages N] [--rounds N]``.
 
-Ours, the official Java client, PyPI's ``rocketmq`` (C++ inside) and the official Python client, which speaks gRPC and
-so goes through the official proxy. 1 KiB; 64 sends under way; push consumers, each round in a new group. Rounds in
-turns; of each client the median rate and the median CPU time for a message. Meant for a quiet machine.
+The clients are ours, the official Java client, PyPI's ``rocketmq`` (C++ inside) and the official Python client, which
+speaks gRPC and therefore uses the official proxy. Messages have 1 KiB. Sending keeps 64 messages in flight. Each round
+of a push consumer uses a new group. The clients take turns. For each client the table shows the median rate and the
+median CPU time per message. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SLOW = 20
 
 
 def main(arguments: list[str]) -> int:
-    """Measure and print; 2 when a peer cannot be had."""
+    """Measures and prints; returns 2 when a client is not available."""
     parser = argparse.ArgumentParser(prog="python -m bench.clients", description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000, help="of a round")
     parser.add_argument("--rounds", type=int, default=5)
@@ -65,13 +66,13 @@ def _program(client: str, what: str, servers: JavaServers) -> Program:
 
 
 def _fill(servers: JavaServers, topic: str, messages: int) -> None:
-    """Messages to consume; also makes the topic, which the gRPC client does not."""
+    """Messages to consume. This also creates the topic, because the gRPC client does not create it."""
     with python_load("load_client", "send", servers.namesrv, topic, str(BODY_BYTES)) as program:
         program.round(f"{IN_FLIGHT} {messages}")
 
 
 def _lines(client: str, what: str, messages: int) -> Iterator[str]:
-    """The lines of the rounds of a client."""
+    """The input lines for the rounds of a client."""
     wanted = messages // (SLOW if client == "grpc" else 1)
     for number in itertools.count():
         if what == "consume":
@@ -87,7 +88,7 @@ def _measure(what: str, programs: dict[str, Program], messages: int, rounds: int
         for name, program in programs.items():
             with others_stopped(list(programs.values()), program):
                 one = program.round(next(lines[name]))
-            if number:  # the first is for Java's compiler, and for routes
+            if number:  # The first round warms up Java's compiler and the routes.
                 taken[name].append((one.rate, one.load_us))
     print(f"{what:8} {'messages/s':>12} {'CPU us/message':>15}")
     for name, figures in taken.items():

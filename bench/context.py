@@ -1,4 +1,6 @@
-"""What every measurement gets: how long to measure, servers that several share, and where to show progress."""
+"""What every measurement receives: how long to measure, servers that several measurements share, and where to show
+progress.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ class Context:
     """Settings of one run.
 
     Attributes:
-        quick: shorter and fewer rounds, for a look while working; the ratios shake more.
+        quick: fewer and shorter rounds, for a look during development; the ratios vary more.
         stack: ends shared servers with the run.
         show: sets the text of the progress line.
     """
@@ -26,21 +28,21 @@ class Context:
 
     @property
     def seconds(self) -> float:
-        """Length of one round."""
+        """The length of one round in seconds."""
         return 1.0 if self.quick else 2.0
 
     @property
     def rounds(self) -> int:
-        """Rounds of each side."""
+        """The number of rounds for each side."""
         return 1 if self.quick else 3
 
     @property
     def warm_up(self) -> int:
-        """Sends that a Java process gets before it is measured, for its compiler."""
+        """The number of sends that warm up a Java process before it is measured."""
         return 20_000 if self.quick else 100_000
 
     def servers(self, name: str, flush: str = "async") -> Servers:
-        """``rucola`` or ``java``, started when first asked for and kept for the rest of the run."""
+        """The servers of ``rucola`` or ``java``; they start at the first request and run until the end."""
         key = (name, flush)
         if key not in self._servers:
             self.show(f"starting {name} with {flush} flush")
@@ -48,5 +50,5 @@ class Context:
         return self._servers[key]
 
     def both(self, flush: str = "async") -> tuple[Servers, Servers]:
-        """Ours and the official pair."""
+        """Our servers and the official ones."""
         return self.servers("rucola", flush), self.servers("java", flush)

@@ -1,9 +1,9 @@
-"""A limit on the CPU time of processes, as a container has it: a control group with a quota for each period.
+"""A limit on the CPU time of processes, as for a container: a control group with a quota for each period.
 
-Kubernetes writes ``cpu: 500m`` as 50,000 µs in each 100,000: when the threads of all processes of the group have used
-them together, all of them stand still until the next period. Both versions of Linux's control groups are known: 1
-(``cpu.cfs_period_us``, ``cpu.cfs_quota_us``) and 2 (``cpu.max``). To make a group takes the rights of root, or a part
-of the tree that was given to the user.
+Kubernetes writes ``cpu: 500m`` as 50,000 µs in each 100,000 µs. When all threads of the group have used this time
+together, all of them stop until the next period. Both versions of Linux's control groups are supported: 1
+(``cpu.cfs_period_us``, ``cpu.cfs_quota_us``) and 2 (``cpu.max``). Creating a group needs root's rights, or a part of
+the tree that belongs to the user.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Hierarchy:
     Attributes:
         version: 1 or 2.
         root: where it is mounted.
-        home: the group this process is in.
+        home: the group of this process.
     """
 
     version: int
@@ -41,13 +41,15 @@ class Hierarchy:
 
     @property
     def parents(self) -> list[Path]:
-        """Groups that may get a new one, the nearest first: in version 2 one with processes has no limited parts."""
+        """Groups in which a new one may be created, the nearest first. In version 2, a group with processes cannot
+        contain limited groups.
+        """
         nearest = [self.home, *self.home.parents]
         return nearest[: nearest.index(self.root) + 1]
 
 
 class CpuGroup:
-    """A group with a quota, without processes at first."""
+    """A group with a quota; it has no processes at first."""
 
     def __init__(self, path: Path, home: Path) -> None:
         self._path = path
@@ -55,7 +57,7 @@ class CpuGroup:
         self._switched_on: Path | None = None
 
     def make(self, version: int, quota_us: int) -> None:
-        """Make it; raises OSError where the system does not allow it."""
+        """Creates the group; raises OSError if the system does not allow it."""
         if version == 2:
             self._switch_on(self._path.parent / "cgroup.subtree_control")
         self._path.mkdir()
@@ -66,10 +68,10 @@ class CpuGroup:
             _write(self._path / "cpu.cfs_quota_us", str(quota_us))
 
     def take(self, pids: Iterable[int]) -> None:
-        """From now on these processes, all their threads and what they start share the quota.
+        """Puts these processes, their threads and their future children under the quota.
 
         Raises:
-            PeerError: the system does not allow it, or one of them has ended.
+            PeerError: the system does not allow it, or one of the processes has ended.
         """
         for pid in pids:
             try:
@@ -80,7 +82,7 @@ class CpuGroup:
                 raise PeerError(f"{NOT_HERE} ({error})") from error
 
     def remove(self) -> None:
-        """Give its processes back to the group of this one and remove it."""
+        """Returns its processes to the group of this process, and removes it."""
         for _ in range(REMOVE_TRIES):
             with suppress(OSError):
                 self._empty()
@@ -88,7 +90,7 @@ class CpuGroup:
                 self._path.rmdir()
             if not self._path.exists():
                 break
-            time.sleep(REMOVE_PAUSE_S)  # a process that has just been started, or is just ending
+            time.sleep(REMOVE_PAUSE_S)  # The process has only just started, or is about to end.
         else:
             print(f"bench: control group {self._path} stays: something is in it", file=sys.stderr)
         if self._switched_on:
@@ -108,7 +110,7 @@ class CpuGroup:
 
 @contextmanager
 def cpu_group(name: str, cores: float, process: Path = Path("/proc/self")) -> Iterator[CpuGroup]:
-    """A group with so many cores as long as the block; it is removed at its end, whatever happens in it.
+    """A group with this many cores for the length of the block; it is removed at the end, also after an error.
 
     Raises:
         PeerError: such groups cannot be made here.
@@ -121,11 +123,11 @@ def cpu_group(name: str, cores: float, process: Path = Path("/proc/self")) -> It
 
 
 def hierarchy(process: Path) -> Hierarchy | None:
-    """The tree that limits CPU time, from ``mounts`` and ``cgroup`` of the process; None without one."""
+    """The tree that limits CPU time, from ``mounts`` and ``cgroup`` of the process; None if there is no such tree."""
     homes: dict[str, str] = {}
     for line in (process / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        homes |= dict.fromkeys(controllers.split(","), path)  # version 2 names no controller
+        homes |= dict.fromkeys(controllers.split(","), path)  # version 2 does not name a controller
     for line in (process / "mounts").read_text().splitlines():
         _, mounted, kind, options, *_ = line.split()
         root = Path(mounted)
@@ -137,7 +139,7 @@ def hierarchy(process: Path) -> Hierarchy | None:
 
 
 def _below(root: Path, path: str) -> Path:
-    """The group's directory; the root where only a part of the tree is mounted."""
+    """The group's directory; the root if only a part of the tree is mounted."""
     home = root / path.lstrip("/")
     return home if home.is_dir() and ".." not in home.parts else root
 
@@ -162,15 +164,15 @@ def _make(name: str, quota_us: int, process: Path) -> CpuGroup:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove groups of runs that were killed."""
+    """Removes groups left by runs that were killed."""
     for path in parent.glob(f"{PREFIX}*"):
         if not Path("/proc", path.name.removeprefix(PREFIX).partition("-")[0]).exists():
-            with suppress(OSError):  # a server of that run still runs in it
+            with suppress(OSError):  # A server of that run still runs in the group.
                 path.rmdir()
 
 
 def _write(path: Path, text: str) -> None:
-    """One call: the system takes the whole text or refuses it."""
+    """Writes with one call, because the system accepts the whole text or refuses it."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.write(descriptor, text.encode())

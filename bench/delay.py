@@ -1,4 +1,4 @@
-"""A broker with many messages that wait for a time of their own: its start, its memory, and how late they come."""
+"""A broker with many delayed messages: the duration of its start, its memory, and the delay of its deliveries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ START_S_MAX, MEMORY_MB_MAX, LATE_MS_MAX = 2.0, 100.0, 100.0
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """One million waiting messages (a tenth for a quick look), and some seconds of their delivery."""
+    """Measures with one million waiting messages (100,000 with ``--quick``), and during some seconds of their
+    delivery.
+    """
     count = 100_000 if context.quick else 1_000_000
     seconds = 4 if context.quick else 10
     with scratch_directory() as scratch:
@@ -73,7 +75,7 @@ def _share(values: list[int], share: float) -> float:
 
 
 def _own_bytes(servers: RucolaServers) -> int:
-    """Resident memory without the pages of the commit log, which a start looks at whatever it holds."""
+    """Resident memory without the pages of the commit log, because every start reads those pages."""
     kib, counts = 0, True
     for pid in servers.pids:
         for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
@@ -86,7 +88,9 @@ def _own_bytes(servers: RucolaServers) -> int:
 
 
 def _fill(directory: Path, count: int) -> int:
-    """Messages in the timer topic and in the timer wheel, as a stopped broker leaves them; when the first is due."""
+    """The numbers of messages in the timer topic and the timer wheel after a stop, and the time when the first message
+    is due.
+    """
     clock = SystemClock()
     store = MessageStore(MessageStoreConfig(store_path_root_dir=str(directory)), Files(), clock)
     store.load()
@@ -94,7 +98,7 @@ def _fill(directory: Path, count: int) -> int:
     timers = TimerStore(Files(), store.root, TimerGeometry(store.config.mapped_file_size_timer_log))
     service = TimerMessageService(store, timers, 172_800_000, clock.wall_ms)
     service.load()
-    # Filling takes up to 140 us a message, the start some seconds; all that must be over by then.
+    # Filling takes up to 140 us per message, and the start some seconds; both must end before the first message is due.
     first_ms = (clock.wall_ms() // STEP_MS + 20 + count // 7_000) * STEP_MS
     body = random.Random(1).randbytes(128)
     for start in range(0, count, 64):
@@ -132,7 +136,9 @@ def _message(number: int, first_ms: int, body: bytes) -> StoreMessage:
 
 
 async def _lateness(namesrv: str, first_ms: int, seconds: int) -> tuple[list[int], list[int]]:
-    """Milliseconds from the due time until each message was stored for its consumers, and until it had come to one."""
+    """Milliseconds from the due time until each message was stored for its consumers, and until a consumer received
+    it.
+    """
     end_ms = first_ms + seconds * STEP_MS
     pulled: list[tuple[int, bytes]] = []
 

@@ -1,4 +1,4 @@
-"""A measured figure, what it is compared with, and the budget it has to keep."""
+"""A measured figure, the figure for comparison, and its budgets."""
 
 from __future__ import annotations
 
@@ -8,37 +8,37 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Budget:
-    """A bound on the ratio or on our own figure."""
+    """A limit on the ratio or on our own figure."""
 
     on: Literal["ratio", "ours"]
     bound: Literal["min", "max"]
     value: float
 
     def met(self, figure: Figure) -> bool | None:
-        """Whether the figure keeps it; None when there is nothing to hold it against."""
+        """Whether the figure keeps the limit; None when there is nothing to compare with."""
         got = figure.ours if self.on == "ours" else figure.ratio
         if got is None:
             return None
         return got >= self.value if self.bound == "min" else got <= self.value
 
     def text(self, unit: str) -> str:
-        """As shown in the table."""
+        """The text shown in the table."""
         sign = "≥" if self.bound == "min" else "≤"
         return f"{sign} {self.value:g} {unit}" if self.on == "ours" else f"{sign} {self.value:g}×"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One line of the report.
+    """One row of the report.
 
     Attributes:
-        group: heading it stands under.
-        what: what was measured, with its conditions.
-        unit: of ``ours`` and ``peer``.
+        group: heading above it.
+        what: what was measured, and under which conditions.
+        unit: unit of ``ours`` and ``peer``.
         ours: our figure.
-        peer: the figure it is compared with, of ``peer_name``.
-        ratio: the comparison, in the direction that the budget is given in.
-        budgets: what it has to keep; none for a figure that only illustrates.
+        peer: the figure of ``peer_name``.
+        ratio: the comparison, in the direction of the budget.
+        budgets: its limits; none for a figure that is only shown.
     """
 
     group: str
@@ -52,7 +52,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether all budgets are kept; None without any."""
+        """Whether all budgets are kept; None if there are none."""
         states = [budget.met(self) for budget in self.budgets]
         return None if not states or None in states else all(states)
 
@@ -64,12 +64,12 @@ class Figure:
 
 
 def at_least(ratio: float) -> Budget:
-    """Ours has to be so many times better."""
+    """Our figure must be at least this many times better."""
     return Budget("ratio", "min", ratio)
 
 
 def at_most(ratio: float) -> Budget:
-    """Ours may be at most this part of the peer's."""
+    """Our figure may be at most this share of the other one."""
     return Budget("ratio", "max", ratio)
 
 

@@ -1,9 +1,11 @@
-"""``python -m bench.fill_memory DIRECTORY``: fills free memory with page cache, as on a machine that runs for a while.
+"""``python -m bench.fill_memory DIRECTORY``: fills free memory with page cache, as on a machine that has run for a
+while.
 
-A virtual machine gets a page from its host when it first touches it, and gives it back soon after it was freed. Where
-these figures come from, a page that comes from the host costs 10 µs, one that the machine's own page cache gives up
-1.5 µs. Whoever happens to take a fresh page pays; a broker takes one for each few messages. With the page cache full,
-both sides take pages that the machine has. What a measurement deletes at its end is free again, so each begins so.
+A virtual machine gets a page from its host at the first access, and returns it soon after it is freed. On the machine
+of these figures, a page from the host costs 10 µs, and a page from the machine's own page cache costs 1.5 µs. The
+process that first uses a new page pays this cost; a broker uses a new page for every few messages. With a full page
+cache, both sides use pages that the machine already has. A measurement frees pages when it deletes its files, so each
+measurement begins with this.
 """
 
 from __future__ import annotations
@@ -24,14 +26,16 @@ ENOUGH_BYTES = 1 << 30
 
 
 def fill_memory(directory: str) -> str:
-    """Fill it from a process of its own, with a file in ``directory`` that stays; what was done, for people."""
+    """Fills the page cache in a separate process, with a file in ``directory`` that remains; returns a sentence for
+    people.
+    """
     command = [sys.executable, "-m", "bench.fill_memory", directory]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
     return done.stdout.strip()
 
 
 def free_bytes() -> int:
-    """Memory nobody uses, not even as page cache."""
+    """Memory that is not used, not even as page cache."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "MemFree":
@@ -40,7 +44,7 @@ def free_bytes() -> int:
 
 
 def main(directory: str) -> None:
-    """Read so many zeros from a new file of holes as there is free memory; nothing is written to the disk."""
+    """Reads as many zeros from a new sparse file as there is free memory; nothing is written to the disk."""
     size = free_bytes() // PIECE_BYTES * PIECE_BYTES
     if size < ENOUGH_BYTES:
         print("memory is full of page cache")

@@ -1,4 +1,4 @@
-"""SQL92 filters: messages judged per second on one core, against the evaluator of the official broker."""
+"""SQL92 filters: messages evaluated per second on one core, compared with the evaluator of the official broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAMPLES = [
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Evaluations of text to outcome; both sides must let the same share pass."""
+    """Evaluations from text to result; both sides must accept the same share of messages."""
     for name, text in EXPRESSIONS.items():
         context.show(f"filter: {name}, ours and Java in turns")
         with python_load("load_filter", text, *SAMPLES) as ours, java_load("FilterLoad", text, *SAMPLES) as java:

@@ -1,4 +1,6 @@
-"""The broker of tests: time that passes at once, and an application's tests with a broker each."""
+"""The broker fixture for tests: time that can be advanced at once, and an application's tests with a new broker for
+each.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ PATIENT = ProducerConfig(send_msg_timeout_ms=60_000)
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """``advance(hours=2)`` over messages that wait by duration and by level, then the sample application's tests."""
+    """Measures ``advance(hours=2)`` with messages delayed by duration and by level, then the tests of the sample
+    application.
+    """
     ways: dict[str, Callable[[int], Message]] = {
         "duration": lambda number: Message(
             TOPIC, b"later", delay=timedelta(seconds=1 + number * (TWO_HOURS_S - 1) / DELAYED)

@@ -1,6 +1,7 @@
-"""How messages get from the log to the socket: the ways the operating system offers, against the one the broker takes.
+"""Compares ways in which the operating system can send messages from the log to the socket with the way that the broker
+uses.
 
-The sender's CPU counts, system time included; a process of its own takes what is sent. The log lies in the page cache.
+The sender's CPU time counts, including system time; a separate process receives. The log lies in the page cache.
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ HEADER = bytes(120)
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Neighbours, as of a topic that is alone, and messages of a queue among four."""
+    """Adjacent messages, as in a topic that is alone, and messages of one queue out of four."""
     with scratch_directory() as directory, _log(Path(directory) / "log") as log, _receiver() as out:
         for size in (200, 1200, 16_000):
             for apart, name in ((1, "neighbours"), (QUEUES, "among four queues")):
                 context.show(f"gather: {size} B records, {name}")
                 answers = Answers(log, out, size, apart)
-                # As the broker does: small slices are copied together, one slice or large ones handed over as they are.
+                # As in the broker: small slices are copied together; one slice, or large ones, are passed on as they
+                # are.
                 joins = apart > 1 and size < JOIN_BELOW_BYTES
                 ways = {"sendfile": answers.sendfile} | ({"one sendmsg": answers.sendmsg} if joins else {})
                 ours = answers.joined if joins else answers.sendmsg
@@ -50,7 +52,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 class Answers:
-    """One answer in each way; the places move on through the log from call to call."""
+    """Sends one answer in each way; the positions advance through the log from call to call."""
 
     def __init__(self, log: Log, out: socket.socket, size: int, apart: int) -> None:
         self._log, self._out = log, out
@@ -58,7 +60,7 @@ class Answers:
         self._at = 0
 
     def _slices(self) -> list[tuple[int, int]]:
-        """Position and length, neighbours joined."""
+        """Position and length of each piece; adjacent pieces are joined."""
         span = self._step * MESSAGES
         self._at = 0 if self._at + 2 * span > LOG_BYTES else self._at + span
         if self._step == self._size:
@@ -66,7 +68,7 @@ class Answers:
         return [(self._at + number * self._step, self._size) for number in range(MESSAGES)]
 
     def joined(self) -> None:
-        """Copied together, then written behind the header."""
+        """Copies the pieces together, and writes them after the header."""
         slices = self._slices()
         pairs = array("q", [number for one in slices for number in one])
         self._send(
@@ -74,7 +76,7 @@ class Answers:
         )
 
     def sendmsg(self) -> None:
-        """The map's pages, gathered by the system."""
+        """Lets the system gather the pages of the map."""
         view = self._log.view
         self._send([memoryview(HEADER), *(view[at : at + length] for at, length in self._slices())])
 
@@ -88,7 +90,7 @@ class Answers:
                 sent = 0
 
     def sendfile(self) -> None:
-        """The header, then each piece of the file."""
+        """Writes the header, then each piece from the file."""
         out, file = self._out.fileno(), self._log.descriptor
         self._out.sendall(HEADER, socket.MSG_MORE)
         for at, length in self._slices():
@@ -119,7 +121,7 @@ def _log(path: Path) -> Iterator[Log]:
 
 @contextmanager
 def _receiver() -> Iterator[socket.socket]:
-    """A connection over loopback whose other end a process reads and throws away."""
+    """A loopback connection whose other end is read by a process that discards the bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         process = get_context("spawn").Process(target=_drain, args=(server.getsockname()[1],))
         process.start()
@@ -139,7 +141,7 @@ def _drain(port: int) -> None:
 
 
 def _cpu_us(way: Callable[[], None], seconds: float) -> float:
-    """CPU of one answer in microseconds."""
+    """CPU time of one answer in microseconds."""
     count = 0
     begin, cpu = time.perf_counter(), time.process_time()
     while time.perf_counter() - begin < seconds:

@@ -1,4 +1,6 @@
-"""Kernels: how much faster the compiled form is than the same source interpreted, on the same 64 messages of 1 KiB."""
+"""Kernels: how much faster the compiled form is than the same source when interpreted, for the same 64 messages of 1
+KiB.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,7 @@ RECORD_COLUMNS = (
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """One figure per kernel function; without a compiler there is nothing to compare."""
+    """One figure for each kernel function; without a compiler there is nothing to compare."""
     for module, function, workload in WORKLOADS:
         name = module.rpartition(".")[2]
         context.show(f"kernels: {name}.{function}")
@@ -64,7 +66,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _interpreted(name: str) -> ModuleType:
-    """The kernel's source loaded a second time, as where there is no compiler."""
+    """Loads the kernel's source a second time, as on a machine without a compiler."""
     path = ROOT / "src" / f"{name.replace('.', '/')}.py"
     spec = importlib.util.spec_from_file_location(f"{name}_interpreted", path)
     assert spec is not None and spec.loader is not None
@@ -75,7 +77,7 @@ def _interpreted(name: str) -> ModuleType:
 
 
 def _per_second(work: Callable[[], object], seconds: float) -> float:
-    """Messages a second, ``work`` handling ``COUNT`` of them; the best of three."""
+    """Messages per second when ``work`` handles ``COUNT`` of them; the best of three runs."""
     work()
     best = 0.0
     for _ in range(3):
@@ -190,7 +192,7 @@ def _read_send_answers(module: ModuleType) -> Callable[[], object]:
 
 
 def _chain_units(module: ModuleType) -> Callable[[], object]:
-    """The units of messages that are due at one time, the newest first."""
+    """The units of messages that are due at the same time, newest first."""
     log = b"".join(
         TIMER_UNIT.struct.pack(TIMER_UNIT_BYTES, (number - 1) * TIMER_UNIT_BYTES, 0, 0, 0, number * 1400, 1400, 0, 0)
         for number in range(COUNT)

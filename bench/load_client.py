@@ -1,9 +1,10 @@
-"""Load program on our client. Arguments: ``send|pull|echo``, name server address, topic, body bytes.
+"""Load program that uses our client. Arguments: ``send|pull|echo``, name server address, topic, body bytes.
 
-Each line on standard input is one round and gets one JSON line. ``send``: ``IN_FLIGHT MESSAGES [BATCH]``, always so
-many unanswered; with ``BATCH`` so many messages in each send. ``pull``: ``MESSAGES IN_FLIGHT``, so many pulls of 32
-messages side by side, each reading a queue from its start. ``echo``: ``MESSAGES RATE``, so many a second to consumers
-that wait, one at each queue; a latency counts from when a message was handed to the producer until it was pulled.
+Each line on standard input starts one round, which prints one JSON line. ``send``: ``IN_FLIGHT MESSAGES [BATCH]`` keeps
+this many sends unanswered; with ``BATCH``, each send has this many messages. ``pull``: ``MESSAGES IN_FLIGHT`` makes
+this many concurrent pulls of 32 messages; each reads a queue from its start. ``echo``: ``MESSAGES RATE`` sends this
+many per second to waiting consumers, one for each queue; a latency is the time from the call of the producer until the
+message was pulled.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ async def pull(namesrv: str, topic: str) -> None:
 
 
 async def _read(consumer: PullConsumer, queue: MessageQueue, messages: int) -> int:
-    """Reads so many messages from the start of the queue, again from there at its end; returns how many it got."""
+    """Reads this many messages from the start of the queue, and starts again at the end; returns how many it got."""
     seen = queue_offset = 0
     while seen < messages:
         result = await consumer.pull_raw(queue, queue_offset, PULL_MESSAGES)
@@ -122,10 +123,10 @@ async def _read(consumer: PullConsumer, queue: MessageQueue, messages: int) -> i
 
 
 class Echo:
-    """Messages on their way from a producer to consumers of the same process.
+    """Messages on the way from a producer to consumers of the same process.
 
     Args:
-        first: number of the first message; an earlier round's messages have smaller ones.
+        first: number of the first message; messages of earlier rounds have smaller numbers.
     """
 
     def __init__(self, first: int, messages: int) -> None:
@@ -136,7 +137,7 @@ class Echo:
         self.failed = 0
 
     async def run(self, producer: Producer, topic: str, padding: bytes, rate: float) -> None:
-        """Send at the rate; returns when the last message has come, or when the rest takes too long."""
+        """Sends at the rate; returns when the last message has arrived, or when the rest takes too long."""
         start = time.monotonic()
         for sent in range(self._messages):
             while (wait := start + sent / rate - time.monotonic()) > 0:
@@ -147,7 +148,7 @@ class Echo:
             await asyncio.wait_for(self._done, REST_S)
 
     def take(self, records: bytes) -> None:
-        """What a pull brought."""
+        """Handles the messages of one pull."""
         now_ns = time.monotonic_ns()
         position = 0
         while position < len(records):
@@ -157,7 +158,7 @@ class Echo:
                 self.arrived(number, now_ns - sent_ns)
 
     def arrived(self, number: int, latency_ns: int) -> None:
-        """The message with this number came; those of an earlier round count no more."""
+        """The message with this number arrived; messages of an earlier round are ignored."""
         if number >= self._first:
             self.latencies_ns.append(latency_ns)
             if len(self.latencies_ns) >= self._messages and not self._done.done():
@@ -201,14 +202,14 @@ async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
 
 
 def quantiles(latencies_ns: array[int]) -> dict[str, float]:
-    """For the line of a round, in microseconds."""
+    """Figures for the output line of a round, in microseconds."""
     ordered = sorted(latencies_ns)
     shares = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
     return {name: ordered[int((len(ordered) - 1) * share)] / 1e3 for name, share in shares.items()}
 
 
 def say(facts: dict[str, float]) -> None:
-    """Print a JSON line."""
+    """Prints a JSON line."""
     sys.stdout.write(orjson.dumps(facts).decode() + "\n")
     sys.stdout.flush()
 

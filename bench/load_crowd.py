@@ -1,7 +1,7 @@
-"""Load program of clients that are connected and do little: each has a producer group and two consumer groups.
+"""Load program with many clients that are connected but nearly idle: each has a producer group and two consumer groups.
 
-Arguments: broker address, clients. Each client sends a heartbeat when it connects and every 30 s. Standard output gets
-one JSON line once all first heartbeats are answered. The program ends with its input.
+Arguments: broker address, number of clients. Each client sends a heartbeat when it connects and every 30 s. When all
+first heartbeats are answered, one JSON line appears on standard output. The program ends when its input ends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def heartbeat_of(number: int) -> bytes:
 
 
 async def client(number: int, host: str, port: int, opening: asyncio.Semaphore, answered: asyncio.Semaphore) -> None:
-    """One client, without end.
+    """One client; it runs without end.
 
     Raises:
         ConnectionError: the broker closed the connection or refused the heartbeat.
@@ -51,7 +51,7 @@ async def client(number: int, host: str, port: int, opening: asyncio.Semaphore, 
 
 
 async def _beat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frame: bytes) -> None:
-    """A heartbeat; requests of the broker to its client are passed over."""
+    """Sends a heartbeat and waits for the answer; requests from the broker to its client are skipped."""
     writer.write(frame)
     while True:
         head = await reader.readexactly(4)
@@ -63,7 +63,7 @@ async def _beat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, fram
 
 
 async def main(address: str, clients: int) -> None:
-    """Runs until the input ends, or one of the clients has failed."""
+    """Runs until the input ends or a client fails."""
     raise_file_limit()
     host, _, port = address.rpartition(":")
     opening, answered = asyncio.Semaphore(_OPENING), asyncio.Semaphore(0)

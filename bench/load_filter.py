@@ -1,6 +1,6 @@
-"""Load program on our evaluator of SQL92 filters. Arguments as of ``FilterLoad.java``.
+"""Load program that uses our evaluator of SQL92 filters. It has the arguments of ``FilterLoad.java``.
 
-Each line on standard input is one round of so many messages, rounded up to whole batches.
+Each line on standard input is the number of messages of one round, which is rounded up to whole batches.
 """
 
 from __future__ import annotations

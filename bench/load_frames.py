@@ -1,7 +1,8 @@
-"""Load program of prepared send requests: costs next to nothing itself, so the rate is the broker's.
+"""Load program that sends prepared requests: it needs hardly any CPU time itself, so the rate is the broker's.
 
 Arguments: name server address, broker address, topic, body bytes. Each line on standard input, ``IN_FLIGHT MESSAGES``,
-is one round over one connection and gets one JSON line. An answer frees a place that is filled with the next write.
+starts one round over one connection, which prints one JSON line. Each answer makes room for one request of the next
+write.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CODE = int(FrameColumn.CODE)
 
 
 class Connection:
-    """Frames out, answers in; blocking."""
+    """Sends frames and receives answers; blocking."""
 
     def __init__(self, address: str, topic: str, body_bytes: int) -> None:
         host, _, port = address.rpartition(":")
@@ -32,7 +33,7 @@ class Connection:
         self._next = 0
 
     def round(self, in_flight: int, messages: int) -> int:
-        """Sends and awaits so many messages; returns how many were refused."""
+        """Sends this many messages and waits for their answers; returns how many were refused."""
         reader = FrameReader()
         self._send(min(in_flight, messages))
         sent, answered, failed = min(in_flight, messages), 0, 0
@@ -59,7 +60,7 @@ class Connection:
 
 
 def _prepare(topic: str, body_bytes: int) -> tuple[memoryview, list[int]]:
-    """Frames behind each other, and where each starts; opaques repeat only after ``PREPARED`` of them."""
+    """Frames one after another, and the start of each; opaque values repeat only after ``PREPARED`` frames."""
     frames = send_frames(PREPARED, body_bytes, topic)
     starts = [0]
     while starts[-1] < len(frames):

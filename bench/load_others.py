@@ -1,9 +1,9 @@
-"""Load programs on other Python clients. Arguments: ``cpp|grpc``, ``send|consume``, server address, topic, body bytes,
-package folder.
+"""Load programs that use other Python clients. Arguments: ``cpp|grpc``, ``send|consume``, server address, topic, body
+bytes, package folder.
 
-``cpp`` is PyPI's ``rocketmq`` over the official C++ library, with a thread for each send under way; ``grpc`` is the
-official ``rocketmq-python-client``. Each line on standard input is one round and gets one JSON line. ``send``:
-``IN_FLIGHT MESSAGES``. ``consume``: ``GROUP MESSAGES``, a push consumer in a new group with a listener that only
+``cpp`` is PyPI's ``rocketmq`` on top of the official C++ library, with one thread for each send in flight; ``grpc`` is
+the official ``rocketmq-python-client``. Each line on standard input is one round and gets one JSON line. ``send``:
+``IN_FLIGHT MESSAGES``. ``consume``: ``GROUP MESSAGES`` starts a push consumer in a new group with a listener that only
 counts; the time runs from the first message to the last.
 """
 
@@ -22,7 +22,7 @@ CONSUME_S = 60.0
 
 
 def cpp(address: str, topic: str, body: bytes) -> Callable[[int, int], int]:
-    """Blocking sends of many threads; gives a function that makes a round and counts failures."""
+    """Blocking sends from many threads; returns a function that runs one round and counts failures."""
     from rocketmq.client import Message, Producer, SendStatus
 
     producer = Producer("send_others", timeout=10_000)
@@ -41,7 +41,7 @@ def cpp(address: str, topic: str, body: bytes) -> Callable[[int, int], int]:
 
 
 def grpc(address: str, topic: str, body: bytes) -> Callable[[int, int], int]:
-    """Asynchronous sends, as many under way as asked for; as ``cpp``."""
+    """Asynchronous sends with the requested number in flight; otherwise the same as for ``cpp``."""
     from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
     producer = Producer(ClientConfiguration(address, Credentials(), request_timeout=10), (topic,))
@@ -87,7 +87,7 @@ def _threads(send: Callable[[], bool], in_flight: int, messages: int) -> int:
 
 
 class Count:
-    """Messages that listeners got, in any thread."""
+    """Counts the messages that listeners receive, in any thread."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
@@ -106,14 +106,14 @@ class Count:
                 self._all.set()
 
     def wait(self) -> dict[str, float]:
-        """For the line of a round; waits for the last message."""
+        """Figures for the output line of a round; waits for the last message."""
         complete = self._all.wait(CONSUME_S)
         seconds = self.last - self.first if complete else CONSUME_S
         return {"messages": self.seen, "failed": max(0, self._wanted - self.seen), "seconds": seconds}
 
 
 def consume_cpp(address: str, topic: str, group: str, messages: int) -> dict[str, float]:
-    """A round of ``cpp``."""
+    """One round with ``cpp``."""
     from rocketmq.client import PushConsumer
 
     count = Count(messages)
@@ -128,7 +128,7 @@ def consume_cpp(address: str, topic: str, group: str, messages: int) -> dict[str
 
 
 def consume_grpc(address: str, topic: str, group: str, messages: int) -> dict[str, float]:
-    """A round of ``grpc``."""
+    """One round with ``grpc``."""
     from rocketmq import (
         ClientConfiguration,
         ConsumeResult,
@@ -177,7 +177,7 @@ def _consumes(kind: str, address: str, topic: str) -> Callable[[str], dict[str, 
 
 
 def main() -> None:
-    """Make rounds until standard input ends."""
+    """Runs rounds until standard input ends."""
     kind, what, address, topic, body_bytes, packages = sys.argv[1:]
     sys.path.insert(0, packages)
     round_of = (

@@ -1,9 +1,10 @@
-"""Load program on our push consumer. Arguments: ``consume|echo``, name server address, topic, body bytes for ``echo``.
+"""Load program that uses our push consumer. Arguments: ``consume|echo``, name server address, topic, body bytes for
+``echo``.
 
-Each line on standard input is one round and gets one JSON line. ``consume``: ``GROUP MESSAGES``, a new group from the
-first message on, with a listener that only counts; the time runs from the first message to the last. ``echo``:
-``MESSAGES RATE``, so many a second to a consumer that waits; a latency counts from when a message was handed to the
-producer until the listener is called with it.
+Each line on standard input is one round and gets one JSON line. ``consume``: ``GROUP MESSAGES`` reads a new group from
+the first message on, with a listener that only counts; the time runs from the first message to the last. ``echo``:
+``MESSAGES RATE`` sends this many per second to a waiting consumer; a latency is the time from the call of the producer
+until the call of the listener.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ async def _consume(namesrv: str, topic: str, group: str, messages: int) -> dict[
 
 
 class PushEcho(Echo):
-    """Messages on their way from a producer to a listener of the same process."""
+    """Messages on the way from a producer to a listener of the same process."""
 
     async def listen(self, message: MessageExt) -> None:
         """The listener."""

@@ -1,14 +1,14 @@
-"""Load program: a Spark session that scans a store directory in place, and the same rows from uncompressed Parquet.
+"""Load program: a Spark session that scans a store directory, and the same rows in uncompressed Parquet.
 
-Arguments: directory, messages in its store, settings of the session as ``name=value``. Each line on standard input is
-one round:
+Arguments: directory, number of messages in its store, settings of the session as ``name=value``. Each line on standard
+input starts one round:
 
     write                  writes all columns of the store to Parquet
     check                  compares all rows of both sides by count and hash; fails when they differ
     scan SIDE COLUMNS      hands every value of the columns (``*`` for all) to a sink that drops them; SIDE is
                            ``store``, ``parquet`` or ``prepared`` (the source of ``bench.spark_prepared``)
 
-An answer has ``cpu_seconds`` too: of the session and of the Python processes below it.
+Each output line also has ``cpu_seconds``: CPU time of the session and of its Python processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALL = "*"
 
 
 class Load:
-    """The session, and the two forms of the rows."""
+    """The session, and both forms of the rows."""
 
     def __init__(self, directory: str, messages: int, settings: dict[str, str]) -> None:
         self._messages = messages
@@ -62,7 +62,7 @@ class Load:
         self._session.stop()
 
     def _rows(self, side: str, columns: str) -> DataFrame:
-        """The rows as a user asks for them: by ``select`` from Parquet, by option ``columns`` from a store."""
+        """The rows as a user reads them: with ``select`` from Parquet, with option ``columns`` from a store."""
         if side == "parquet":
             rows = self._session.read.parquet(self._parquet)
             return rows if columns == ALL else rows.select(columns.split(","))
@@ -78,7 +78,7 @@ class Load:
         )
 
     def _check(self) -> None:
-        """All rows are there, and equal on both sides."""
+        """Checks that both sides have all rows and that the rows are equal."""
         numbers = range(self._messages)
         facts = [
             self._rows(side, ALL)
@@ -91,13 +91,13 @@ class Load:
 
 
 def tree_cpu_seconds(root: int) -> float:
-    """CPU time of a process and all below it, those that have ended included."""
+    """CPU time of a process and all its descendants, including processes that have ended."""
     used: dict[int, float] = {}
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(") ")[2].split()
-        except OSError:  # it has just ended
+        except OSError:  # The process has just ended.
             continue
         pid = int(path.parent.name)
         children.setdefault(int(fields[1]), []).append(pid)
@@ -111,7 +111,7 @@ def tree_cpu_seconds(root: int) -> float:
 
 
 def main(directory: str, messages: str, *settings: str) -> None:
-    """Start a session, answer rounds, end it."""
+    """Starts a session, runs rounds, and ends it."""
     load = Load(directory, int(messages), dict(setting.split("=", 1) for setting in settings))
     try:
         print("{}", flush=True)

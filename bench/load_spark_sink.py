@@ -32,7 +32,7 @@ POSITION = ("'in' AS topic", "'broker-a' AS brokerName", "cast(id % 8 AS int) AS
 
 
 class SendRows:
-    """What a user writes who has no sink; the answers are looked at."""
+    """What a user without a sink writes; the answers are checked."""
 
     def __init__(self, namesrv: str) -> None:
         self._namesrv = namesrv

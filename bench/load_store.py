@@ -1,11 +1,12 @@
-"""Load program on our store alone. Arguments: directory, body bytes, ``async`` or ``sync``, ``index`` or ``plain``.
+"""Load program that uses only our store. Arguments: directory, body bytes, ``async`` or ``sync``, ``index`` or
+``plain``.
 
-The first line tells how long it took to open the directory, queues and index caught up. Each line on standard input is
-one round: ``put WAITERS MESSAGES`` or ``get - MESSAGES``.
+The first output line tells how long it took to open the directory and to complete queues and index. Each line on
+standard input is one round: ``put WAITERS MESSAGES`` or ``get - MESSAGES``.
 
-With asynchronous flush appends come in batches of 64, as one read of a connection brings them, then queues and index
-catch up; their times are summed up apart, since here both run on one thread. With synchronous flush there are so many
-senders that wait for the disk with one message each, as there are threads on the Java side.
+With asynchronous flush, each append has 64 messages, as one read of a connection brings them; then queues and index
+follow. The times of both steps are summed separately, because here both run in one thread. With synchronous flush,
+there are as many senders as threads on the Java side; each waits for the disk with one message.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Load:
         self.open_seconds = time.perf_counter() - begin
 
     def put(self, waiters: int, messages: int) -> dict[str, float]:
-        """Appends; what is answered is on the disk with synchronous flush."""
+        """Appends; with synchronous flush, answered messages are on the disk."""
         count = waiters if self._sync else BATCH
         failed, append_s, dispatch_s = 0, 0.0, 0.0
         for _ in range(0, messages, count):
@@ -73,7 +74,7 @@ class Load:
             self._flushed.clear()
 
     def get(self, messages: int) -> dict[str, float]:
-        """Reads queue after queue from its start."""
+        """Reads one queue after another from its start."""
         store, taken, queue = self.store, 0, 0
         start = time.perf_counter()
         while taken < messages:
@@ -90,7 +91,7 @@ class Load:
 
 
 def main(directory: str, body_bytes: str, flush: str, index: str) -> None:
-    """Open a store, answer rounds, close it."""
+    """Opens a store, runs rounds, and closes it."""
     load = Load(directory, int(body_bytes), flush == "sync", index == "index")
     try:
         print(json.dumps({"open_seconds": load.open_seconds}), flush=True)

@@ -1,9 +1,9 @@
-"""What a broker holds in memory while it serves a large store, and how fast it opens one with very many queues.
+"""A broker's memory while it serves a large store, and the duration of a start with very many queues.
 
     python -m bench.memory DIRECTORY TOPICS QUEUES BYTES     fills a store with messages of 1 KiB, says how far it is
 
-Memory is what ``/proc/PID/status`` calls RssAnon and RssShmem: what only this process needs. RssFile are pages of the
-store's files, which the system keeps as page cache and takes back when it likes.
+Memory is what ``/proc/PID/status`` calls RssAnon and RssShmem: the memory that only this process needs. RssFile is not
+counted: it consists of pages of the store's files, which the system keeps as page cache and can take back at any time.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ USED_SHARE_MAX = 0.85
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """A store of many gigabytes, pulled from everywhere."""
+    """A store of many gigabytes; messages are pulled from all its parts."""
     size = QUICK_STORE_BYTES if context.quick else STORE_BYTES
     text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
     with scratch_directory() as directory:
@@ -95,7 +95,9 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def measure_queues(context: Context) -> Iterator[Figure]:
-    """Start with very many queues, each with messages, and memory once all were asked for their offsets."""
+    """A start with very many queues that all have messages, and the memory after a request for the offsets of all
+    queues.
+    """
     queues = QUICK_MANY_QUEUES if context.quick else MANY_QUEUES
     text = f"{TOPICS * queues:,} queues"
     with scratch_directory() as directory:
@@ -153,7 +155,7 @@ def _memory(process: int) -> dict[str, float]:
 async def _pull_all(
     context: Context, process: int, address: str, topics: int, queues: int
 ) -> tuple[int, dict[str, float]]:
-    """Messages pulled, from several places of each queue, and the most memory seen meanwhile."""
+    """The number of messages pulled from several places of each queue, and the largest memory seen meanwhile."""
     client = RemotingClient(ClientOptions())
     peak = _memory(process)
     waiting = iter([(_topic(topic), queue) for topic in range(topics) for queue in range(queues)])
@@ -179,7 +181,7 @@ async def _pull_all(
 
 
 async def _pull(client: RemotingClient, address: str, topic: str, queue: int) -> int:
-    """Messages pulled from one queue."""
+    """The number of messages pulled from one queue."""
     taken, end = 0, 0
     for place in PLACES:
         queue_offset = int(end * place)
@@ -203,7 +205,7 @@ async def _pull(client: RemotingClient, address: str, topic: str, queue: int) ->
 
 
 def _fill(context: Context, directory: str, topics: int, queues: int, size: int) -> None:
-    """In a process of its own, whose memory is gone afterwards.
+    """Fills the store in a separate process, so that its memory is free afterwards.
 
     Raises:
         PeerError: the disk has not enough room, or the store could not be written.
@@ -224,10 +226,10 @@ def _fill(context: Context, directory: str, topics: int, queues: int, size: int)
 
 
 def check_room(directory: str, topics: int, queues: int, size: int) -> None:
-    """Before anything is written.
+    """Checks the space before anything is written.
 
     Raises:
-        PeerError: with this store the disk would be full, or so full that a broker removes segments.
+        PeerError: the store would fill the disk, or fill it so far that a broker removes segments.
     """
     log_bytes = max(size, topics * max(BATCH, queues) * RECORD_BYTES)
     needed = int(log_bytes * BESIDE_THE_LOG) + topics * queues * QUEUE_BYTES + SEGMENTS_BYTES
@@ -245,7 +247,7 @@ def _topic(number: int) -> str:
 
 
 def main(directory: str, topics: str, queues: str, size: str) -> None:
-    """In each round every topic gets its share, one batch at least; a queue is synced once in a round or so."""
+    """In each round every topic gets its share, which is at least one batch; about once per round a queue is synced."""
     signal.alarm(FILL_TIMEOUT_S)
     names = [_topic(number) for number in range(int(topics))]
     root = Path(directory) / "store"
@@ -257,7 +259,7 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
         if many
         else MessageStoreConfig().mapped_file_size_consume_queue,
     )
-    # Nothing here is measured: no wait for the disk.
+    # Nothing is measured here, so nothing waits for the disk.
     os.fsync = _no_sync  # type: ignore[assignment]
     files = Files()
     files.data_sync = _no_sync
@@ -287,7 +289,7 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
 
 
 def _no_sync(_descriptor: object, /) -> None:
-    """In place of the system's."""
+    """Replaces the function of the system."""
 
 
 if __name__ == "__main__":

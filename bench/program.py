@@ -1,7 +1,7 @@
-"""Load programs: processes of their own that measure one round for each line they are given.
+"""Load programs: separate processes that measure one round for each input line.
 
-A program prints a JSON line when it is ready and one for each round, with at least ``messages``, ``failed`` and
-``seconds``. CPU time is read from ``/proc`` around the round, of the load and of the servers.
+A program prints a JSON line when it is ready, and one for each round with at least ``messages``, ``failed`` and
+``seconds``. The CPU times of the load and of the servers are read from ``/proc`` before and after the round.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SETTLE_S = 0.2
 
 @dataclass(frozen=True)
 class Round:
-    """What one round took; CPU times are 0 where nothing was watched."""
+    """Result of one round; CPU times are 0 if no process was watched."""
 
     messages: int
     seconds: float
@@ -50,17 +50,17 @@ class Round:
 
     @property
     def server_us(self) -> float:
-        """CPU time of the servers for one message in microseconds."""
+        """CPU time of the servers per message in microseconds."""
         return self.server_cpu_s / self.messages * 1e6
 
     @property
     def server_cores(self) -> float:
-        """Cores that the servers took on average."""
+        """The average number of cores that the servers used."""
         return self.server_cpu_s / self.seconds
 
     @property
     def load_us(self) -> float:
-        """CPU time of the load program for one message in microseconds."""
+        """CPU time of the load program per message in microseconds."""
         return self.load_cpu_s / self.messages * 1e6
 
 
@@ -68,7 +68,7 @@ class Program:
     """A load program that runs as long as the ``with`` block.
 
     Attributes:
-        ready: what it said when it was ready.
+        ready: the content of its first line.
     """
 
     def __init__(self, command: Sequence[str], servers: Servers | None = None) -> None:
@@ -122,7 +122,7 @@ class Program:
         return Round(messages, seconds, load, server, facts)
 
     def kill(self) -> None:
-        """End it at once, as a crash would; the block is left right after."""
+        """Kills it, as in a crash; leave the block directly afterwards."""
         self._process.kill()
         self._process.wait()
 
@@ -139,7 +139,7 @@ class Program:
                 os.kill(pid, signal.SIGCONT)
 
     def _answer(self) -> dict[str, float]:
-        """The next JSON line; other output is passed over."""
+        """The next JSON line; other output is skipped."""
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
@@ -175,7 +175,7 @@ class Program:
 
 
 def java_load(main: str, *arguments: str, servers: Servers | None = None) -> Program:
-    """A program of ``bench/java`` on the official libraries."""
+    """A program of ``bench/java``, which uses the official libraries."""
     classpath = java_program(ROOT / "bench" / "java", SERVER_VERSION)
     java = need("java", "install Java 17 to run the official client")
     options = [*JAVA_OPTIONS, *HEAP, f"-Duser.home={PEERS}"]
@@ -183,7 +183,7 @@ def java_load(main: str, *arguments: str, servers: Servers | None = None) -> Pro
 
 
 def python_load(module: str, *arguments: str, servers: Servers | None = None) -> Program:
-    """A program of ``bench`` on our own code."""
+    """A program of ``bench`` that uses our code."""
     return Program([sys.executable, "-m", f"bench.{module}", *arguments], servers)
 
 
@@ -194,16 +194,16 @@ def alternate(
     rounds: int,
     pilot: int,
 ) -> list[list[Round]]:
-    """Rounds of several programs in turns, so that what else happens on the machine meets all of them.
+    """Several programs take turns, round by round, so that other work on the machine affects all of them.
 
-    During a round the others and their servers are stopped: an idle Java broker looks for work a thousand times a
-    second, which would cost the other side and appear in nobody's figures.
+    During a round, the other programs and their servers are stopped. An idle Java broker looks for work a thousand
+    times per second; the other side would pay for that, and no figure would show it.
 
     Args:
-        line: the line for a round of so many messages.
-        seconds: how long a round should take.
-        rounds: of each program.
-        pilot: messages of a round before, to warm up and to learn the rate.
+        line: returns the input line for a round of a given number of messages.
+        seconds: intended length of a round.
+        rounds: rounds of each program.
+        pilot: messages of an earlier round that warms up and determines the rate.
 
     Returns:
         The rounds of each program.
@@ -223,9 +223,9 @@ def alternate(
 
 @contextmanager
 def others_stopped(programs: Sequence[Program], program: Program) -> Iterator[None]:
-    """Only ``program`` runs in this block, of ``programs`` and their servers; what was written before is on the disk.
+    """In this block only ``program`` runs, of all ``programs`` and their servers; earlier writes are on the disk.
 
-    A writer is slowed down while too much waits for the disk, whoever wrote it.
+    The system slows down every writer while too much data waits for the disk.
     """
     with ExitStack() as stack:
         for other in programs:
@@ -237,7 +237,7 @@ def others_stopped(programs: Sequence[Program], program: Program) -> Iterator[No
 
 
 def median(rounds: Sequence[Round], value: Callable[[Round], float]) -> float:
-    """The middle one of a figure over the rounds."""
+    """The median of a figure over the rounds."""
     return statistics.median(map(value, rounds))
 
 
@@ -251,6 +251,6 @@ def own_bytes(pids: Iterable[int]) -> int:
 
 
 def scratch_directory() -> tempfile.TemporaryDirectory[str]:
-    """A directory for a store of a load program, removed afterwards."""
+    """A directory for the store of a load program; it is removed afterwards."""
     Path(ROOT / ".bench").mkdir(exist_ok=True)
     return tempfile.TemporaryDirectory(prefix="store-", dir=ROOT / ".bench")

@@ -1,6 +1,4 @@
-"""Reading messages over TCP, against the official servers in turns: our pull client, our and the official push
-consumer.
-"""
+"""Reading messages over TCP, in turns with the official servers: our pull client, and both push consumers."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ PILOT = 20_000
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Pulls with one and with eight on their way, then the official consumer over all messages."""
+    """Measures one pull and eight concurrent pulls, then the official consumer over all messages."""
     ours, java = context.both()
     for servers in (ours, java):
         context.show(f"pull: {STORED:,} messages into {servers.name}")
@@ -58,7 +56,7 @@ def _consume(context: Context, ours: Servers, java: Servers) -> Iterator[Figure]
 
 
 def measure_push(context: Context) -> Iterator[Figure]:
-    """Our push consumer with a listener that does nothing, then the time to it at a fixed rate."""
+    """Measures our push consumer with an empty listener, then the latency until the listener at a fixed rate."""
     ours, java = context.both()
     for servers in (ours, java):
         context.show(f"push: {STORED:,} messages into {servers.name}")
@@ -78,7 +76,7 @@ def measure_push(context: Context) -> Iterator[Figure]:
 
 
 def _groups(context: Context, name: str, on_ours: Program, on_java: Program) -> tuple[list[Round], list[Round]]:
-    """Rounds of a consumer that begins in a new group each time; the first two, which warm it up, do not count."""
+    """Rounds of a consumer that starts in a new group each time; the first two rounds warm it up and do not count."""
     stored = STORED // 4 if context.quick else STORED
     mine: list[Round] = []
     theirs: list[Round] = []

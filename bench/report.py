@@ -1,4 +1,6 @@
-"""Figures for people: the table on the terminal, those in ``docs/figures.md``, the six in ``docs/performance.md``."""
+"""Shows figures: as a table on the terminal and in ``docs/figures.md``, and the six main ones in
+``docs/performance.md``.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ COLOURS = {True: "green", False: "red", None: "default"}
 
 
 def machine() -> str:
-    """What the figures were taken on."""
+    """Describes the machine of the measurement."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
@@ -69,7 +71,7 @@ def machine() -> str:
 
 
 def table(figures: list[Figure]) -> Table:
-    """All figures, a heading for each group."""
+    """All figures, with a heading for each group."""
     shown = Table(header_style="bold")
     for title in ("figure", "ours", "compared with", "", "ratio", "budget", ""):
         shown.add_column(title, justify="right" if title in ("ours", "compared with", "ratio") else "left")
@@ -86,16 +88,16 @@ def table(figures: list[Figure]) -> Table:
 
 
 def number(value: float, unit: str) -> str:
-    """Three significant digits, thousands apart."""
+    """Three significant digits, with separators for thousands."""
     text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
     return f"{text}{unit if unit.startswith('/') else ' ' + unit}"
 
 
 def publish(figures: list[Figure], where: str, some: bool) -> None:
-    """Put the figures between the two marks of the page.
+    """Writes the figures between the two marks of the page.
 
     Args:
-        some: they are only some of all; the tables of other groups stay.
+        some: whether only some groups were measured; the tables of the other groups then stay.
     """
     before, _, rest = PAGE.read_text().partition(BEGIN)
     block, _, after = rest.partition(END)
@@ -107,7 +109,7 @@ def publish(figures: list[Figure], where: str, some: bool) -> None:
 
 
 def in_short(tables: str) -> str:
-    """The figures of ``SHORT`` out of all ``tables``; what was not measured is left out."""
+    """The figures of ``SHORT`` from all ``tables``; figures that were not measured are left out."""
     _, *parts = HEADING.split(tables)
     groups = dict(zip(parts[::2], parts[1::2], strict=True))
     lines = ["| figure | Rucola | compared with | ratio |", "|---|---:|---:|---:|"]
@@ -121,9 +123,9 @@ def in_short(tables: str) -> str:
 
 
 def merged(old: str, new: str) -> str:
-    """``old`` with the tables of ``new`` in place of those of the same groups, further ones behind them.
+    """``old`` with tables replaced by those of the same groups in ``new``; additional tables come at the end.
 
-    The line about the machine stays while it is the same one: most tables come from the run that it is about.
+    The line about the machine stays if it is the same machine, because most tables come from that run.
     """
     (old_head, *kept), (head, *fresh) = HEADING.split(old), HEADING.split(new)
     if _same_machine(old_head, head):
@@ -133,7 +135,7 @@ def merged(old: str, new: str) -> str:
 
 
 def _same_machine(one: str, other: str) -> bool:
-    """Whether two such lines differ in the load before at most."""
+    """Whether two such lines are equal, apart from the load before the run."""
     return one.partition(LOAD)[0] == other.partition(LOAD)[0]
 
 

@@ -1,6 +1,6 @@
-"""``python -m bench.run [--quick] [NAME ...]``: measures, prints each figure with its ratio and budget.
+"""``python -m bench.run [--quick] [NAME ...]``: measures, and prints each figure with its ratio and budget.
 
-Results also go to ``.bench/results.json``. A missed budget is printed as missed; the exit status is 0 unless something
+Results also go to ``.bench/results.json``. A missed budget is shown as missed. The exit status is 0 unless something
 could not be measured.
 """
 
@@ -74,7 +74,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    """Measure what was asked for."""
+    """Runs the requested measurements."""
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round each: a rough look")
     parser.add_argument("name", nargs="*", help=f"of {', '.join(MEASUREMENTS)}; all by default")
@@ -116,18 +116,18 @@ def main(arguments: list[str]) -> int:
 
 
 def save(figures: list[Figure], where: str, quick: bool) -> None:
-    """Write the results for later comparison."""
+    """Writes the results for later comparison."""
     content = {"machine": where, "quick": quick, "figures": [figure.as_json() for figure in figures]}
     RESULTS.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:
-    """Servers, stores and control groups go as they do at the end."""
+    """Removes servers, stores and control groups, as at a normal end."""
     sys.exit(128 + number)
 
 
 def _shower(console: Console, status: Status) -> Callable[[str], None]:
-    """Progress: the status line on a terminal, else a line each."""
+    """Shows progress: a status line on a terminal, otherwise one line for each step."""
     begin = time.monotonic()
 
     def show(text: str) -> None:

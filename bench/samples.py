@@ -1,4 +1,4 @@
-"""Messages to measure with: send frames as our client writes them, the same messages as log records."""
+"""Messages for measurements: send frames as our client writes them, and the same messages as log records."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STORE_TIMESTAMP_MS = 1_700_000_000_000
 
 
 def body_of(size: int) -> bytes:
-    """A body that does not compress; the same for each run."""
+    """A body that does not compress; it is the same in each run."""
     return random.Random(1).randbytes(size)
 
 
 def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode(), first: int = 0) -> bytes:
-    """``count`` send requests, numbered from ``first`` on, one behind the other, spread over four queues."""
+    """``count`` consecutive send requests, numbered from ``first`` on, spread over four queues."""
     body = body_of(body_bytes)
     frames = []
     for number in range(first, first + count):
@@ -42,7 +42,7 @@ def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode(), first:
 
 
 def send_batch(count: int, body_bytes: int, first: int = 0) -> FrameBatch:
-    """The frames as one large read of a connection hands them to the broker, properties inspected."""
+    """The frames as one large read of a connection passes them to the broker, with inspected properties."""
     source = bytearray(send_frames(count, body_bytes, first=first))
     table = new_table(count)
     rows, end, _, _ = scan_frames(source, 0, len(source), table, count)
@@ -52,7 +52,7 @@ def send_batch(count: int, body_bytes: int, first: int = 0) -> FrameBatch:
 
 
 def records(count: int, body_bytes: int) -> tuple[bytearray, int]:
-    """The messages as records behind each other, and how many bytes of the buffer they take."""
+    """The messages as consecutive records, and the number of bytes that they take in the buffer."""
     batch = send_batch(count, body_bytes)
     segment = bytearray(count * (body_bytes + 512))
     encode_rows(

@@ -1,4 +1,4 @@
-"""Scan of the log into Arrow record batches, against a plain copy of the same bytes in memory."""
+"""Scan of the log into Arrow record batches, compared with a plain copy of the same bytes in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW = "body,tags,keys,queueId,queueOffset,storeTimestamp"
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """All columns, and the six that a pipeline usually wants, at two body sizes."""
+    """Scans all columns, and the six that a pipeline usually needs, with two body sizes."""
     for body_bytes, count in ((1024, LOG_BYTES // 1400), (100, LOG_BYTES // 480)):
         context.show(f"scan: making {count:,} records of {body_bytes} B")
         log, end = records(count, body_bytes)
@@ -37,7 +37,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _scan_of(log: bytearray, end: int, count: int, columns: str) -> Callable[[], None]:
-    """A whole scan, as a Spark task runs it on a piece of a segment."""
+    """A whole scan, as a Spark task scans a part of a segment."""
     options = parse_options({"storePath": "d", "topic": TOPIC.decode(), **({"columns": columns} if columns else {})})
     chosen = chosen_columns(options)
     schema = arrow_schema(chosen)
@@ -52,7 +52,7 @@ def _scan_of(log: bytearray, end: int, count: int, columns: str) -> Callable[[],
 
 
 def _copier(log: bytearray, end: int) -> Callable[[], None]:
-    """A copy into memory that was touched before: the fastest there is."""
+    """A copy into memory that was used before: the fastest possible copy."""
     target, view = memoryview(bytearray(end)), memoryview(log)[:end]
 
     def copy() -> None:
@@ -62,13 +62,13 @@ def _copier(log: bytearray, end: int) -> Callable[[], None]:
 
 
 def _fresh_copier(log: bytearray, end: int) -> Callable[[], object]:
-    """A copy into memory that the operating system hands out for it, as a plain ``bytes()`` is."""
+    """A copy into new memory from the operating system, as a plain ``bytes()`` makes it."""
     view = memoryview(log)[:end]
     return lambda: bytes(view)
 
 
 def _best(seconds: float, work: Callable[[], object]) -> float:
-    """Seconds of the fastest of as many runs as fit into ``seconds``, at least two."""
+    """Duration in seconds of the fastest run, of as many as fit into ``seconds``, but at least two."""
     times: list[float] = []
     while len(times) < 2 or sum(times) < seconds:
         start = time.perf_counter()

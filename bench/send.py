@@ -1,4 +1,4 @@
-"""Sends over TCP, against the official servers in turns: our client pipelined, the official Java client blocking."""
+"""Sending over TCP, in turns with the official servers: our client pipelined, the official Java client blocking."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def measure_client(context: Context) -> Iterator[Figure]:
 
 
 def measure_frames(context: Context) -> Iterator[Figure]:
-    """Prepared frames, 64 in flight with 1 KiB and 256 with 128 B: no client in the way."""
+    """Prepared frames, without the cost of a client: 64 in flight with 1 KiB, and 256 with 128 B."""
     ours, java = context.both()
     for body_bytes, in_flight in ((1024, 64), (128, 256)):
         arguments = (f"bench_frames_{body_bytes}", str(body_bytes))
@@ -74,7 +74,9 @@ def measure_frames(context: Context) -> Iterator[Figure]:
 
 
 def measure_java(context: Context) -> Iterator[Figure]:
-    """The official client with 1 to 128 threads and 1 KiB, its latency at a fixed rate, the brokers' memory then."""
+    """The official client with 1 to 128 threads and 1 KiB: its rate, its latency at a fixed rate, and the memory of the
+    brokers at that time.
+    """
     ours, java = context.both()
     with _java_clients(context, "bench_java", 1024) as (on_ours, on_java):
         yield from _widths(context, on_ours, on_java, JAVA_GROUP, 1024)
@@ -90,11 +92,12 @@ def measure_java_small(context: Context) -> Iterator[Figure]:
 
 
 def measure_limited(context: Context) -> Iterator[Figure]:
-    """Each broker and its name server on half a core once they are warm: the official client, then ours."""
+    """Each broker with its name server on half a core, once both are warm: first the official client, then ours."""
     with cpu_group("rucola", LIMIT_CORES) as our_limit, cpu_group("java", LIMIT_CORES) as java_limit:
         ours, java = context.both()
         with _java_clients(context, "bench_limited", 1024) as (on_ours, on_java):
-            _turns(context, on_ours, on_java, "64 {} 0")  # a quota would also be Java's compiler's, while it has work
+            # A quota would also limit Java's compiler while that has work.
+            _turns(context, on_ours, on_java, "64 {} 0")
             our_limit.take(ours.pids)
             java_limit.take(java.pids)
             for threads in (64, 16, 1):
@@ -111,7 +114,7 @@ def measure_limited(context: Context) -> Iterator[Figure]:
 
 
 def measure_batch(context: Context) -> Iterator[Figure]:
-    """Batches of 32 messages: the official client, then ours."""
+    """Batches of 32 messages: first the official client, then ours."""
     for body_bytes in (1024, 128):
         topic = f"bench_batch_{body_bytes}"
         what = f"{_size(body_bytes)}, {BATCH_WIDTH}"
@@ -130,7 +133,7 @@ def measure_batch(context: Context) -> Iterator[Figure]:
 
 
 def measure_end_to_end(context: Context) -> Iterator[Figure]:
-    """From the producer to a waiting consumer at a fixed rate: the official clients, then ours."""
+    """From the producer to a waiting consumer at a fixed rate: first the official clients, then ours."""
     ours, java = context.both()
     arguments = ("bench_end_to_end", "1024")
     with (
@@ -153,7 +156,7 @@ def measure_end_to_end(context: Context) -> Iterator[Figure]:
 
 
 def measure_sync(context: Context) -> Iterator[Figure]:
-    """The official client at 64 threads when each send waits for the disk."""
+    """The official client with 64 threads when each send waits for the disk."""
     ours, java = context.both("sync")
     with (
         java_load("SendLoad", ours.namesrv, "bench_sync", "1024", servers=ours) as on_ours,
@@ -170,7 +173,7 @@ def measure_sync(context: Context) -> Iterator[Figure]:
 
 @contextmanager
 def _java_clients(context: Context, topic: str, body_bytes: int) -> Iterator[tuple[Program, Program]]:
-    """A warm official producer on each side."""
+    """A warm official producer for each side."""
     ours, java = context.both()
     with (
         java_load("SendLoad", ours.namesrv, topic, str(body_bytes), servers=ours) as on_ours,
@@ -225,7 +228,7 @@ def _end_to_end(
 ) -> Iterator[Figure]:
     context.show(f"end to end, {clients} at {FIXED_RATE:,}/s")
     line = f"{int(FIXED_RATE * context.seconds * 2)} {FIXED_RATE}"
-    for program in (on_ours, on_java):  # for the compiler of both
+    for program in (on_ours, on_java):  # warms up the compilers of both sides
         with others_stopped((on_ours, on_java), program):
             program.round(line)
     sides = _fixed_rate(context, on_ours, on_java, line)

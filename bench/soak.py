@@ -1,11 +1,12 @@
-"""``python -m bench.soak [--minutes N] [--publish]``: half the maximum rate for long, consumers coming and going.
+"""``python -m bench.soak [--minutes N] [--publish]``: sends half the maximum rate for a long time, while consumers come
+and go.
 
-``rucola up`` is a process of its own, so is each part of the load. First the maximum rate is measured with the same
-processes; then half of it is sent for the time asked for. Members of the consumer groups leave, die without goodbye and
-come back, whole groups are away for a while, processes of consumers are killed. At the end every acknowledged message
-has to have been received, the broker may have logged no error, and its own memory has to be flat.
+``rucola up`` is a separate process, and so is each part of the load. First the maximum rate is measured with the same
+processes. Then half of it is sent for the requested time. Members of the consumer groups leave, die without notice, and
+come back. Whole groups are away for a while, and processes of consumers are killed. At the end, every acknowledged
+message must have been received, the broker must not have logged an error, and its own memory must be flat.
 
-Exit status: 0 passed, 1 not, with the reasons. Ctrl-C ends it early with what was measured so far; that is a 1.
+Exit status: 0 passed, 1 failed, with the reasons. Ctrl-C ends it early, with the figures so far and exit status 1.
 """
 
 from __future__ import annotations
@@ -79,15 +80,15 @@ SETTINGS = {
 
 
 class Ended(Exception):  # noqa: N818 - a reason, not a defect
-    """The soak cannot go on, or was told to end."""
+    """The soak cannot continue, or was told to end."""
 
 
 class Broker:
-    """``rucola up`` in a process group of its own, so that Ctrl-C does not reach it.
+    """``rucola up`` in its own process group, so that Ctrl-C does not reach it.
 
     Attributes:
-        errors: lines of its log that are no information or warning.
-        warnings: how many of the others warn.
+        errors: lines of its log at the level of errors.
+        warnings: number of warnings.
     """
 
     def __init__(self, process: Process, ready: dict[str, Any], store: Path, log: Path) -> None:
@@ -102,7 +103,7 @@ class Broker:
         self._read = 0
 
     def memory_mb(self) -> tuple[float, float]:
-        """Its own memory, and all that is resident."""
+        """Its own memory, and all its resident memory."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         fields = dict(line.split(":", 1) for line in status.splitlines())
         own, shared, all_kib = (int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem", "VmRSS"))
@@ -115,7 +116,7 @@ class Broker:
         return {line.split()[0]: float(line.split()[1]) for line in lines if not line.startswith("#")}
 
     def read_log(self) -> None:
-        """Look at the lines that are new."""
+        """Reads the new lines of the log."""
         with self._log.open("rb") as log:
             log.seek(self._read)
             lines, newline, _ = log.read().rpartition(b"\n")
@@ -128,7 +129,7 @@ class Broker:
                 self.errors.append(line)
 
     def age_segments(self) -> None:
-        """Let what was written a while ago look old: ``fileReservedTime`` is counted in hours."""
+        """Makes files that were written some time ago look old: ``fileReservedTime`` is counted in hours."""
         now = time.time()
         for path in (self.store / "commitlog").iterdir():
             modified = path.stat().st_mtime
@@ -136,7 +137,7 @@ class Broker:
                 os.utime(path, (now - AGED_S, now - AGED_S))
 
     def disk_bytes(self) -> int:
-        """What the store takes; files that go away meanwhile count as nothing."""
+        """The size of the store; files that disappear meanwhile count as empty."""
         total = 0
         for directory, _, names in os.walk(self.store):
             for name in names:
@@ -151,7 +152,7 @@ class Load:
     """A load process.
 
     Attributes:
-        reasons: what it told, with how often.
+        reasons: the reasons that it reported, with their counts.
     """
 
     def __init__(self, process: Process) -> None:
@@ -161,7 +162,7 @@ class Load:
         self._listener = asyncio.create_task(self._listen())
 
     async def tell(self, line: str) -> None:
-        """One line for it."""
+        """Sends it one line."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(line.encode() + b"\n")
@@ -170,10 +171,10 @@ class Load:
             raise Ended(f"a load process ended with {await self.process.wait()}") from error
 
     async def until(self, word: str, timeout_s: float) -> None:
-        """Wait until it says ``word``.
+        """Waits until it says ``word``.
 
         Raises:
-            Ended: it did not, or its process ended.
+            Ended: it did not say the word in time, or its process ended.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -184,7 +185,7 @@ class Load:
             raise Ended(f"a load process did not say {word!r} within {timeout_s:.0f} s") from error
 
     async def kill(self) -> None:
-        """End it as a crash would."""
+        """Kills it, as in a crash."""
         if self.process.returncode is None:
             self.process.kill()
         await self.process.wait()
@@ -204,10 +205,10 @@ class Soak:
     """One run.
 
     Args:
-        outcome: what is found goes here.
+        outcome: receives the results.
         scratch: a directory that is removed afterwards.
-        status: the line that shows how far it is.
-        console: where that line is; without a terminal lines go to standard error now and then.
+        status: the progress line.
+        console: where the progress line is; without a terminal, lines go to standard error from time to time.
     """
 
     def __init__(self, outcome: Outcome, scratch: Path, status: Status, console: Console) -> None:
@@ -231,7 +232,7 @@ class Soak:
         self._stop.set()
 
     async def run(self) -> None:
-        """All of it; what goes wrong is in the outcome."""
+        """Runs the whole soak; failures are in the outcome."""
         failures = self._outcome.failures
         async with AsyncExitStack() as stack:
             try:
@@ -258,7 +259,7 @@ class Soak:
     # -- phases -------------------------------------------------------------------------------------------------------
 
     async def _flood(self, producers: Load, broker: Broker) -> None:
-        """The maximum rate: what is both acknowledged and received while senders wait for nothing but answers."""
+        """The maximum rate: messages both acknowledged and received per second while senders wait only for answers."""
         self._churned = time.monotonic()
         for load in self._consumers.values():
             await load.tell("churn 0")
@@ -291,7 +292,7 @@ class Soak:
             await killer
 
     async def _look_on(self, broker: Broker, begin: float, steady: list[int]) -> None:
-        """Samples until the time is over."""
+        """Takes samples until the time is over."""
         outcome = self._outcome
         every_s = max(LOOK_S, outcome.planned_s / POINTS)
         totals, then, cpu = self._totals(), begin, cpu_seconds(broker.process.pid)
@@ -315,12 +316,14 @@ class Soak:
             )
             outcome.samples.append(sample)
             totals, then, cpu, steady = now_totals, now, now_cpu, now_steady
-            if sample.lag < outcome.rate * KEEP_S / 4:  # nothing may expire that somebody still has to read
+            if sample.lag < outcome.rate * KEEP_S / 4:  # Nothing may expire that a consumer still has to read.
                 broker.age_segments()
             self._show(_line(outcome, sample, self._ledger))
 
     async def _settle(self, producers: Load, broker: Broker) -> None:
-        """All answers, all consumers, all messages; then what the ledger says. After a failure as far as it goes."""
+        """Waits for all answers, consumers and messages; then evaluates the ledger. After a failure, this collects what
+        it can.
+        """
         outcome, ledger = self._outcome, self._ledger
         outcome.left, outcome.died = ledger.total(Count.LEFT), ledger.total(Count.DIED)
         try:
@@ -369,7 +372,9 @@ class Soak:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     async def _make_topics(self, broker: Broker) -> None:
-        """Topics and groups, one after the other: the broker brings each to the disk before it serves anybody else."""
+        """Creates topics and groups one after another: the broker writes each to the disk before it serves anything
+        else.
+        """
         client = RemotingClient()
         api = AdminApi(client)
         for topic in self._topics:
@@ -405,7 +410,7 @@ class Soak:
         await load.until("ready", READY_S)
 
     async def _kill_now_and_then(self, broker: Broker, done: asyncio.Event) -> None:
-        """A process of consumers is gone without goodbye, and after some seconds another takes its place."""
+        """Kills a process of consumers, and starts another in its place after some seconds."""
         while not await _happens(done, KILL_S * random.uniform(0.7, 1.3)):
             row = random.choice(list(self._consumers))
             old = self._consumers[row]
@@ -446,7 +451,7 @@ class Soak:
         """Time goes by.
 
         Raises:
-            Ended: the broker or a process of the load ended, or somebody wants the end.
+            Ended: the broker or a load process ended, or the user ended the soak.
         """
         end = time.monotonic() + seconds
         while True:
@@ -469,10 +474,10 @@ class Soak:
                 raise Ended(f"a load process ended with {load.process.returncode}")
 
     async def _drain(self, broker: Broker, when: str, heed_stop: bool = True) -> None:
-        """Until everything acknowledged was received.
+        """Waits until everything acknowledged was received.
 
         Raises:
-            Ended: that takes too long.
+            Ended: this takes too long.
         """
         deadline = time.monotonic() + DRAIN_S
         while True:
@@ -523,7 +528,7 @@ async def _broker(scratch: Path, flush: str) -> AsyncIterator[Broker]:
 
 
 async def _happens(happening: asyncio.Event, seconds: float) -> bool:
-    """Whether it happens within the time."""
+    """Whether the condition becomes true in time."""
     try:
         async with asyncio.timeout(seconds):
             return await happening.wait()
@@ -551,7 +556,7 @@ def _line(outcome: Outcome, sample: Sample, ledger: Ledger) -> str:
 
 
 async def run(options: argparse.Namespace, outcome: Outcome, console: Console) -> None:
-    """With a directory that is removed afterwards, and Ctrl-C heeded."""
+    """Runs the soak with a temporary directory, and handles Ctrl-C."""
     with scratch_directory() as scratch, console.status("starting") as status:
         soak = Soak(outcome, Path(scratch), status, console)
         loop = asyncio.get_running_loop()

@@ -1,11 +1,12 @@
-"""Consumers of a soak: one process of several. Arguments: ledger, row, workers, name server, topics, members a group.
+"""Consumers of a soak: one process of several. Arguments: ledger, row, workers, name server, topics, members of a
+group.
 
-Of each topic's group this process runs the members whose turn it is. Lines on standard input: ``churn SECONDS`` lets
-members come and go, with ``SECONDS`` since the soak began, ``calm`` brings all of them back, ``quit`` ends. Errors are
-JSON lines on standard output.
+The members of each topic's group are dealt out to the processes in turn; this process runs its share. Lines on standard
+input: ``churn SECONDS`` lets members come and go; ``SECONDS`` is the time since the soak began. ``calm`` brings all of
+them back. ``quit`` ends. Errors appear as JSON lines on standard output.
 
-A member does what a push consumer does: heartbeats, its share of the queues as soon as the broker says that the group
-has changed, a pull that waits at each of them, its progress told every five seconds.
+A member does what a push consumer does: it sends heartbeats, takes its share of the queues when the broker reports a
+change of the group, keeps a waiting pull at each queue, and reports its progress every five seconds.
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ GROUP_STEP = 7
 
 
 class Taken:
-    """Takes what was pulled into the ledger."""
+    """Records pulled messages in the ledger."""
 
     def __init__(self, ledger: Ledger, row: int) -> None:
         self.counts = ledger.row(row)
         self._received = ledger.received
 
     def take(self, records: bytes, since_ns: int) -> None:
-        """Count the messages of one pull; ``since_ns`` is when the consumer took the queue over."""
+        """Counts the messages of one pull; ``since_ns`` is when the consumer took the queue over."""
         now_ns = time.monotonic_ns()
         counts, received = self.counts, self._received
         position, end = 0, len(records)
@@ -82,7 +83,7 @@ class Taken:
 
 
 class Member:
-    """One consumer of a group, from its coming to its end."""
+    """One consumer of a group, from its start to its end."""
 
     def __init__(self, namesrv: str, topic: str, taken: Taken, on_error: Callable[[str, bool], None]) -> None:
         self._topic = topic
@@ -110,13 +111,13 @@ class Member:
         self._tasks = [asyncio.create_task(self._rebalance()), asyncio.create_task(self._commit())]
 
     async def leave(self) -> None:
-        """End as one should: the progress told, the group left."""
+        """Ends cleanly: reports its progress and leaves the group."""
         await self._end()
         await self._attempt(self._commit_all())
         await self._instance.shutdown()
 
     async def die(self) -> None:
-        """End without goodbye: the connection is gone, the progress of the last seconds was not told."""
+        """Ends without notice: the connection is closed, and the progress of the last seconds is not reported."""
         await self._end()
         await self._instance.client.close()
         await self._instance.shutdown()
@@ -142,11 +143,11 @@ class Member:
                 pass
 
     async def _share_queues(self) -> bool:
-        """Take the queues that are this member's; False when the broker does not know it yet."""
+        """Takes the queues of this member; returns False when the broker does not know the member yet."""
         queues = list((await self._instance.routes.route(self._topic)).subscribe_queues)
         try:
             ids = sorted(await self._instance.api.consumer_list(self._broker(queues[0]), self._group))
-        except BrokerError:  # nobody is known to be in the group
+        except BrokerError:  # The broker knows no member of the group.
             return False
         if self._instance.client_id not in ids:
             return False
@@ -221,17 +222,17 @@ class Member:
         return self._instance.routes.master(queue.broker_name)
 
     def _report(self, what: str, error: object) -> None:
-        """What went wrong; a request without an answer is made again and counted apart."""
+        """Records an error; a request without an answer is repeated and counted separately."""
         name = f"{type(error).__name__}: " if isinstance(error, Exception) else ""
         self._on_error(f"{what}: {name}{error}", isinstance(error, RemotingError))
 
 
 class Places:
-    """The places for members in this process, each taken by one or waiting for its next.
+    """The places for members in this process; each has a member or waits for its next one.
 
     Args:
-        make: a member for a topic.
-        topics: of each place, with the topic's number.
+        make: creates a member for a topic.
+        topics: the topic of each place, with its number.
     """
 
     def __init__(self, make: Callable[[str], Member], topics: list[tuple[int, str]], counts: memoryview) -> None:
@@ -245,21 +246,21 @@ class Places:
         self._random = random.Random()
 
     async def fill(self) -> None:
-        """A member in each place."""
+        """Starts a member in each place."""
         for place, (_, topic) in enumerate(self._topics):
             if self._members[place] is None:
                 self._join(place, topic)
                 await asyncio.sleep(0.005)
 
     def churn(self, began: float) -> None:
-        """Let members come and go; ``began`` is when the soak did, on the monotonic clock."""
+        """Lets members come and go; ``began`` is the start of the soak on the monotonic clock."""
         self._calm = False
         self._churn = asyncio.create_task(self._come_and_go(began))
 
     async def calm(self) -> None:
-        """All come back, and stay."""
+        """Brings all members back; they then stay."""
         if self._churn is not None:
-            self._calm = True  # not cancelled: a member must not be left half-way
+            self._calm = True  # Not cancelled: a member must not stay half started.
             await self._churn
             self._churn = None
         await self.fill()
@@ -302,13 +303,13 @@ class Places:
 
 
 def away_group(elapsed_s: float, groups: int) -> int | None:
-    """The group that is away so long after the begin."""
+    """The group that is away at this time after the start."""
     turn, rest_s = divmod(elapsed_s, GROUP_TURN_S)
     return int(turn) * GROUP_STEP % groups if rest_s < GROUP_AWAY_S else None
 
 
 async def main(path: Path, row: int, workers: int, namesrv: str, topics: list[str], members: int) -> None:
-    """Serve lines until ``quit`` or the end of the input."""
+    """Handles lines until ``quit`` or the end of the input."""
     taken = Taken(Ledger(path), row)
     taken.counts[Count.MEMBERS] = 0
     errors: Counter[str] = Counter()

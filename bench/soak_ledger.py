@@ -1,8 +1,8 @@
-"""What the processes of a soak know in common: a file that all of them map.
+"""Data that the processes of a soak share: a file that all of them map.
 
-Each message has a number: that of its producer's part of the file plus its place there. A message has a byte for its
-acknowledgement and a byte for how often it was received, so that what a process counted is there after it was killed.
-Besides, each process has a row of counters that only it changes.
+Each message has a number: the start of its producer's part of the file, plus its place in that part. A message has one
+byte for its acknowledgement and one for the number of times it was received. The counts of a killed process therefore
+survive. In addition, each process has a row of counters that only this process changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LATENCY_BUCKETS = 768
 
 
 class Count(IntEnum):
-    """Counters of a process; behind them come two tables of latencies."""
+    """Counters of a process; two tables of latencies follow them."""
 
     SENT = 0
     ACKNOWLEDGED = 1
@@ -49,7 +49,7 @@ class Ledger:
 
     Args:
         path: the file.
-        create: rows of counters, producers and the most messages of each; None to open what is there.
+        create: number of counter rows, of producers, and of messages per producer; None to open an existing file.
     """
 
     def __init__(self, path: Path, create: tuple[int, int, int] | None = None) -> None:
@@ -78,12 +78,12 @@ class Ledger:
         return sum(self._counters[row * ROW_WORDS + count] for row in range(self.rows))
 
     def latencies(self, first: int) -> list[int]:
-        """A table of latencies (``STEADY`` or ``TAKEN_OVER``), of all processes."""
+        """A table of latencies (``STEADY`` or ``TAKEN_OVER``) of all processes."""
         rows = (self._counters[row * ROW_WORDS :][first : first + LATENCY_BUCKETS] for row in range(self.rows))
         return [sum(values) for values in zip(*rows, strict=True)]
 
     def missing(self, most: int) -> tuple[int, list[int]]:
-        """Messages that were acknowledged and never received: how many, and the numbers of the first of them."""
+        """Messages that were acknowledged but never received: their number, and the numbers of the first of them."""
         count = 0
         numbers: list[int] = []
         for start in self._parts():
@@ -97,7 +97,7 @@ class Ledger:
         return count, numbers
 
     def different(self) -> tuple[int, int]:
-        """How many messages were acknowledged, and how many received, each counted once."""
+        """How many messages were acknowledged, and how many were received; each message counts once."""
         acknowledged = received = 0
         for start in self._parts():
             sent, got = self._part(start)
@@ -117,19 +117,19 @@ _ONCE = bytes([0]) + bytes([1]) * 255
 
 
 def bucket(latency_us: int) -> int:
-    """Which bucket a latency belongs to; a bucket is at most 1/32 wide."""
+    """The bucket of a latency; the width of a bucket is at most 1/32 of its latency."""
     shift = max(0, latency_us.bit_length() - SUB_BITS - 1)
     return min((shift << SUB_BITS) + (latency_us >> shift), LATENCY_BUCKETS - 1)
 
 
 def bucket_end_us(number: int) -> int:
-    """The first latency beyond a bucket."""
+    """The first latency after a bucket."""
     shift = max(0, (number >> SUB_BITS) - 1)
     return (number - (shift << SUB_BITS) + 1) << shift
 
 
 def quantile_ms(latencies: Sequence[int], share: float) -> float:
-    """The latency that ``share`` of the messages keep; 0 when there are none."""
+    """The latency that ``share`` of the messages do not exceed; 0 when there are none."""
     wanted = share * sum(latencies)
     seen = 0
     for number, count in enumerate(latencies):

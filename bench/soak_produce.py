@@ -1,10 +1,11 @@
 """Producers of a soak, all in one process. Arguments: ledger, name server, topics, body bytes.
 
-Lines on standard input: ``flood`` sends as fast as answers come, ``pace RATE`` so many messages a second, ``pause``
-waits for all answers and says so, ``quit`` also ends. Reasons for repeated sends are JSON lines on standard output.
+Lines on standard input: ``flood`` sends as fast as answers come. ``pace RATE`` sends this many messages per second.
+``pause`` waits for all answers and reports it. ``quit`` does the same and ends. Reasons for repeated sends appear as
+JSON lines on standard output.
 
-Each producer sends bursts of messages to one queue, its queues in turn, as an application does that gathers a little.
-A send that fails is repeated, the same message, until it is acknowledged.
+Each producer sends bursts of messages to its queues in turn, one queue per burst, like an application that collects a
+few messages. A message whose send fails is sent again until it is acknowledged.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Lane:
         self._padding = body_of(body_bytes - HEAD.size)
 
     def burst(self, due_ns: int) -> None:
-        """Send a burst whose latency counts from ``due_ns``."""
+        """Sends a burst whose latency counts from ``due_ns``."""
         if self._next + BURST > self._end:
             raise RuntimeError("the ledger is full")
         queue = self._queues[self._turn % len(self._queues)]
@@ -95,18 +96,18 @@ class Load:
         self._pacer: asyncio.Task[None] | None = None
 
     def flood(self) -> None:
-        """Every lane has two bursts on their way, and sends the next when one is answered."""
+        """Each lane has two bursts in flight, and sends the next one when one is answered."""
         for lane in self._lanes:
             lane.on_room = _next_burst
             for _ in range(BURSTS_OPEN):
                 _next_burst(lane)
 
     def pace(self, rate: float) -> None:
-        """So many messages a second, the lanes in turn."""
+        """Sends this many messages per second; the lanes take turns."""
         self._pacer = asyncio.create_task(self._pace(BURST / rate))
 
     async def pause(self) -> None:
-        """Send nothing new, and wait until all is answered."""
+        """Sends nothing new, and waits until everything is answered."""
         if self._pacer is not None:
             self._pacer.cancel()
             await asyncio.gather(self._pacer, return_exceptions=True)

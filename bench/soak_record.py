@@ -1,4 +1,4 @@
-"""What the processes of a soak agree on: names, what a body begins with, and where that is in a stored record."""
+"""What the processes of a soak agree on: names, the beginning of a body, and its position in a stored record."""
 
 from __future__ import annotations
 

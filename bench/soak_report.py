@@ -1,4 +1,4 @@
-"""What a soak came to: its figures, whether it passed, the block in ``docs/figures.md`` and the picture."""
+"""The results of a soak: its figures, whether it passed, the block in ``docs/figures.md``, and the picture."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ _STYLE: Any = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at the soak while it sends at its rate.
+    """One sample of the soak while it sends at its rate.
 
     Attributes:
-        at_s: since sending at the rate began.
-        sent: messages acknowledged a second since the last look.
-        received: messages received for the first time a second.
+        at_s: time since sending at the rate began.
+        sent: messages acknowledged per second since the last sample.
+        received: messages received for the first time, per second.
         lag: messages acknowledged and not yet received.
-        steady: latencies since the last look, of messages whose consumer had the queue already.
+        steady: latencies since the last sample, for messages whose consumer already had the queue.
         own_mb: RssAnon and RssShmem of the servers.
-        resident_mb: VmRSS, which counts the mapped pages of the log too.
-        cpu_share: of one core, by the servers, since the last look.
-        connections: to the broker.
-        disk_gb: what the store takes.
+        resident_mb: VmRSS, which also counts the mapped pages of the log.
+        cpu_share: share of one core that the servers used since the last sample.
+        connections: connections to the broker.
+        disk_gb: size of the store.
     """
 
     at_s: float
@@ -64,13 +64,13 @@ class Sample:
 
 @dataclass
 class Outcome:
-    """All that was found.
+    """All results.
 
     Attributes:
         planned_s: how long it was to send at its rate.
         samples: see ``Sample``.
         reasons: why sends were repeated, and how often.
-        retry_reasons: the same of consumers' requests.
+        retry_reasons: the same for requests of consumers.
         failures: why it did not pass; empty when it did.
     """
 
@@ -108,7 +108,7 @@ class Outcome:
         return self.samples[-1].at_s if self.samples else 0.0
 
     def thirds(self) -> tuple[float, float]:
-        """The servers' own memory in MB: mean of the middle third, mean of the last."""
+        """The servers' own memory in MB: the mean of the middle third, and the mean of the last third."""
         values = [sample.own_mb for sample in self.samples]
         third = len(values) // 3
         return fmean(values[third : 2 * third]), fmean(values[-third:])
@@ -165,7 +165,7 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def publish(outcome: Outcome) -> None:
-    """Rewrites the block of the page, and the picture next to it."""
+    """Rewrites the block of the page, and the picture beside it."""
     draw(PAGE.parent / PICTURE, outcome)
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -183,7 +183,7 @@ def draw(path: Path, outcome: Outcome) -> None:
     """Rate, lag, latency and memory over time, as PNG."""
     import matplotlib as mpl
 
-    mpl.use("Agg")  # no display on a server
+    mpl.use("Agg")  # A server has no display.
     from matplotlib import pyplot as plt
 
     samples = outcome.samples
@@ -224,7 +224,7 @@ def _line(axes: Axes, minutes: list[float], values: Sequence[float], colour: str
 
 
 def _from_zero(axes: Axes) -> None:
-    """From zero, with room for the legend above the curves."""
+    """Starts the axis at zero, and leaves room for the legend above the curves."""
     axes.set_ylim(0, axes.get_ylim()[1] * 1.2)
 
 

@@ -1,7 +1,8 @@
-"""A data source that sends one prepared batch again and again: how fast Spark takes rows from Python at all.
+"""A data source that sends one prepared batch repeatedly: it shows how fast Spark can take rows from Python at all.
 
-It plans and starts its tasks as ``format("rocketmq")`` over a directory does. Its first full batch is built as there
-and then sent until the task has given as many rows as its share; it stays in the processor's cache, nothing is read.
+It plans and starts its tasks as ``format("rocketmq")`` over a directory does. Its first full batch is built as for a
+store directory. Each task then sends it until it has given its share of the rows. The batch stays in the processor's
+cache, and nothing is read.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ BATCHES_LOOKED_AT = 3
 
 
 class PreparedSource(DataSource):
-    """Rows like those of a store directory, the same ones again and again."""
+    """Rows like those of a store directory, always the same ones."""
 
     @classmethod
     def name(cls) -> str:
@@ -38,7 +39,7 @@ class PreparedSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """The columns, as of ``format("rocketmq")``."""
+        """The columns of ``format("rocketmq")``."""
         return to_ddl(chosen_columns(self._options()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -50,20 +51,20 @@ class PreparedSource(DataSource):
 
 
 class PreparedReader(RocketMQReader):
-    """Sends ``rows`` rows, shared out evenly over the partitions that the directory would be read in."""
+    """Sends ``rows`` rows, divided evenly among the partitions with which the directory would be read."""
 
     def __init__(self, options: SourceOptions, schema: StructType, rows: int) -> None:
         super().__init__(options, schema)
         self.rows = rows
 
     def partitions(self) -> list[InputPartition]:
-        """Those of the directory, each with its share."""
+        """The partitions of the directory, each with its share."""
         pieces = super().partitions()
         ends = [self.rows * number // len(pieces) for number in range(len(pieces) + 1)]
         return [InputPartition((piece.value, ends[at + 1] - ends[at])) for at, piece in enumerate(pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """One batch until the share is given."""
+        """Yields one batch until the share is complete."""
         piece, rows = partition.value
         first = islice(read_range(self.options, self.schema, piece), BATCHES_LOOKED_AT)
         batch = max(first, key=lambda one: one.num_rows)

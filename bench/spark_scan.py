@@ -1,4 +1,4 @@
-"""Spark scan of a store directory in place, against the same rows in uncompressed Parquet: one session, in turns."""
+"""Spark's scan of a store directory, compared with the same rows in uncompressed Parquet: one session, in turns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CASES: tuple[tuple[int, str, str, tuple[Budget, ...]], ...] = (
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Both body sizes, all columns and few; the rows of both sides are compared before."""
+    """Measures both body sizes, with all columns and with few; the rows of both sides are compared first."""
     for body_bytes, messages in MESSAGES.items():
         count = messages // QUICK_PART if context.quick else messages
         size = "1 KiB" if body_bytes == 1024 else f"{body_bytes} B"
@@ -56,7 +56,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _rounds(context: Context, program: Program, columns: str) -> dict[str, list[Round]]:
-    """The rounds of each side, in turns, after a warm-up."""
+    """The rounds of both sides, in turns, after a warm-up."""
     results: dict[str, list[Round]] = {side: [] for side in SIDES}
     for _ in range(WARM_UP + context.rounds):
         for side in SIDES:
@@ -80,7 +80,9 @@ def _cpu_us(one: Round) -> float:
 
 
 def fill(directory: str, count: int, body_bytes: int, *more: str) -> None:
-    """Write a store, in a process of its own, whose memory is gone afterwards; ``more`` is for ``spark_store``."""
+    """Writes a store in a separate process, so that its memory is free afterwards; ``more`` has further arguments of
+    ``spark_store``.
+    """
     command = [sys.executable, "-m", "bench.spark_store", directory, str(count), str(body_bytes), *more]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=FILL_TIMEOUT_S)

@@ -1,4 +1,6 @@
-"""Spark's sink, two tasks at a time, beside what users write without one: our client in ``foreachPartition``."""
+"""Spark's sink with two concurrent tasks, compared with what users write without a sink: our client in
+``foreachPartition``.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ RATE_MIN = 60_000
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Rows a second, and CPU a row without the broker's, of rows with and without ids."""
+    """Rows per second, and CPU time per row without the broker's, for rows with and without ids."""
     servers = context.servers("rucola")
     count = QUICK_ROWS if context.quick else ROWS
     results: dict[str, list[Round]] = {side: [] for side in SIDES}

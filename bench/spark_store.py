@@ -1,7 +1,7 @@
-"""``python -m bench.spark_store DIRECTORY COUNT BODY_BYTES [keys]``: writes a store that is worth scanning.
+"""``python -m bench.spark_store DIRECTORY COUNT BODY_BYTES [keys]``: writes a store that is large enough for a scan.
 
-No two messages have the same body, key or UNIQ_KEY: a file format that keeps repeated values once would otherwise be
-read faster than any bytes can be.
+No two messages have the same body, key or UNIQ_KEY. A file format that stores repeated values once would otherwise be
+faster than any read of all bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Messages:
-    """A batch of frames whose bodies and numbers are written anew for each batch of messages.
+    """A batch of frames; bodies and numbers are rewritten for each batch of messages.
 
     Args:
         body_bytes: size of each body.
@@ -55,7 +55,7 @@ class Messages:
         self._unique = slice(unique - 8, unique)
 
     def renew(self, first: int) -> None:
-        """Make them the messages from number ``first`` on."""
+        """Turns them into the messages from number ``first`` on."""
         numbers = np.arange(FIRST + first, FIRST + first + BATCH)
         size = self._body.stop - self._body.start
         self._frames[:, self._body] = np.frombuffer(self._random.bytes(BATCH * size), np.uint8).reshape(BATCH, size)
@@ -66,14 +66,14 @@ class Messages:
 
 
 def _digits(numbers: npt.NDArray[np.int64], base: int, width: int) -> Bytes:
-    """The numbers as text, one a row."""
+    """The numbers as text, one per row."""
     digits = numbers[:, None] // base ** np.arange(width - 1, -1, -1) % base
     text: Bytes = np.frombuffer(b"0123456789ABCDEF", np.uint8)[digits]
     return text
 
 
 def main(directory: str, count: str, body_bytes: str, keys: str = "") -> None:
-    """Write ``count`` messages, rounded up to whole batches, and close the store. With ``keys`` it has an index."""
+    """Writes ``count`` messages, rounded up to whole batches, and closes the store. With ``keys`` it has an index."""
     root = str(Path(directory) / "store")
     config = MessageStoreConfig(
         store_path_root_dir=root, flush_disk_type=FlushDiskType.ASYNC_FLUSH, message_index_enable=bool(keys)

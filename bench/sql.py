@@ -1,4 +1,4 @@
-"""``rucola sql`` over a store in place, against DuckDB over the same rows in uncompressed Parquet: in turns."""
+"""``rucola sql`` over a store directory, compared with DuckDB over the same rows in uncompressed Parquet: in turns."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _compared(
 
 
 def _lookup(session: Session, number: int) -> None:
-    """One message has the key."""
+    """The one message with the key."""
     found = session.run(f"select * from keys where key = 'key{number}'").read_all()
     assert found.num_rows == 1, f"{found.num_rows} messages have key{number}"
 
@@ -97,7 +97,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _write(store: Path, parquet: Path) -> None:
-    """All messages, as they come from a scan."""
+    """All messages, in the order of a scan."""
     reader = scan(store)
     with pq.ParquetWriter(parquet, reader.schema, compression="none", use_dictionary=False) as writer:
         for batch in reader:

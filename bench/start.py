@@ -1,4 +1,4 @@
-"""Start of an empty pair until its first send is answered, and what it holds in memory then."""
+"""Duration from the start of empty servers until the first send is answered, and their memory at that time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GROUP = "start of an empty broker and name server"
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Ours and the official pair, each started on an empty directory."""
+    """Our servers and the official ones, both started on an empty directory."""
     context.show("start: ours and Java")
     ours = min((_start("rucola") for _ in range(context.rounds)), key=lambda facts: facts[0])
     java = _start("java")

@@ -1,7 +1,7 @@
 """``python -m bench.steady``: a broker with very many topics, groups and connections beside an empty one.
 
-The tables of a store are written as a broker writes them; then ``rucola up`` starts over them, clients connect and send
-heartbeats, and both brokers get sends in turns. Exit status: 0 when all limits hold, else 1.
+The tables of a store are written as a broker writes them. Then ``rucola up`` starts with them, clients connect and send
+heartbeats, and both brokers receive sends in turns. Exit status: 0 when all limits are kept, otherwise 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SEND_SHARE_MIN = 0.9
 
 
 class Size(NamedTuple):
-    """What the broker has; the retry topic of each group is one of the topics."""
+    """The content of the broker; the retry topic of each group is one of the topics."""
 
     topics: int = 100_000
     groups: int = 20_000
@@ -64,7 +64,7 @@ class Line(NamedTuple):
 
 
 def write_tables(store: Path, size: Size) -> None:
-    """Writes topics, groups and consumer offsets into ``store``, as a broker with so many would have them."""
+    """Writes topics, groups and consumer offsets into ``store``, as a broker with this many would do."""
     groups = [f"group{number:05d}" for number in range(size.groups)]
     topics = [f"topic{number:06d}" for number in range(size.topics - size.groups)]
     version, config = DataVersion(0, 1, 1), store / "config"
@@ -88,7 +88,7 @@ def write_tables(store: Path, size: Size) -> None:
 
 
 def measure(size: Size, rounds: int, seconds: float) -> Iterator[Line]:
-    """The figures, one after the other."""
+    """Yields the figures, one after another."""
     settings = {"connectionsMax": size.connections + 100, "mappedFileSizeCommitLog": 256 << 20}
     with scratch_directory() as directory:
         store = Path(directory) / "store"
@@ -110,7 +110,8 @@ def _while_connected(full: RucolaServers, empty: RucolaServers, rounds: int, sec
         python_load("load_frames", empty.namesrv, empty.broker, *arguments, servers=empty) as on_empty,
     ):
         on_full.round(f"{IN_FLIGHT} {PILOT}")
-        # Before the turns, in which a broker is stopped while the other is measured: it would take that for a turn.
+        # Measured before the turns. In the turns a broker is stopped while the other one is measured, and it would take
+        # the pause for a long turn of its loop.
         yield Line("longest turn of the loop", longest_turn_s(full.http) * 1000, "ms", TURN_MS_MAX)
         ours, theirs = alternate([on_full, on_empty], lambda count: f"{IN_FLIGHT} {count}", seconds, rounds, PILOT)
     share = median(ours, lambda each: each.rate) / median(theirs, lambda each: each.rate)
@@ -121,7 +122,7 @@ def _while_connected(full: RucolaServers, empty: RucolaServers, rounds: int, sec
 
 
 def longest_turn_s(http: str) -> float:
-    """What the broker says about the last one to two minutes."""
+    """The broker's own figures for the last one to two minutes."""
     with urllib.request.urlopen(f"http://{http}/metrics") as answer:
         for line in answer.read().decode().splitlines():
             name, _, value = line.partition(" ")

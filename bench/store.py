@@ -1,4 +1,4 @@
-"""The store alone, against the official store: append, dispatch, get, sync flush, opening."""
+"""The store alone, compared with the official store: append, dispatch, get, synchronous flush, opening."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORD_BYTES = 1200
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Appends of three sizes with and without index, dispatch, reads."""
+    """Appends of three sizes with and without an index, dispatch, and reads."""
     for body_bytes in (128, 1024, 4096):
         for index in ("index", "plain"):
             yield from _appends(context, body_bytes, index)
@@ -76,7 +76,9 @@ def measure_sync(context: Context) -> Iterator[Figure]:
 
 
 def measure_opening(context: Context) -> Iterator[Figure]:
-    """After a kill, after a clean stop, and with queues and index to be built again; each store its own directory."""
+    """Opening after a kill, after a clean stop, and without queues and index, which are then rebuilt; each store has
+    its own directory.
+    """
     log_bytes = QUICK_LOG_BYTES if context.quick else LOG_BYTES
     messages = log_bytes // RECORD_BYTES
     ours: list[float] = []
@@ -95,8 +97,8 @@ def measure_opening(context: Context) -> Iterator[Figure]:
 def _open(context: Context, side: str, directory: str, how: str, messages: int) -> float:
     """Seconds until the store of ``directory`` is open in the given state.
 
-    ``fill`` writes it and ends with a kill, ``kill`` opens that and stops cleanly, ``clean`` does so once more,
-    ``rebuild`` first removes queues and index.
+    ``fill`` writes the store and ends with a kill. ``kill`` opens that store and stops cleanly. ``clean`` opens and
+    stops once more. ``rebuild`` first removes queues and index.
     """
     context.show(f"opening: {side}, {how}")
     if how == "rebuild":

@@ -1,6 +1,6 @@
-"""Access control: clients sign with an account, which may do what the broker's plain_acl.yml allows it.
+"""Access control: clients sign with an account, and the broker's plain_acl.yml says what the account may do.
 
-Start the broker for it with: rucola up --ephemeral -c examples/access_control/broker.conf
+Start a broker for it with: rucola up --ephemeral -c examples/access_control/broker.conf
 """
 
 import asyncio

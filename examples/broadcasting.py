@@ -13,16 +13,16 @@ TOPIC = "BroadcastExample"
 async def screen(name: str, directory: str, wanted: set[str]) -> None:
     config = PushConsumerConfig(
         message_model=MessageModel.BROADCASTING,
-        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,  # by default only what is sent from now on
-        instance_name=name,  # a name that stays: with it a consumer finds its progress after a restart
-        local_offset_store_dir=directory,  # by default ~/.rocketmq_offsets
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,  # default: messages sent from now on
+        instance_name=name,  # fixed, so that a consumer finds its progress after a restart
+        local_offset_store_dir=directory,  # default: ~/.rocketmq_offsets
     )
     consumer = PushConsumer("broadcast-consumer", NAMESRV_ADDR, config)
     await consumer.subscribe(TOPIC)
     seen: set[str] = set()
     async with consumer:
         async for message in consumer:
-            if message.msg_id in wanted:  # not what an earlier run sent
+            if message.msg_id in wanted:  # not messages of an earlier run
                 seen.add(message.msg_id)
                 print(f"{name}: {message.body.decode()}")
             if seen == wanted:
@@ -33,7 +33,7 @@ async def main() -> None:
     async with Producer("broadcast-producer", NAMESRV_ADDR) as producer:
         sent = [await producer.send(Message(TOPIC, f"price {price}".encode())) for price in (10, 11, 12)]
     wanted = {result.msg_id for result in sent}
-    with TemporaryDirectory() as directory:  # so that each run begins anew
+    with TemporaryDirectory() as directory:  # so that each run starts from the beginning
         await asyncio.gather(screen("screen-1", directory, wanted), screen("screen-2", directory, wanted))
 
 

@@ -1,4 +1,4 @@
-"""Delayed messages: by level, by duration, at a point in time; and one that is recalled before its time."""
+"""Delayed messages: by level, by duration, and at a point in time; one message is recalled before its time."""
 
 import asyncio
 import os
@@ -13,12 +13,12 @@ TOPIC = "DelayExample"
 async def main() -> None:
     async with Producer("delay-producer", NAMESRV_ADDR) as producer:
         sent = datetime.now(UTC)
-        # Levels are RocketMQ's: 1 is one second, 2 is five, 3 is ten, ... 18 is two hours.
+        # Levels are RocketMQ's: 1 is one second, 2 is five seconds, 3 is ten seconds, ... 18 is two hours.
         await producer.send(Message(TOPIC, b"level 1", delay_level=1))
         await producer.send(Message(TOPIC, b"delay of 2 s", delay=timedelta(seconds=2)))
         await producer.send(Message(TOPIC, b"at a time", deliver_at=sent + timedelta(seconds=3)))
 
-        # Recalling needs recallMessageEnable=true in broker.conf.
+        # A recall needs recallMessageEnable=true in broker.conf.
         late = await producer.send(Message(TOPIC, b"never seen", delay=timedelta(minutes=10)))
         assert late.recall_handle is not None
         await producer.recall(TOPIC, late.recall_handle)

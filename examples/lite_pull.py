@@ -1,4 +1,4 @@
-"""Lite pull: the application asks for messages when it wants them, and says when they count as consumed."""
+"""Lite pull: the application polls for messages when it wants them, and decides when they count as consumed."""
 
 import asyncio
 import os
@@ -18,12 +18,12 @@ async def subscribed() -> None:
         while count < 20:
             messages = await consumer.poll(timeout_ms=1_000)
             count += len(messages)
-            await consumer.commit()  # the progress is stored now, not at some later time
+            await consumer.commit()  # Stores the progress now instead of at some later time.
     print(f"subscribed: polled {count} messages")
 
 
 async def assigned() -> None:
-    """The application chooses queues and places; nobody shares with it."""
+    """The application chooses queues and offsets, and shares them with nobody."""
     async with LitePullConsumer("lite-pull-reader", NAMESRV_ADDR) as consumer:
         queues = await consumer.message_queues(TOPIC)
     consumer = LitePullConsumer("lite-pull-reader", NAMESRV_ADDR)

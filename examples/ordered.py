@@ -1,4 +1,6 @@
-"""Ordered messages: those with the same sharding key go to one queue and are consumed in the order they were sent."""
+"""Ordered messages: messages with the same sharding key go to one queue, and are consumed in the order of their
+sends.
+"""
 
 import asyncio
 import os
@@ -16,7 +18,7 @@ async def main() -> None:
     async with Producer("ordered-producer", NAMESRV_ADDR) as producer:
         for step in STEPS:
             for order in ORDERS:
-                # Each send is awaited: the broker has a step before the next one leaves.
+                # Each send is awaited: the broker has stored one step before the next one is sent.
                 await producer.send(Message(TOPIC, step.encode(), keys=order, sharding_key=order))
 
     consumed: dict[str, list[str]] = defaultdict(list)
@@ -27,7 +29,7 @@ async def main() -> None:
         if sum(map(len, consumed.values())) == len(ORDERS) * len(STEPS):
             everything.set()
 
-    # consume_orderly: one message of a queue at a time, and one consumer of the group per queue.
+    # consume_orderly: one message of a queue at a time, and one consumer of the group for each queue.
     consumer = PushConsumer("ordered-consumer", NAMESRV_ADDR, PushConsumerConfig(consume_orderly=True))
     await consumer.subscribe(TOPIC)
     consumer.register_message_listener(listener)

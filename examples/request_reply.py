@@ -1,6 +1,6 @@
-"""Request and reply: the producer waits until a consumer has answered its message.
+"""Request and reply: the producer waits until a consumer has replied to its message.
 
-On a new broker the consumer logs that the topic is not there yet: the first request makes it.
+On a new broker, the consumer logs that the topic does not exist yet; the first request creates it.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Simple consumer: messages are received and acknowledged one by one; what is not acknowledged comes again (POP)."""
+"""Simple consumer: messages are received and acknowledged one by one; unacknowledged messages come again (POP)."""
 
 import asyncio
 import os
@@ -19,10 +19,10 @@ async def main() -> None:
     acknowledged = 0
     async with consumer:
         while acknowledged < 2:
-            # Each received message is hidden from the others of the group for 30 s.
+            # Each received message is hidden from the rest of the group for 30 s.
             for message in await consumer.receive(max_messages=16, invisible_duration_ms=30_000):
                 print(f"received {message.body.decode()}")
-                if message.body == b"slow":  # more time for it; without `ack` it would come again after 60 s
+                if message.body == b"slow":  # Gives it more time; without `ack` it would come again after 60 s.
                     await consumer.change_invisible_duration(message, 60_000)
                     print("slow: hidden for 60 s more")
                 await consumer.ack(message)

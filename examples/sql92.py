@@ -13,7 +13,7 @@ async def main() -> None:
     async with Producer("sql-producer", NAMESRV_ADDR) as producer:
         for amount in (5, 50, 500):
             for region in ("eu", "us"):
-                # The values of properties are text; the broker compares as numbers where the condition does.
+                # Property values are text; the broker compares them as numbers where the condition has a number.
                 properties = {"amount": str(amount), "region": region}
                 await producer.send(Message(TOPIC, f"{amount} from {region}".encode(), properties=properties))
         print("sent 6 messages")

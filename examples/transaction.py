@@ -1,4 +1,4 @@
-"""Transactions: a message is delivered if, and only if, the application's own part of the work was done."""
+"""Transactions: a message is delivered if, and only if, the application's own part of the work succeeded."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ class Accounts:
         return LocalTransactionState.COMMIT_MESSAGE
 
     def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
-        """Called when the broker never heard the outcome, by this process or one that was started since."""
+        """Called when the broker did not receive the outcome, from this process or from one that was started since."""
         known = message.uniq_key in self.done
         return LocalTransactionState.COMMIT_MESSAGE if known else LocalTransactionState.ROLLBACK_MESSAGE
 

@@ -1,7 +1,8 @@
-"""The main job, ``python -m demo.flights``: 336,776 flights through broker, clients and Spark, broker killed half way.
+"""The main job, ``python -m demo.flights``: 336,776 flights pass through broker, clients and Spark, and the broker is
+killed half-way.
 
-One process per part, as in real use: the broker (``rucola up``), two producers (`produce`) and this one, which drives
-Spark and draws the screen. `job` is the story from start to end; the other modules each know one thing:
+Each part has its own process, as in real use: the broker (``rucola up``), two producers (`produce`), and this process,
+which drives Spark and draws the screen. `job` is the whole story; each of the other modules has one task:
 
     java        is there a Java that Spark can run on
     data        rows of the packaged CSV files as messages

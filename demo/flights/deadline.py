@@ -1,4 +1,4 @@
-"""A time limit for calls that have none of their own, such as the start of Spark's Java."""
+"""A time limit for calls without one, such as the start of Spark's Java."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .processes import DemoError
 
 @contextmanager
 def deadline(what: str, timeout_s: float) -> Iterator[None]:
-    """Interrupts what runs inside when it takes longer than ``timeout_s``. For the main thread, not nested.
+    """Interrupts the code inside when it takes longer than ``timeout_s``. Only for the main thread, and not nested.
 
     Raises:
         DemoError: it took longer.

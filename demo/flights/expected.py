@@ -1,6 +1,6 @@
-"""The figures of gold straight from the CSV files with pandas.
+"""Computes the figures of gold with pandas, directly from the CSV files.
 
-No broker, no message, no Spark, and no code shared with `data`.
+It uses no broker, no message and no Spark, and shares no code with `data`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def expected_figures(directory: Path, rows_max: int) -> list[CarrierMonth]:
-    """All rows that gold must hold, in order of carrier and month.
+    """All rows that gold must contain, in order of carrier and month.
 
     Args:
-        directory: where ``flights.csv.zip``, ``airlines.csv`` and ``planes.csv`` lie.
-        rows_max: only the first so many flights of the file.
+        directory: directory with ``flights.csv.zip``, ``airlines.csv`` and ``planes.csv``.
+        rows_max: only this many flights from the start of the file.
     """
     import pandas as pd
 

@@ -1,7 +1,7 @@
-"""The figures of gold as plain rows, the common ground on which Spark's road and the CSV's road are compared.
+"""The figures of gold as plain rows. In this form the result of Spark is compared with the result from the CSV.
 
-Delays are whole minutes in the data, so sums are integers and exact on both roads; the only division is `mean`, the
-last step, of the same two integers by the same IEEE 754 division.
+Delays are whole minutes in the data, so both ways have exact integer sums. The only division is `mean`, the last step;
+both ways divide the same two integers by the same IEEE 754 division.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class CarrierMonth:
-    """One row of gold. Delays in minutes; a mean is None when no flight of the month departed (or arrived)."""
+    """One row of gold. Delays are in minutes; a mean is None when no flight of the month departed (or arrived)."""
 
     carrier: str
     month: int
@@ -29,7 +29,7 @@ class CarrierMonth:
 
     @property
     def place(self) -> tuple[str, int]:
-        """What identifies the row."""
+        """The key of the row."""
         return self.carrier, self.month
 
 
@@ -44,7 +44,11 @@ SUMS = ("flights", "cancelled", "departed", "departure_delay_sum_min", "arrived"
 
 
 def from_sums(carrier: str, month: int, airline: str | None, sums: dict[str, int]) -> CarrierMonth:
-    """A row of gold. Args: ``sums``: the figures of `SUMS`."""
+    """A row of gold.
+
+    Args:
+        sums: the figures of `SUMS`.
+    """
     return CarrierMonth(
         carrier=carrier,
         month=month,

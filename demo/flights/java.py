@@ -1,6 +1,6 @@
-"""Finds the Java that Spark would start, before anything heavy begins.
+"""Finds the Java that Spark would start, before any expensive step begins.
 
-Uses the standard library only, and nothing from this package: ``make demo`` runs it before PySpark (435 MB) is
+Uses only the standard library, and nothing from this package: ``make demo`` runs it before PySpark (435 MB) is
 installed.
 """
 
@@ -24,7 +24,9 @@ _ADVICE = (
 
 
 def major_version(text: str) -> int | None:
-    """The feature release in the output of ``java -version``: 17 for ``17.0.15``, 8 for ``1.8.0_402``; else None."""
+    """The feature release in the output of ``java -version``: 17 for ``17.0.15``, 8 for ``1.8.0_402``; otherwise
+    None.
+    """
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
     if found is None:
         return None
@@ -33,7 +35,9 @@ def major_version(text: str) -> int | None:
 
 
 def java_command() -> str | None:
-    """The program Spark would run: ``$JAVA_HOME/bin/java`` when the variable is set, else ``java`` from PATH."""
+    """The program that Spark would run: ``$JAVA_HOME/bin/java`` if the variable is set, otherwise ``java`` from
+    PATH.
+    """
     home = os.environ.get("JAVA_HOME")
     if home:
         return shutil.which("java", path=f"{home}/bin")
@@ -41,7 +45,7 @@ def java_command() -> str | None:
 
 
 def java_problem() -> str | None:
-    """One line that says what is wrong and what to install; None when Spark can run."""
+    """One line with the problem and what to install; None when Spark can run."""
     command = java_command()
     if command is None:
         home = os.environ.get("JAVA_HOME")

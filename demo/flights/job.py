@@ -1,4 +1,4 @@
-"""The story from start to end: start, publish and follow, kill and restart, catch up, compare, show."""
+"""The whole job: start, publish and follow, kill and restart, catch up, compare, show."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _DIFFERENCES_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the command line chose. ``rate``: messages per second of all producers together, 0 for no limit."""
+    """The choices of the command line. ``rate``: messages per second of all producers together, 0 for no limit."""
 
     rows: int
     rate: float
@@ -67,7 +67,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the run ended with."""
+    """The result of the run."""
 
     gold: list[CarrierMonth]
     wrong: list[Difference]
@@ -90,7 +90,7 @@ class Job:
         """Runs the whole job and shows it.
 
         Returns:
-            0 when every figure is equal, else 1.
+            0 when every figure is equal, otherwise 1.
         """
         try:
             with workplace(self._directory):
@@ -121,7 +121,7 @@ class Job:
                 spark.stop()
 
     def _follow(self, spark: SparkSession, broker: BrokerProcess, producers: list[ProducerProcess]) -> Outcome:
-        """Everything between the start of Spark and its stop."""
+        """Runs the part between the start and the stop of Spark."""
         tables = Tables(spark, self._directory / "tables", data_directory())
         with self._screen.step("first rows through the pipeline"):
             queries = self._first_rows(spark, broker, producers, tables)
@@ -145,19 +145,22 @@ class Job:
     def _session(self) -> SparkSession:
         conf = {
             "spark.driver.memory": "2g",
-            # It would plan each stage of a micro-batch anew, which costs more than it can save on 10,000 rows.
+            # Adaptive execution would plan each stage of a micro-batch anew. That costs more than it can save on 10,000
+            # rows.
             "spark.sql.adaptive.enabled": "false",
             "spark.local.dir": str(self._directory / "spark"),
             "spark.sql.warehouse.dir": str(self._directory / "spark" / "warehouse"),
         }
-        # Java's and the workers' standard error go where they do not tear the progress bars.
+        # Standard error of Java and of the workers goes to a file, where it does not tear the progress bars.
         with stderr_to(self._directory / "spark.log"):
             return local_session("flights", **conf)
 
     def _first_rows(
         self, spark: SparkSession, broker: BrokerProcess, producers: list[ProducerProcess], tables: Tables
     ) -> list[StreamingQuery]:
-        """Starts the streams and brings the producers' first rows to gold: the topic exists, and Spark is warm."""
+        """Starts the streams and brings the first rows of the producers to gold. Then the topic exists, and Spark is
+        warm.
+        """
         for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "acknowledging the first rows", broker):
             if all(not producer.done() and producer.progress.waiting for producer in producers):
                 break
@@ -185,7 +188,7 @@ class Job:
     def _publish(
         self, broker: BrokerProcess, producers: list[ProducerProcess], queries: list[StreamingQuery], tables: Tables
     ) -> None:
-        """Lets the producers go, and kills and restarts the broker under them."""
+        """Lets the producers continue, and meanwhile kills and restarts the broker."""
         rows, seen = self._settings.rows, self._seen
         timeout_s = PUBLISH_TIMEOUT_S + (rows / self._settings.rate if self._settings.rate else 0.0)
         seen.begin_s = time.time()
@@ -240,7 +243,9 @@ class Job:
         return wanted
 
     def _check_bronze(self, tables: Tables, records: int) -> None:
-        """Every record of the broker is in bronze once: as many as the queues hold, each at a place of its own."""
+        """Checks that bronze has every record of the broker once: as many records as the queues hold, each from a
+        different place.
+        """
         bronze = tables.bronze().select("brokerName", "queueId", "queueOffset")
         count, places = bronze.count(), bronze.distinct().count()
         if (count, places) != (records, records):
@@ -249,7 +254,7 @@ class Job:
     def _waiting(
         self, timeout_s: float, what: str, broker: BrokerProcess, queries: Sequence[StreamingQuery] = ()
     ) -> Iterator[None]:
-        """Yields until the caller has seen enough; sleeps in between.
+        """Yields until the caller stops asking; sleeps in between.
 
         Raises:
             DemoError: it takes too long, the broker ended, or a query failed.
@@ -265,7 +270,7 @@ class Job:
         raise DemoError(f"{what} took longer than {timeout_s:.0f} s")
 
     def _stream_error(self, query: StreamingQuery) -> str:
-        """The cause in one line; all of it, some pages, goes to a file."""
+        """The cause in one line; the full text, some pages, goes to a file."""
         lines = str(query.exception() or "it was stopped").splitlines()
         file = self._directory / "stream-error.txt"
         file.write_text("\n".join(lines))
@@ -273,7 +278,7 @@ class Job:
         return f"{(causes or lines)[-1 if causes else 0]} (all of it: {file})"
 
     def _conclude(self, outcome: Outcome) -> int:
-        """Shows figures and picture, and tidies up.
+        """Shows figures and picture, and cleans up.
 
         Returns:
             The exit code.
@@ -326,11 +331,11 @@ class Job:
 
 
 def _flights(tables: Tables) -> int:
-    """Flights in gold so far."""
+    """Number of flights in gold."""
     return sum(report.new_flights for report in tables.reports())
 
 
 def _records_in_broker(namesrv: str) -> int:
-    """Records in all queues of the topic, by the broker's offsets."""
+    """Number of records in all queues of the topic, by the broker's offsets."""
     with PullConsumer("flights_check", namesrv) as consumer:
         return sum(consumer.max_offset(queue) - consumer.min_offset(queue) for queue in consumer.message_queues(TOPIC))

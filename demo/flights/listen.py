@@ -1,4 +1,4 @@
-"""What Spark reports of the micro-batches, kept for the picture."""
+"""Keeps Spark's reports about the micro-batches for the picture."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 class Listener(StreamingQueryListener):
-    """Collects the reports of all named queries. Spark calls it in one thread; the job reads it from another."""
+    """Collects the reports of all named queries. Spark calls it in one thread; the job reads from it in another."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[str, dict[int, Progress]] = {}
 
     def progress(self, query: str) -> list[Progress]:
-        """Reports of micro-batches with records, in order."""
+        """The reports of micro-batches with records, in order."""
         with self._lock:
             found = dict(self._seen.get(query, {}))
         return [found[batch_id] for batch_id in sorted(found)]
 
     def records(self, query: str) -> int:
-        """Records that the query has read."""
+        """The number of records that the query has read."""
         return sum(one.records for one in self.progress(query))
 
     # The methods below have Spark's names.

@@ -1,7 +1,7 @@
-"""Rates and latencies from what was observed during the run. Plain values and pure functions.
+"""Rates and latencies, computed from the observations of the run. Plain values and pure functions.
 
-All times are seconds since the epoch: one machine, one clock, so that a record's born time and the moment its batch was
-committed can be subtracted.
+All times are seconds since the epoch. There is only one machine and one clock, so the born time of a record can be
+subtracted from the commit time of its batch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How many messages had been acknowledged at a moment, and how many flights were in gold."""
+    """How many messages were acknowledged at a moment, and how many flights were in gold."""
 
     at_s: float
     acknowledged: int
@@ -37,13 +37,13 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What Spark says of a finished micro-batch of the flights.
+    """Spark's report about a finished micro-batch of flights.
 
     Attributes:
-        records: read from the broker, duplicates included.
-        poison: of these, no flights.
-        took_s: from its planning to the commit of its offsets.
-        behind: messages that the broker had and this micro-batch did not read.
+        records: records read from the broker, including duplicates.
+        poison: how many of these are no flights.
+        took_s: time from its planning to the commit of its offsets.
+        behind: messages that the broker had and that this micro-batch did not read.
     """
 
     batch_id: int
@@ -55,7 +55,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Measurements:
-    """All observations of a run. ``born_s``: by batch, when its flights were born."""
+    """All observations of a run. ``born_s``: for each batch, the born times of its flights."""
 
     begin_s: float = 0.0
     killed_s: float | None = None
@@ -67,22 +67,24 @@ class Measurements:
     born_s: dict[int, list[float]] = field(default_factory=dict)
 
     def latencies_s(self, batch: BatchReport) -> list[float]:
-        """From a flight's birth to its figures in gold, of all flights of a batch, the shortest first."""
+        """Times from the birth of each flight of a batch to its figures in gold, the shortest first."""
         return sorted(batch.committed_s - born_s for born_s in self.born_s.get(batch.batch_id, ()))
 
     def all_latencies_s(self) -> list[float]:
-        """The same of all batches."""
+        """The same times for all batches."""
         return sorted(latency for batch in self.batches for latency in self.latencies_s(batch))
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that is not below a share of ``values``, which are sorted and not empty."""
+    """The smallest of ``values`` that is at least as large as this share of them; ``values`` are sorted and not
+    empty.
+    """
     return values[max(0, ceil(share * len(values)) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The pipeline's own rate: how fast micro-batches are while they run."""
+    """The pipeline's own rate: the speed of micro-batches while they run."""
 
     records: int
     took_s: float
@@ -103,7 +105,9 @@ def own_rate(seen: Measurements) -> Rate | None:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A step curve: ``values[i]`` holds from ``edges_s[i]`` to ``edges_s[i + 1]``, in seconds since the run's begin."""
+    """A step curve: ``values[i]`` applies from ``edges_s[i]`` to ``edges_s[i + 1]``, in seconds since the start of the
+    run.
+    """
 
     edges_s: list[float]
     values: list[float]
@@ -121,7 +125,9 @@ def produce_curve(seen: Measurements, step_s: float = 0.5) -> Curve:
 
 
 def consume_curve(seen: Measurements) -> Curve:
-    """Flights per second that became visible in gold: each batch's flights over the time since the batch before."""
+    """Flights per second that became visible in gold: the flights of each batch, divided by the time since the batch
+    before.
+    """
     edges, values = [0.0], []
     for batch in seen.batches:
         committed = batch.committed_s - seen.begin_s
@@ -131,14 +137,16 @@ def consume_curve(seen: Measurements) -> Curve:
 
 
 def lag_curve(seen: Measurements) -> tuple[list[float], list[int]]:
-    """Moments, in seconds since the run's begin, and the messages that were acknowledged and not in gold then."""
+    """Moments, in seconds since the start of the run, and the number of messages that were acknowledged but not in gold
+    at each moment.
+    """
     return [one.at_s - seen.begin_s for one in seen.samples], [
         max(0, one.acknowledged - one.in_gold) for one in seen.samples
     ]
 
 
 def _count_at(times: Sequence[float], samples: Sequence[Sample], at_s: float) -> float:
-    """Acknowledged messages at a moment, on the straight line between the samples around it."""
+    """Acknowledged messages at a moment, interpolated between the samples before and after it."""
     after = bisect_left(times, at_s)
     if after == len(times):
         return samples[-1].acknowledged

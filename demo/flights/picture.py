@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 DELAY_BOUND_MIN = 40.0
 """Delays beyond this many minutes, either way, share the darkest colour; their numbers are in the cells."""
 
-# Okabe and Ito's colours, which people with any kind of colour blindness can tell apart.
+# Okabe and Ito's colours, which people with any kind of colour blindness can distinguish.
 BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#555555"
 _STYLE: Any = {
     "font.size": 12,
@@ -65,7 +65,9 @@ def draw(path: Path, gold: Sequence[CarrierMonth], seen: Measurements, headline:
 
 
 def _heat_map(axes: Axes, gold: Sequence[CarrierMonth], figure: str, title: str) -> Any:
-    """Carriers with most flights on top, months from left to right, the number in each cell; grey: no flight."""
+    """Carriers with the most flights at the top, months from left to right, the number in each cell; grey: no
+    flight.
+    """
     flights: dict[str, int] = {}
     names: dict[str, str] = {}
     for row in gold:
@@ -96,7 +98,7 @@ def _heat_map(axes: Axes, gold: Sequence[CarrierMonth], figure: str, title: str)
 
 
 def _whole(value: float) -> str:
-    """Whole minutes with a real minus sign, and no minus before a nought."""
+    """Whole minutes with a real minus sign, and no minus before zero."""
     return str(round(value)).replace("-", "−")
 
 
@@ -153,7 +155,7 @@ def _lag(axes: Axes, seen: Measurements) -> None:
 
 
 def _time_axis(axes: Axes, seen: Measurements) -> None:
-    """What both curves share: time from the begin of publishing, and the kill and the restart marked."""
+    """What both curves share: the time since the start of publishing, and marks at the kill and the restart."""
     axes.set_xlabel("seconds since publishing began (Spark is warm by then)")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)

@@ -1,6 +1,6 @@
 """Bronze, silver and gold as functions from DataFrame to DataFrame.
 
-`job` wires them to streams, `tables` writes what they give, tests run them on a few records.
+`job` connects them to streams, `tables` writes their results, and tests run them on a few records.
 
 bronze  one row per record in the log, as the source gives it, duplicates included
 silver  one row per flight: the body's columns typed, with its airline and its plane
@@ -38,13 +38,13 @@ DECODED = "decoded"
 
 
 def silver(records: DataFrame, airlines: DataFrame, planes: DataFrame) -> DataFrame:
-    """Typed flights with airline and plane, each flight once; records that are no flight are counted and left out.
+    """Typed flights with airline and plane, each flight once; records that are not flights are counted and left out.
 
-    Over a stream, the ids of all earlier flights are state of the query: what an earlier micro-batch had is left out,
-    and a micro-batch that runs again gives the same rows.
+    Over a stream, the query keeps the ids of all earlier flights as state. Flights of earlier micro-batches are left
+    out, and a micro-batch that runs again gives the same rows.
 
     Args:
-        records: rows with `FLIGHT_COLUMNS`; a flight sent twice is in them twice.
+        records: rows with `FLIGHT_COLUMNS`; they contain a flight twice if it was sent twice.
         airlines: ``carrier``, ``name``.
         planes: ``tailnum``, ``year``, ``manufacturer``, ``model``, ``seats``; flights with other planes keep nulls.
     """

@@ -1,7 +1,7 @@
 """Starts, kills and restarts the job's processes: the broker and the producers.
 
-Children run in sessions of their own, so that Ctrl-C reaches this process only, which then ends them in order;
-`Processes` ends whatever is left however the job ends. Their output goes to files in the job's directory.
+Children run in separate sessions, so that Ctrl-C reaches only this process, which then ends them in order. `Processes`
+ends whatever is left, however the job ends. Their output goes to files in the job's directory.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ flushDiskType=SYNC_FLUSH
 
 
 class DemoError(Exception):
-    """The job cannot go on; the text says what happened, for a person."""
+    """The job cannot continue; the text tells a person what happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where ``rucola up`` listens; ``host:port`` each."""
+    """Addresses of ``rucola up``, each ``host:port``."""
 
     namesrv: str
     broker: str
@@ -50,7 +50,9 @@ class Addresses:
 
 
 class Processes:
-    """All children of the job. Leaving the ``with`` block ends those that still run, last started first."""
+    """All child processes of the job. The end of the ``with`` block ends those that still run, in reverse order of
+    their start.
+    """
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[bytes]] = []
@@ -67,8 +69,8 @@ class Processes:
     def start(
         self, command: Sequence[str], stdout: IO[bytes] | int, stderr: IO[bytes], stdin: int
     ) -> subprocess.Popen[bytes]:
-        """Starts a child that is ended with the job."""
-        # Children must import the same packages as this process, from wherever they are started.
+        """Starts a child that ends with the job."""
+        # Children must import the same packages as this process, wherever they are started.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
             command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment, start_new_session=True
@@ -78,7 +80,7 @@ class Processes:
 
 
 def end(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """SIGTERM, and SIGKILL for one that does not listen. Returns when the process is gone."""
+    """Sends SIGTERM, and SIGKILL if the process does not end. Returns when the process has ended."""
     if process.poll() is not None:
         return
     process.terminate()
@@ -90,7 +92,7 @@ def end(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> 
 
 
 class BrokerProcess:
-    """``rucola up`` over one store directory; the ports of the first start are kept at a restart."""
+    """``rucola up`` over one store directory; a restart uses the ports of the first start."""
 
     def __init__(self, processes: Processes, directory: Path) -> None:
         self._processes = processes
@@ -109,7 +111,7 @@ class BrokerProcess:
         return self._addresses
 
     def start(self) -> Addresses:
-        """Starts it and waits until it says that it is ready.
+        """Starts it and waits until it reports that it is ready.
 
         Raises:
             DemoError: it ended, or did not get ready within `START_TIMEOUT_S`.
@@ -128,7 +130,7 @@ class BrokerProcess:
         return self._addresses
 
     def kill(self) -> None:
-        """SIGKILL: no handler runs, nothing is written any more. Returns when the process is gone."""
+        """Sends SIGKILL: no handler runs, and nothing more is written. Returns when the process is gone."""
         if self._process is None:
             raise DemoError("the broker was not started")
         self._process.kill()
@@ -140,7 +142,11 @@ class BrokerProcess:
             end(self._process)
 
     def check(self) -> None:
-        """Raises: DemoError: it ended by itself."""
+        """Checks that the broker still runs.
+
+        Raises:
+            DemoError: it ended by itself.
+        """
         if self._process is not None and self._process.poll() is not None:
             log = self._directory / f"broker-{self._starts}.log"
             raise DemoError(
@@ -162,7 +168,7 @@ class BrokerProcess:
 
 
 def up_command(store: Path, config: Path, namesrv_port: str, broker_port: str) -> list[str]:
-    """The command line of ``rucola up``; port 0 is any free one."""
+    """The command line of ``rucola up``; port 0 means any free port."""
     return [
         sys.executable, "-m", "rucola.cli", "up", "--json", "--store", str(store), "--config", str(config),
         "--namesrv-port", namesrv_port, "--broker-port", broker_port, "--http-port", "0",
@@ -170,12 +176,16 @@ def up_command(store: Path, config: Path, namesrv_port: str, broker_port: str) -
 
 
 class ProducerProcess:
-    """One process of `produce`. A thread keeps the newest of the progress lines it prints."""
+    """One process of `produce`. A thread keeps the newest progress line of the process."""
 
     def __init__(
         self, processes: Processes, directory: Path, namesrv: str, part: int, parts: int, rows: int, rate: float
     ) -> None:
-        """Args: ``rate``: messages per second of this producer, 0 for as fast as it can."""
+        """Starts the process.
+
+        Args:
+            rate: messages per second of this producer; with 0 it sends as fast as it can.
+        """
         self._log = directory / f"producer-{part}.log"
         self._part = part
         command = [
@@ -189,11 +199,11 @@ class ProducerProcess:
 
     @property
     def progress(self) -> Progress:
-        """What it said last."""
+        """Its last progress line."""
         return self._progress
 
     def go(self) -> None:
-        """Lets it go on after its first rows."""
+        """Lets it continue after its first rows."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(b"go\n")
@@ -206,7 +216,7 @@ class ProducerProcess:
         """Whether all its rows are acknowledged and it has ended.
 
         Raises:
-            DemoError: it ended otherwise.
+            DemoError: it ended before that.
         """
         code = self._process.poll()
         if code is not None and code != 0:
@@ -222,7 +232,7 @@ class ProducerProcess:
 
 @contextmanager
 def stderr_to(log: Path) -> Iterator[None]:
-    """Lets what starts inside, such as Spark's Java, inherit a file as standard error, for as long as it lives."""
+    """Gives programs that start inside, such as Spark's Java, a file as standard error for their whole life."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

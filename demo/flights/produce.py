@@ -1,10 +1,11 @@
 """The producer process: ``python -m demo.flights.produce --namesrv HOST:PORT --part 0 --parts 2 --rows 336776``.
 
 Sends its share of the rows, pipelined, and prints one JSON line with a `Progress` several times a second. After the
-first `FIRST_ROWS` are acknowledged it waits for a line on standard input: the pipeline behind warms up on them.
+acknowledgement of the first `FIRST_ROWS`, it waits for a line on standard input, because the pipeline warms up with
+these rows.
 
-A send whose answer never came may or may not be stored; the row is sent again, and so may be in the log twice. That is
-what the flight id in the key is for: whoever reads can tell.
+If the answer to a send is lost, the message may or may not be stored. The row is sent again, so the log may have it
+twice. This is why the key contains the flight id: readers can recognise duplicates.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ STALL_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a producer is. ``resent``: sends repeated because their answer was lost or bad."""
+    """The progress of a producer. ``resent``: sends repeated because their answer was lost or bad."""
 
     acknowledged: int = 0
     resent: int = 0
@@ -47,14 +48,18 @@ class Progress:
 
 
 class StalledError(Exception):
-    """Nothing was acknowledged for too long."""
+    """For too long, nothing was acknowledged."""
 
 
 class Publisher:
-    """Sends messages until each is acknowledged, at a steady rate, with at most `IN_FLIGHT_MAX` unanswered."""
+    """Sends each message until it is acknowledged, at a steady rate, with at most `IN_FLIGHT_MAX` unanswered."""
 
     def __init__(self, producer: Producer, rate: float) -> None:
-        """Args: ``rate``: messages per second; 0 for as fast as answers come."""
+        """Prepares the publisher; it sends nothing yet.
+
+        Args:
+            rate: messages per second; with 0 it sends as fast as answers come.
+        """
         self._producer = producer
         self._rate = rate
         self._in_flight = 0
@@ -70,15 +75,15 @@ class Publisher:
     async def publish(self, messages: Iterable[FlightMessage]) -> None:
         """Sends all of ``messages`` and returns when every one is acknowledged.
 
-        After an outage it is behind its schedule and sends at full speed until it has caught up.
+        After an outage it is late, and sends at full speed until it has caught up.
 
         Raises:
             StalledError: nothing was acknowledged for `STALL_TIMEOUT_S`.
-            RucolaError: an answer that sending again cannot help.
+            RucolaError: an answer that makes repeated sends useless.
         """
         loop = asyncio.get_running_loop()
         begin_s = loop.time()
-        # Nothing is acknowledged between two calls either, which is no stall.
+        # Between two calls nothing is acknowledged either, but that is not a stall.
         self._stall_mark, self._stall_since_s = self.acknowledged, begin_s
         for taken, message in enumerate(messages):
             while self._rate and taken > (loop.time() - begin_s) * self._rate:
@@ -90,7 +95,8 @@ class Publisher:
             await self._resend_or_wait()
 
     async def _resend_or_wait(self) -> None:
-        # While the broker is away one message at a time asks for it; failing all of them over and over helps nobody.
+        # While the broker is away, one message at a time tries to reach it; repeated failures of all messages help
+        # nobody.
         room = 1 if self._troubled else IN_FLIGHT_MAX
         if not self._again or self._in_flight >= room:
             await self._pause(PACE_INTERVAL_S)
@@ -124,7 +130,7 @@ class Publisher:
             self.acknowledged += 1
             self._troubled = False
             return
-        # While broker and name server come back, the topic may have no route for a moment, which is a ClientError.
+        # While broker and name server come back, the topic may have no route for a moment. That is a ClientError.
         if not (isinstance(error, ClientError) or (isinstance(error, RucolaError) and error.retriable)):
             self._fatal = self._fatal or error
             return
@@ -135,8 +141,8 @@ class Publisher:
 
 
 async def produce(namesrv: str, part: int, parts: int, rows: int, rate: float) -> None:
-    """Sends share ``part`` of ``parts`` of the first ``rows`` rows and reports on standard output."""
-    # Repeating is the Publisher's business: it counts, and it does not give up while a broker restarts.
+    """Sends share ``part`` of ``parts`` of the first ``rows`` rows, and reports on standard output."""
+    # The Publisher repeats sends: it counts them, and it does not give up while a broker restarts.
     config = ProducerConfig(retry_times_when_send_async_failed=0)
     producer = Producer(f"flights_producer_{part}", namesrv, config)
     await producer.start()

@@ -1,6 +1,7 @@
-"""What the job shows: one line per finished step, progress while one runs, the closing table.
+"""The output of the job: one line per finished step, progress while a step runs, and the table at the end.
 
-On a terminal the progress is live bars; elsewhere (a log of a build server) it is one plain line every few seconds.
+On a terminal, progress is shown as live bars; elsewhere (the log of a build server), as one plain line every few
+seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Screen:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Shows that ``name`` is under way, then how long it took."""
+        """Shows that ``name`` is running, then how long it took."""
         begin_s = time.monotonic()
         if not self.console.is_terminal:
             self.console.print(f"{self._clock()}  {name} ...")
@@ -47,16 +48,16 @@ class Screen:
         )
 
     def note(self, text: str, style: str = "bold yellow") -> None:
-        """Something happened that is no step."""
+        """Reports an event that is not a step."""
         self.console.print(f"{self._clock()}  [{style}]{text}[/]", soft_wrap=True)
 
     def error(self, text: str) -> None:
-        """The job failed, or a figure differs."""
+        """Reports that the job failed, or that a figure differs."""
         self.console.print(f"[bold red]demo:[/] {text}", soft_wrap=True)
 
     @contextmanager
     def bars(self, total: int) -> Iterator[Bars]:
-        """Progress of publishing and of the tables behind it."""
+        """Progress of publishing, and of the tables that follow it."""
         bars = Bars(self, total)
         with bars.live:
             yield bars
@@ -65,12 +66,12 @@ class Screen:
         return f"[dim]{time.monotonic() - self._begin_s:6.1f} s[/]"
 
     def plain(self, text: str) -> None:
-        """A line of progress where there is no terminal."""
+        """A line of progress for an output without a terminal."""
         self.console.print(f"{self._clock()}  {text}")
 
 
 class Bars:
-    """Two bars: messages acknowledged, flights in gold."""
+    """Two bars: messages acknowledged, and flights in gold."""
 
     def __init__(self, screen: Screen, total: int) -> None:
         self._screen = screen
@@ -99,7 +100,7 @@ class Bars:
 
 
 def closing_table(gold: Sequence[CarrierMonth]) -> Table:
-    """One line per carrier, the year as a whole, busiest first; fits 80 columns."""
+    """One line per carrier for the whole year, busiest carrier first; fits 80 columns."""
     table = Table(
         title="Gold by carrier: flights from New York in 2013, mean delays in minutes",
         title_justify="left",
@@ -132,7 +133,7 @@ def closing_table(gold: Sequence[CarrierMonth]) -> Table:
 
 
 def _worst(rows: Sequence[CarrierMonth]) -> str:
-    """The month with the latest arrivals, and their mean."""
+    """The month with the latest arrivals, and their mean delay."""
     delays = [(row.arrival_delay_mean_min, row.month) for row in rows if row.arrival_delay_mean_min is not None]
     if not delays:
         return "-"

@@ -1,11 +1,11 @@
-"""The tables on disk, and the writing of one micro-batch.
+"""The tables on disk, and how one micro-batch is written.
 
 ``silver/batch=7`` holds the flights that batch 7 brought, as Parquet; ``gold/batch=7.parquet`` holds all figures up to
-batch 7, so readers take the newest one. Gold is written last and appears by a rename: it is the commit of the batch.
-Spark runs a batch again after a failure, with the same flights and the same number. Writing it again changes nothing,
-because both are functions of these flights and of the gold of *earlier* batches.
+batch 7, so readers take the newest one. Gold is written last and appears by a rename, which commits the batch.
+Spark runs a batch again after a failure, with the same flights and the same number. A second write changes nothing,
+because silver and gold depend only on these flights and on the gold of *earlier* batches.
 
-``bronze`` is a table of its own, written by a query of its own: Spark's file sink lists the files of each micro-batch
+``bronze`` is a separate table, written by a separate query. Spark's file sink lists the files of each micro-batch
 in ``bronze/_spark_metadata``, so it holds each record once.
 """
 
@@ -36,7 +36,12 @@ class Tables:
     """
 
     def __init__(self, spark: SparkSession, directory: Path, source_directory: Path) -> None:
-        """Args: ``directory``: the tables' own; ``source_directory``: where ``airlines.csv`` and ``planes.csv`` lie."""
+        """Reads the tables of airlines and planes.
+
+        Args:
+            directory: directory of the three tables.
+            source_directory: directory with ``airlines.csv`` and ``planes.csv``.
+        """
         self._spark = spark
         self._directory = directory
         (directory / "gold").mkdir(parents=True, exist_ok=True)
@@ -54,11 +59,15 @@ class Tables:
         self._reports: list[BatchReport] = []
 
     def flights(self, records: DataFrame) -> DataFrame:
-        """The rows of silver, of the records of a batch or a stream."""
+        """The rows of silver that belong to the records of a batch or a stream."""
         return pipeline.silver(records, self._airlines, self._planes)
 
     def apply(self, flights: DataFrame, batch_id: int) -> None:
-        """Writes batch ``batch_id``. For ``foreachBatch``. Args: ``flights``: rows of silver that are new."""
+        """Writes batch ``batch_id``; ``foreachBatch`` calls it.
+
+        Args:
+            flights: the new rows of silver.
+        """
         started_s = time.time()
         flights = flights.persist()
         try:
@@ -75,16 +84,16 @@ class Tables:
             self._reports = [*[old for old in self._reports if old.batch_id != batch_id], report]
 
     def silver(self) -> DataFrame:
-        """All flights, each once, with the ``batch`` that brought it."""
+        """All flights, each once, with the number of the ``batch`` that brought it."""
         return self._spark.read.parquet(str(self._directory / "silver"))
 
     @property
     def bronze_directory(self) -> Path:
-        """Where the query that keeps the records writes them."""
+        """The path at which the query for records writes them."""
         return self._directory / "bronze"
 
     def bronze(self) -> DataFrame:
-        """All records as they came."""
+        """All records as they arrived."""
         return self._spark.read.parquet(str(self.bronze_directory))
 
     def gold(self) -> list[CarrierMonth]:
@@ -92,12 +101,14 @@ class Tables:
         return self._gold(before=None)
 
     def reports(self) -> list[BatchReport]:
-        """What happened so far, one report per batch."""
+        """The reports of all batches so far, one per batch."""
         with self._lock:
             return list(self._reports)
 
     def born_s(self) -> dict[int, list[float]]:
-        """By batch: when its flights were born, in seconds since the epoch. For when the queries have ended."""
+        """For each batch, the born times of its flights in seconds since the epoch. May be called when the queries have
+        ended.
+        """
         columns = ds.dataset(self._directory / "silver", partitioning="hive").to_table(["batch", "bornTimestamp"])
         born: dict[int, list[float]] = {}
         times = columns["bornTimestamp"].cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
@@ -106,7 +117,7 @@ class Tables:
         return born
 
     def _gold(self, before: int | None) -> list[CarrierMonth]:
-        """The figures of the newest batch with a number below ``before``."""
+        """The figures of the newest batch whose number is below ``before``."""
         numbers = [int(path.stem.removeprefix("batch=")) for path in self._directory.glob("gold/batch=*.parquet")]
         numbers = [number for number in numbers if before is None or number < before]
         if not numbers:
@@ -115,7 +126,7 @@ class Tables:
 
     def _commit_gold(self, batch_id: int, rows: list[CarrierMonth]) -> None:
         file = self._gold_file(batch_id)
-        new = file.with_name(f".{file.name}")  # a name that readers pass over
+        new = file.with_name(f".{file.name}")  # a name that readers ignore
         pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows], _GOLD_SCHEMA), new)
         new.replace(file)
 

@@ -1,4 +1,4 @@
-"""The job's working directory: emptied at the start, and one run's only."""
+"""The job's working directory: it is emptied at the start, and belongs to one run at a time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MARKER = ".made-by-flights-demo"
 
 @contextmanager
 def workplace(directory: Path) -> Iterator[None]:
-    """Makes ``directory`` empty and keeps other runs out of it.
+    """Makes ``directory`` empty, and keeps other runs out of it.
 
     Raises:
-        DemoError: it holds things and was not made by this job, or another run works in it. Nothing was changed then.
+        DemoError: it has content that this job did not make, or another run uses it. In both cases nothing was changed.
     """
     marker = directory / MARKER
     if directory.exists() and not marker.exists() and any(directory.iterdir()):
@@ -31,7 +31,7 @@ def workplace(directory: Path) -> Iterator[None]:
         except BlockingIOError:
             text = f"another run works in {directory}; wait for its end, or choose another with --directory"
             raise DemoError(text) from None
-        # The marker stays where it is: a lock on a file that was removed would keep nobody out.
+        # The marker stays: a lock on a removed file would keep nobody out.
         for path in directory.iterdir():
             if path != marker:
                 _remove(path)

@@ -1,4 +1,4 @@
-"""A coffee shop over RocketMQ: orders, a till that charges them, and reminders for those nobody fetches."""
+"""A coffee shop over RocketMQ: orders, a till that charges them, and reminders for orders that nobody fetches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHARGES_MAX = 2
 
 
 class Counter:
-    """Takes orders; those of a customer stay in their order."""
+    """Takes orders; the orders of one customer stay in their sequence."""
 
     def __init__(self, namesrv: str) -> None:
         self._producer = Producer("shop-counter", namesrv, ProducerConfig(send_msg_timeout_ms=5_000))
@@ -32,7 +32,7 @@ class Counter:
         self._producer.shutdown()
 
     def order(self, customer: str, item: str, cents: int) -> str:
-        """Publish an order and its reminder; gives the order's id."""
+        """Publishes an order and its reminder; returns the order's id."""
         body = json.dumps({"customer": customer, "item": item, "cents": cents}).encode()
         sent = self._producer.send(Message(ORDERS, body, tags=item, keys=customer, sharding_key=customer))
         self._producer.send(Message(REMINDERS, body, keys=sent.msg_id, delay=FETCH_WITHIN))
@@ -40,10 +40,10 @@ class Counter:
 
 
 class Till:
-    """Charges every order; one that cannot be charged is tried again, and is a dead letter in the end.
+    """Charges every order. An order that cannot be charged is tried again, and finally becomes a dead letter.
 
     Args:
-        charge: called with customer and cents; raises when the card is refused.
+        charge: called with customer and cents; raises an error when the card is refused.
     """
 
     def __init__(self, namesrv: str, charge: Callable[[str, int], None]) -> None:

@@ -1,4 +1,4 @@
-"""The shop's own tests, a hundred of them with a broker each: ``pytest examples/shop``.
+"""The shop's tests, a hundred of them, each with its own broker: ``pytest examples/shop``.
 
 The fixture ``rocketmq`` comes with ``pip install 'rucola[testing]'``.
 """
@@ -21,7 +21,7 @@ CUSTOMERS = ("Ada", "Grace", "Edsger", "Barbara", "Tony")
 
 
 class Card:
-    """A card that is refused some times before it works."""
+    """A card that is refused several times before it works."""
 
     def __init__(self, refusals: int = 0) -> None:
         self.charged: SimpleQueue[tuple[str, int]] = SimpleQueue()

@@ -14,7 +14,7 @@ ORDERS, TOTALS, POISON = "SparkOrders", "SparkTotals", "SparkPoison"
 
 
 def run(spark: SparkSession, namesrv: str, checkpoint: str) -> None:
-    """Reads what came since the last run."""
+    """Reads the messages that came since the last run."""
     where = {"nameServer": namesrv}
     orders = spark.readStream.format("rocketmq").options(**where, topic=ORDERS, startingOffsets="earliest").load()
     decoded = decode(orders, "json", "item string, price int", count_as="orders")
@@ -22,7 +22,7 @@ def run(spark: SparkSession, namesrv: str, checkpoint: str) -> None:
     def write(rows: DataFrame, batch_id: int) -> None:
         rows = rows.persist()
         totals = without_poison(rows).groupBy("item").agg(f.count("*").alias("orders"), f.sum("price").alias("total"))
-        # A micro-batch that runs again sends the same ids, so that readers can drop what came twice.
+        # A micro-batch that runs again sends the same ids, so readers can drop duplicates.
         messages = totals.select(
             f.to_json(f.struct("*")).alias("body"),
             f.concat_ws("-", "item", f.lit(batch_id)).alias("keys"),

@@ -1,7 +1,7 @@
 """Topics as Arrow record batches, from a store directory in place or through brokers: for Polars, pandas, DuckDB.
 
 It needs PyArrow (extra ``arrow``), and neither Java nor PySpark. A directory may be in use by a running broker; nothing
-in it is changed. What Spark's processes import from here does not import PyArrow, and this module does not either.
+in it is changed. Spark's processes import parts of this package. Those parts and this module do not import PyArrow.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ def scan(
 ) -> pa.RecordBatchReader:
     """Messages as a stream of record batches, which ``polars.from_arrow`` and ``read_pandas()`` take.
 
-    Rows come queue by queue or in log order, whichever reads less.
+    Rows come queue by queue or in log order; the scan chooses the way that reads less.
 
     Args:
-        store: store directory; instead of it ``name_server``.
-        topic: one topic, or several; all but the cluster's own when it is not given.
-        columns: names, in order; all when not given. What is not named is not decoded.
-        filter: of ``pyarrow.compute``; leaves out what it can before reading, and is applied to the rest.
+        store: store directory; give either this or ``name_server``.
+        topic: one topic, or several; without it, all topics except the cluster's own.
+        columns: names, in order; without it, all columns. Columns that are not named are not decoded.
+        filter: an expression of ``pyarrow.compute``. The scan skips what the filter excludes before it reads, and
+            applies the filter to the rest.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.
         options: further arguments of ``dataset``.
 
@@ -58,12 +59,12 @@ def dataset(
     use_index: bool = True,
     **options: Any,
 ) -> TopicDataset:
-    """The same as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters down.
+    """The same messages as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters down.
 
     Args:
         store: as in ``scan``; so are ``topic`` and ``name_server``.
         use_index: whether a filter on keys may use the store's index; see ``TopicDataset``.
-        options: further fields of ``rucola.arrow.read_options.ReadOptions``, as ``body`` or ``properties_as_map``.
+        options: further fields of ``rucola.arrow.read_options.ReadOptions``, such as ``body`` or ``properties_as_map``.
 
     Raises:
         ConfigError: the arguments exclude each other.

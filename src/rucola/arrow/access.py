@@ -21,7 +21,7 @@ _SECRET_NAME = re.compile("secret|password|passwd|token|credential|access[._-]?k
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A text that ``repr`` and ``str`` do not show. Pickles contain it, because the tasks need it."""
+    """A text that ``repr`` and ``str`` hide. Pickles contain it, because the tasks need it."""
 
     _text: str
 
@@ -55,14 +55,14 @@ class Access:
 
 
 def shown(name: str, value: str) -> str:
-    """``value`` of option ``name`` as a message may show it: hidden if the name, known or not, looks like that of a
+    """``value`` of option ``name`` in a form for messages: hidden if the name, known or not, looks like the name of a
     secret.
     """
     return HIDDEN if _SECRET_NAME.search(name) else value
 
 
 def with_access(config: C, access: Access) -> C:
-    """``config`` of a client that is let in by ``access``."""
+    """``config`` of a client, with the account and encryption of ``access``."""
     return replace(
         config,
         access_key=access.access_key,
@@ -75,7 +75,7 @@ def with_access(config: C, access: Access) -> C:
 
 @contextmanager
 def names_of_options() -> Iterator[None]:
-    """Makes a client's error about its settings name the option that the user wrote.
+    """Changes a client's error about its settings: the error then names the option that the user wrote.
 
     Raises:
         ConfigError: the same, with the option's name.

@@ -79,7 +79,7 @@ class BrokerCatalog:
         return look.bounds
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
-        """The bounds of queues whose brokers answer."""
+        """The bounds of queues whose brokers respond."""
         wanted = set(queues)
         now = self._link.seconds()
         if now < self._look_until_s and wanted <= self._look.bounds.keys():

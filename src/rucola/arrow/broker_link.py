@@ -96,14 +96,15 @@ class BrokerLink:
     def is_away(self, queue: MessageQueue, error: RucolaError) -> bool:
         """Whether ``error`` says only that the broker of ``queue`` does not serve now.
 
-        For a queue in no route the name servers are asked again: a broker that is back is found only so.
+        For a queue in no route, the name servers are asked again, because this is the only way to find a broker that is
+        back.
         """
         if isinstance(error, RemotingError):
             return True
         if not isinstance(error, ClientError):
             return isinstance(error, BrokerError) and error.code in _NOT_SERVING
         try:
-            # Asked before the route: a broker that registers in between has its queues in it.
+            # Topics are asked for before the route: if a broker registers in between, the route contains its queues.
             brokers = self.once(lambda consumer: consumer.cluster_info()).broker_addr_table
             listed = self.once(lambda consumer: consumer.message_queues(queue.topic))
         except RemotingError:

@@ -61,7 +61,7 @@ def pull_queue(options: ReadOptions, builder: BatchBuilder, piece: QueueRange) -
     """
     # With tags or a condition, a pull may go past the end of the piece over messages that do not match.
     wanted = None if options.expression.matches_all else [piece]
-    # Brokers compare only the hashes of tags, and pass every message if they cannot compile a condition.
+    # Brokers compare only the hashes of tags. They pass every message if they cannot compile a condition.
     scanner = Scanner(builder, RowChooser(options.expression, wanted))
     name = f"{queue_text(piece.queue)} through {options.name_server}"
     with BrokerLink(options) as link:
@@ -111,7 +111,7 @@ class _Puller:
                 missing = error if isinstance(error, _Missing) else self._missing(error)
             now = self._link.seconds()
             if missing is None:
-                deadline_s = None  # a broker that is back has all the time again
+                deadline_s = None  # A broker that is back gets the full time limit again.
             elif missing.queue_offset < missing.bounds.min or (deadline_s is not None and now >= deadline_s):
                 self._skip_missing(missing)
                 return []
@@ -120,10 +120,11 @@ class _Puller:
             self._link.wait(PAUSE_S)
 
     def _missing(self, error: RucolaError) -> _Missing | None:
-        """What ``error`` says of the queue: there is none; or None, its broker is away and waited for.
+        """What ``error`` says about the queue: that it does not exist, or None if its broker is away and the reader
+        waits for it.
 
         Raises:
-            RucolaError: ``error`` itself, which is about something else.
+            RucolaError: ``error`` itself, if it is about something else.
         """
         queue = self._piece.queue
         if self._link.is_away(queue, error):

@@ -1,8 +1,8 @@
-"""What a filter of PyArrow says about the messages it can let through: enough to leave out what it cannot.
+"""What a filter of PyArrow says about the messages that it can let through: enough to skip messages that it excludes.
 
-An ``Expression`` shows nothing of itself but its pickle: a record batch with the literals, whose metadata are the calls
-in prefix order. ``parse_filter`` reads that. Whatever it does not understand lets everything through; the filter itself
-is always applied to the rows that are read, so a filter that is not understood costs time and never a row.
+An ``Expression`` shows its content only in its pickle. The pickle is a record batch with the literals; its metadata are
+the calls in prefix order. ``parse_filter`` reads that. An unknown part of a filter lets everything through. The filter
+itself is always applied to the rows that are read, so an unknown part costs time but never a row.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _UNKNOWN = Call("unknown", ())
 
 
 def parse_filter(expression: Any) -> Node:
-    """The tree of a ``pyarrow.compute.Expression``; a part in a form that is not known has the function ``unknown``."""
+    """The tree of a ``pyarrow.compute.Expression``; a part with an unknown form has the function ``unknown``."""
     try:
         buffer = expression.__reduce__()[1][0]
         reader = pa.ipc.open_file(buffer)
@@ -68,7 +68,8 @@ def parse_filter(expression: Any) -> Node:
 
 
 def may_match(node: Node, bounds: Mapping[str, Bounds]) -> bool:
-    """Whether a row can fulfil the filter whose columns lie within ``bounds``; columns without bounds may be anything.
+    """Whether a row whose columns lie within ``bounds`` can fulfil the filter; columns without bounds may have any
+    value.
 
     Args:
         bounds: by name of the column; the columns have no nulls.
@@ -94,7 +95,9 @@ def may_match(node: Node, bounds: Mapping[str, Bounds]) -> bool:
 
 
 def values_of(node: Node, column: str) -> frozenset[Any] | None:
-    """The values of ``column`` that the filter can let through; None when they are not known, or null is one."""
+    """The values of ``column`` that the filter can let through; None when they are not known, or when null is one of
+    them.
+    """
     if isinstance(node, Literal):
         return frozenset() if node.value in (False, None) else None
     if isinstance(node, Field):
@@ -132,7 +135,7 @@ def _union(parts: list[frozenset[Any] | None]) -> frozenset[Any] | None:
 
 
 def _sides(node: Call) -> tuple[str, object, str]:
-    """Column, value and function of a comparison, as if the column stood first; no column when it is another form."""
+    """Column, value and function of a comparison, as if the column stood first; without a column for any other form."""
     first, second = node.arguments
     if isinstance(first, Field) and isinstance(second, Literal):
         return first.name, second.value, node.function
@@ -142,7 +145,7 @@ def _sides(node: Call) -> tuple[str, object, str]:
 
 
 def _compares(function: str, bounds: Bounds, value: Any) -> bool:
-    """Whether a value within ``bounds`` can be so to ``value``."""
+    """Whether some value within ``bounds`` has this relation to ``value``."""
     least, most = bounds
     if value is None:
         return False  # a comparison with null is null
@@ -161,7 +164,7 @@ def _compares(function: str, bounds: Bounds, value: Any) -> bool:
 
 
 def _node(entry: tuple[str, str], entries: Iterator[tuple[str, str]], constants: pa.RecordBatch) -> Node:
-    """The node that begins with ``entry``; takes its other entries."""
+    """The node that begins with ``entry``; consumes the node's other entries."""
     kind, text = entry
     if kind == "literal":
         return Literal(_value(constants.column(int(text))[0]))

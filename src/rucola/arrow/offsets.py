@@ -5,9 +5,9 @@ a checkpoint look alike: ``{"TopicA":{"broker-a":{"0":23,"1":57}}}``. Spark comp
 keys are always sorted, queue ids are sorted by number, and values are integers.
 
 In addition to topics, the document of a stream has two sections, whose names no topic can have. ``#from`` holds the
-offset at which the micro-batch begins in each queue that it does not continue; thus a replayed micro-batch equals the
-logged one. ``#last`` holds store time and physical offset of the record before each offset, so that a replaced log is
-noticed. Documents of older versions lack these sections and can be read, too.
+offset at which the micro-batch begins in each queue that it does not continue. A replayed micro-batch is therefore
+equal to the logged one. ``#last`` holds store time and physical offset of the record before each offset. With it a
+reader notices that a log was replaced. Documents of older versions lack these sections and can be read, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OFFSET_MAX = (1 << 63) - 1
 
 
 def queue_text(queue: MessageQueue) -> str:
-    """A queue, as messages to the user show it."""
+    """A queue in the form that messages to the user have."""
     return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
 
 

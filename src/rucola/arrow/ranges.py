@@ -42,8 +42,8 @@ class QueueRange:
 
 @dataclass(frozen=True)
 class FileSpan:
-    """A file of a store: its path, and the start that its name gives, in bytes of the log or queue that it belongs
-    to.
+    """A file of a store: its path, and the start that its name gives, in bytes of the log or queue that contains the
+    file.
     """
 
     path: str
@@ -103,14 +103,14 @@ class LogRange:
 
     @property
     def broker_name(self) -> str:
-        """Of all queues of the log."""
+        """The files of all queues of the log."""
         return self.wanted[0].broker_name
 
 
 @dataclass(frozen=True)
 class UnitRange:
-    """A queue range of a store directory: the files of its consume-queue units, and the files of the records that they
-    point at.
+    """A queue range of a store directory: the files of its consume-queue units, and the files of the records to which
+    they point.
     """
 
     wanted: QueueRange
@@ -125,7 +125,7 @@ class UnitRange:
 
 @dataclass(frozen=True)
 class RecordRange:
-    """Single records of a store directory, by physical offset and size, what is wanted from them, and their files."""
+    """Single records of a store directory: their physical offsets and sizes, the wanted ranges, and their files."""
 
     physical_offsets: tuple[int, ...]
     sizes: tuple[int, ...]

@@ -1,4 +1,6 @@
-"""What a reader is told: place, queues, range, columns. Spark's options become this, and so do those of ``scan``."""
+"""What a reader needs to know: place, queues, range, columns. Spark's options become this, and so do those of
+``scan``.
+"""
 
 from __future__ import annotations
 

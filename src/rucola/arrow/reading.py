@@ -1,4 +1,6 @@
-"""Where readers meet the two places to read from. Heavy modules are imported inside the functions."""
+"""The functions with which a reader reads from either place: a store directory or brokers. Heavy modules are imported
+inside the functions.
+"""
 
 from __future__ import annotations
 

@@ -104,11 +104,13 @@ class Rows:
         return pa.Array.from_buffers(kind, self.count, [None, values], 0)
 
     def leave_out_checksums(self) -> None:
-        """Takes the record's checksum off the properties: the store puts it last, and it is none of the message's."""
+        """Removes the record's checksum from the properties: the store adds it at the end, and it is not a property of
+        the message.
+        """
         ends = (self.numbers(RecordColumn.PROPERTIES_POS) + self.numbers(RecordColumn.PROPERTIES_LEN)).clip(0)
         with memoryview(self.source) as source:
             data = np.frombuffer(source, np.uint8)
-            # Few records have one: a look at one byte of each spares the comparison of the others.
+            # Few records have one: a look at one byte of each record saves most comparisons.
             maybe = np.flatnonzero(self.numbers(RecordColumn.PROPERTIES_LEN) >= CHECKSUM_BYTES)
             maybe = maybe[data[ends[maybe] - CHECKSUM_BYTES] == CHECKSUM_NAME[0]]
             if len(maybe):

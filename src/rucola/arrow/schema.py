@@ -1,7 +1,7 @@
 """The columns of the rows: names, types, and how a reader narrows them.
 
 The first nine columns are those of the former RocketMQ connector for Spark, same names and types; the style ``kafka``
-has the columns of Spark's Kafka source instead. What is not asked for is not decoded.
+has the columns of Spark's Kafka source instead. Columns that are not requested are not decoded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Queue ranges cut down to what a filter can let through.
+"""Cuts queue ranges down to the messages that a filter can let through.
 
-A range is cut into pieces. Those that the filter rules out by topic, queue, queue offset or store time are left out,
-and the rest is cut again as long as that leaves much out. Store times of a queue are taken to increase, but for steps
-back of its broker's clock of up to ``CLOCK_STEP_MS``.
+A range is cut into pieces. Pieces that the filter excludes by topic, queue, queue offset or store time are dropped. The
+rest is cut again while this drops many messages. The store times of a queue are assumed to increase, except for
+backward steps of the broker's clock of up to ``CLOCK_STEP_MS``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def select_ranges(node: Node, ranges: Sequence[QueueRange], catalog: Catalog) ->
 
 
 def tag_expression(tags: Collection[object]) -> TagExpression | None:
-    """The expression that chooses messages with one of ``tags``; None if not all of them can stand in one."""
+    """The expression that chooses messages with one of ``tags``; None if one expression cannot hold all of them."""
     names = sorted(tag for tag in tags if isinstance(tag, str))
     if len(names) < len(tags) or not names or not all(map(_TAG.fullmatch, names)):
         return None
@@ -56,7 +56,7 @@ def tag_expression(tags: Collection[object]) -> TagExpression | None:
 
 
 def _selected(node: Node, one: QueueRange, parts: int, catalog: Catalog | None) -> list[QueueRange]:
-    """The pieces of one range that may hold something, neighbours together."""
+    """The pieces of one range that may hold matching messages; adjacent pieces are joined."""
     parts = max(1, min(parts, one.count // PART_ROWS_MIN))
     cuts = [one.start + one.count * number // parts for number in range(parts + 1)]
     times: list[int | None] = [None] * len(cuts)

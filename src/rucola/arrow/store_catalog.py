@@ -81,7 +81,7 @@ class StoreCatalog:
         return self._found
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """The bounds of each queue when the directory was last read."""
+        """The bounds of each queue, as of the last read of the directory."""
         existing = self.existing()
         found = {}
         began_s = self._clock.monotonic()
@@ -148,13 +148,14 @@ class StoreCatalog:
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
-        """Pieces with all messages of the ranges that have one of ``keys``, as one of KEYS or as UNIQ_KEY.
+        """Pieces with all messages of the ranges that have one of ``keys`` in KEYS or as UNIQ_KEY.
 
-        The index leads to most of them. What is stored before its first and from its last record on is scanned.
+        The index finds most of them. Messages stored before the index's first record, or from its last record on, are
+        found by a scan.
 
         Args:
             ranges: where to look.
-            keys: what to look for.
+            keys: the keys to look for.
             physical_offsets: further places to look at, if records begin there.
 
         Returns:
@@ -169,7 +170,8 @@ class StoreCatalog:
             return None
         topics = {one.queue.topic for one in wanted}
         hits = {at for key in keys for at in index_hits(self._store, files, topics, key)} | set(physical_offsets)
-        hits = {at for at in hits if indexed[0] <= at < indexed[1]}  # what is stored elsewhere is scanned
+        # messages that are not in the index are found by a scan
+        hits = {at for at in hits if indexed[0] <= at < indexed[1]}
         if len(hits) > LOOKUP_HITS_MAX:
             return None
         pieces: list[SourceRange] = []
@@ -264,14 +266,14 @@ class StoreCatalog:
         return (min(starts), max(ends)) if starts else None
 
     def _unit_from(self, one: QueueRange, queue_offset: int) -> tuple[int, int] | None:
-        """Physical offset and size of the first entry at or after ``queue_offset`` in the range that points at a
+        """Physical offset and size of the first entry in the range, at or after ``queue_offset``, that points at a
         record.
         """
         units = self._store.units(one.queue.topic, one.queue.queue_id, queue_offset, one.end)
         return next(((physical_offset, size) for _, physical_offset, size, _ in units), None)
 
     def _record_start_from(self, wanted: Sequence[QueueRange], physical_offset: int, nearest: int) -> int:
-        """A record start at or after ``physical_offset``; at most ``nearest``, which is one.
+        """A record start at or after ``physical_offset``, but not after ``nearest``, which is a record start, too.
 
         Searches the queues in order until one has a record near enough, because searching thousands of queues would
         take too long.

@@ -1,5 +1,5 @@
-"""The scans of a store directory, run in tasks: one reads the log in order, one the records that the units of a queue
-point at, one single records.
+"""The scans of a store directory, run in tasks. One reads the log in order; one reads the records to which the units of
+a queue point; one reads single records.
 
 No scan opens the store: a task maps all files that its range names before the first row, so that a file deleted
 later does not matter.
@@ -59,7 +59,7 @@ def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) ->
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
-        StoreDamagedError: the record at the place that a unit names is not the unit's record.
+        StoreDamagedError: a unit points at a place, but the record there is not the unit's record.
     """
     scanner = Scanner(builder, RowChooser(options.expression))
     codes = None

@@ -1,4 +1,4 @@
-"""Several store directories as one place to read from, driver side: each is that of a broker."""
+"""Several store directories, each of one broker, as one place to read from. Runs on the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rucola.errors import ConfigError
 
 
 class StoresCatalog:
-    """``Catalog`` over directories; a queue lies in that of its broker."""
+    """``Catalog`` over directories; a queue lies in the directory of its broker."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -45,7 +45,7 @@ class StoresCatalog:
         """The same.
 
         Raises:
-            ConfigError: a queue is of a broker that no directory belongs to.
+            ConfigError: no directory belongs to the broker of a queue.
         """
         wanted = list(queues)
         self._check_names("brokerName", wanted)
@@ -74,12 +74,12 @@ class StoresCatalog:
         return pieces
 
     def close(self) -> None:
-        """Gives up all maps."""
+        """Closes the maps of all directories."""
         for store in self._stores.values():
             store.close()
 
     def _shared_out(self, queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-        """The queues by broker, without those of other brokers."""
+        """The queues by broker; queues of unknown brokers are left out."""
         shared: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             if queue.broker_name in self._stores:

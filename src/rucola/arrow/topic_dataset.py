@@ -1,7 +1,7 @@
 """Topics as a dataset of PyArrow, which DuckDB, Polars and pandas read with projection and filters pushed down.
 
-Each scan looks at the store anew: it plans once, from the offsets of that moment, and then reads what was planned. What
-a running broker stores meanwhile is for the next scan.
+Each scan reads the state of the store anew: it plans once, from the current offsets, and then reads what was planned.
+Messages that a running broker stores meanwhile belong to the next scan.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ log = logging.getLogger(__name__)
 
 
 class TopicDataset(VirtualDataset):
-    """Messages of topics; a scan reads only the columns that it is asked for, and only where the filter may hold.
+    """Messages of topics; a scan reads only the columns that it is asked for, and only pieces that may match the
+    filter.
 
-    A filter on ``topic``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` cuts what is read of each queue, one on
-    ``tags`` chooses records by the entries of the queue, and one on ``keys`` or ``msgId`` asks the index of a store.
+    A filter on ``topic``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` limits what is read of each queue. A
+    filter on ``tags`` chooses records by the entries of the queue. A filter on ``keys`` or ``msgId`` uses the index of
+    a store.
 
     Args:
         options: where and what to read.
-        use_index: whether lookups of keys may use it. A store whose broker ran with ``messageIndexEnable=false`` for a
-            time lacks those messages there.
+        use_index: whether lookups of keys may use it. If a broker ran with ``messageIndexEnable=false`` for a time, the
+            index lacks the messages of that time.
     """
 
     def __init__(self, options: ReadOptions, use_index: bool = True) -> None:
@@ -55,7 +57,7 @@ class TopicDataset(VirtualDataset):
         self._use_index = use_index
 
     def batches(self, schema: pa.Schema, node: Node | None) -> Iterator[pa.RecordBatch]:
-        """The messages of this moment that the filter may let through."""
+        """The present messages that the filter may let through."""
         options = self._options
         if node is not None and options.expression.matches_all:
             tags = values_of(node, "tags")
@@ -89,7 +91,7 @@ def topic_options(
 
     Args:
         store: store directory.
-        topic: one topic, or several; None for all but the cluster's own.
+        topic: one topic, or several; None for all topics except the cluster's own.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.
         more: further fields of ``ReadOptions``.
 
@@ -108,7 +110,7 @@ def topic_options(
 
 
 def _ranges(options: ReadOptions, catalog: Catalog) -> list[QueueRange]:
-    """All that the queues hold at this moment."""
+    """All messages that the queues hold at this moment."""
     queues = catalog.queues(all_needed=not options.subscription.pattern)
     if options.subscription.pattern and isinstance(catalog, StoreCatalog):
         batched = {topic for topic in {queue.topic for queue in queues} if catalog.is_batch(topic)}
@@ -121,14 +123,14 @@ def _ranges(options: ReadOptions, catalog: Catalog) -> list[QueueRange]:
 
 
 def _keys(node: Node) -> tuple[set[str], set[int]] | None:
-    """Keys of which each message that the filter lets through has one, or else one of these physical offsets.
+    """Keys or physical offsets such that each message that the filter lets through has one of them.
 
     Returns:
-        None when there is no such set, or a large one.
+        None when there is no such set, or when it is large.
     """
     whole, ids = values_of(node, "keys"), values_of(node, "msgId")
     if whole is not None and len(whole) <= LOOKUP_KEYS_MAX:
-        # Several keys stand in the column with a space between them; each is in the index.
+        # Several keys in the column are separated by spaces; each is in the index.
         keys = {value.split(KEY_SEPARATOR)[0] if isinstance(value, str) else "" for value in whole}
         return None if "" in keys else (keys, set())
     if ids is not None and len(ids) <= LOOKUP_KEYS_MAX:
@@ -138,7 +140,7 @@ def _keys(node: Node) -> tuple[set[str], set[int]] | None:
 
 
 def _offsets_of(ids: Iterable[str]) -> Iterator[int]:
-    """Physical offsets in ids that a broker has given, which messages without UNIQ_KEY have."""
+    """Physical offsets from message ids that a broker has given; messages without UNIQ_KEY have such ids."""
     for one in ids:
         with suppress(ValueError):
             yield parse_offset_message_id(one).physical_offset

@@ -16,16 +16,16 @@ _REFUSED = ("filter", "get_fragments", "join", "join_asof", "replace_schema", "s
 
 
 class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
-    """What DuckDB, Polars and PyArrow need of a dataset: a schema, and scans with projection and filter.
+    """What DuckDB, Polars and PyArrow need from a dataset: a schema, and scans with projection and filter.
 
     PyArrow's class wraps a dataset in C++ and cannot be created otherwise; all methods that read use ``scanner``.
 
     Args:
         schema: names and types of the columns.
-        cheapest: the column that is built when none is asked for: a count has its rows from it.
+        cheapest: the column that is built when a scan asks for none; a count needs the number of its rows.
 
     Attributes:
-        failure: the error that ended the last scan, as it was raised: engines hand on its text only.
+        failure: the error that ended the last scan, in its original form, because engines pass on only its text.
     """
 
     def __init__(self, schema: pa.Schema, cheapest: str) -> None:
@@ -35,9 +35,9 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
 
     @abstractmethod
     def batches(self, schema: pa.Schema, node: Node | None) -> Iterator[pa.RecordBatch]:
-        """Rows with the columns of ``schema``: at least those that the filter lets through.
+        """Rows with the columns of ``schema``; they include all rows that the filter lets through.
 
-        What can fail before the first row is done before this returns.
+        Errors that can occur before the first row occur before this returns.
         """
 
     @property
@@ -47,11 +47,12 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
 
     @property
     def partition_expression(self) -> Any:
-        """What holds for all rows: nothing is known of them."""
+        """What holds for all rows: nothing is known about them."""
         return ds.scalar(True)
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> ds.Scanner:
-        """What everything reads through. Other arguments of ``Dataset.scanner`` say how fast to read; they are ignored.
+        """The scanner that all other methods read through. Other arguments of ``Dataset.scanner`` only influence the
+        speed; they are ignored.
 
         Raises:
             ConfigError: a column does not exist.
@@ -70,7 +71,7 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
             raise
 
     def _needed(self, columns: Sequence[str] | dict[str, Any] | None, node: Node | None) -> pa.Schema:
-        """The columns to build: those of the projection and those that the filter looks at."""
+        """The columns to build: the columns of the projection and of the filter."""
         looked_at = frozenset() if node is None else columns_of(node)
         if columns is None or isinstance(columns, dict) or looked_at is None:
             return self._schema
@@ -88,5 +89,5 @@ def _refused(name: str) -> Any:
     return method
 
 
-for _name in _REFUSED:  # PyArrow's own would use the dataset in C++ that is not there
+for _name in _REFUSED:  # PyArrow's own method would use the dataset in C++, which does not exist here.
     setattr(VirtualDataset, _name, _refused(_name))

@@ -237,7 +237,7 @@ class Broker:
         await self._processors.close()
         await self._server.close()
 
-    # -- the remoting server's handler --------------------------------------------------------------------------------
+    # -- the remoting server's handler ---------------------------------------------------------------------------------
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
         """Serves all frames of one read."""
@@ -253,7 +253,7 @@ class Broker:
         for part in (services.producers, services.consumers, services.hold, services.pops):
             services.supervisor.call("end of a connection", part.channel_closed, channel)
 
-    # -- wiring -------------------------------------------------------------------------------------------------------
+    # -- wiring --------------------------------------------------------------------------------------------------------
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Runs everything between opening the port and the first request: opens the store and connects the parts.
@@ -352,7 +352,7 @@ class Broker:
             services.timers.rewriter,
         )
 
-    # -- at intervals -------------------------------------------------------------------------------------------------
+    # -- at intervals --------------------------------------------------------------------------------------------------
 
     def _work_periodically(self, loop: asyncio.AbstractEventLoop) -> None:
         config, services = self.config, self.services

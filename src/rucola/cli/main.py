@@ -107,7 +107,8 @@ def _serve(arguments: list[str]) -> int:
     if options.command is None:
         parser.print_help()
         return ExitCode.USAGE
-    # A start creates no garbage, and a collection would take a twentieth of it. ``run_servers`` enables it again.
+    # A start creates no garbage, and a collection would take a twentieth of the time of a start. ``run_servers``
+    # enables it again.
     gc.disable()
     try:
         return _start(options)

@@ -93,7 +93,7 @@ def _input_ended(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
 @contextmanager
 def temporary_store() -> Iterator[str]:
     """A directory that is removed at the end."""
-    # Imported late: with its compression libraries this module takes a fiftieth of a start.
+    # Imported late: with its compression libraries this module takes a fiftieth of the time of a start.
     import shutil
     import tempfile
 

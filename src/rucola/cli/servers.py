@@ -103,7 +103,7 @@ class UpServers:
 
     def _guard_namesrv(self) -> None:
         """With accounts, only administrators and the brokers of this ``up`` may change the name server's data."""
-        # Imported late: with its YAML reader this module takes a tenth of the start.
+        # Imported late: with its YAML reader this module takes a tenth of the time of a start.
         from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
 
         own = own_brokers()
@@ -117,9 +117,7 @@ class UpServers:
         self._access = NamesrvAccess(self._accounts, SystemClock(), self._config.insecure, own)
 
     def _accounts(self) -> AclSnapshot | None:
-        """The accounts of the broker in this process, or of the files that several brokers share, which have no
-        users.
-        """
+        """The accounts of the broker in this process, or of the files that several brokers share."""
         if self._account_files is not None:
             return self._account_files.snapshot()
         access = self._broker.services.access if self._broker is not None else None

@@ -1,7 +1,8 @@
 """``rucola spark package``: one archive with a Python environment for Spark's executors.
 
-Executors need this package with compiled kernels, PyArrow and what those need, but neither PySpark, which Spark brings
-along, nor a compiler. The archive is made of a fresh environment, so that it holds nothing that only lies about.
+Executors need this package with compiled kernels, PyArrow, and the dependencies of both. They need no PySpark, because
+Spark brings it along, and no compiler. The archive is made from a fresh environment, so that it contains nothing
+unneeded.
 
 Exit codes: 0 success, 1 something is missing or pip failed, 2 usage, 130 after Ctrl-C.
 """
@@ -59,7 +60,7 @@ def run(arguments: list[str]) -> int:
 
 @app.callback()
 def _group() -> None:
-    """Makes ``package`` a command of its own name although it is the only one."""
+    """Makes ``package`` a subcommand although it is the only one."""
 
 
 @app.command()
@@ -98,7 +99,7 @@ def package(
 
 
 def own_requirement() -> str:
-    """The requirement that installs this package once more: where pip had it from, else its version."""
+    """The requirement that installs this package again: from the same source as pip did, otherwise by its version."""
     this = distribution("rucola")
     origin = this.read_text("direct_url.json")
     if origin is None:
@@ -107,7 +108,7 @@ def own_requirement() -> str:
 
 
 def with_extra(requirement: str) -> str:
-    """``requirement`` as one that pip installs with the extra: a path becomes one with the extra behind it."""
+    """``requirement`` in the form that pip installs with the extra: after a path, the extra follows in brackets."""
     return f"{requirement}[executor]" if os.path.exists(requirement) else requirement  # noqa: PTH110 - text in, text out
 
 
@@ -138,14 +139,14 @@ def pack(place: Path, output: Path, python: str | None = None) -> None:
     """Writes the environment at ``place`` as an archive.
 
     Args:
-        place: a virtual environment of this interpreter; its interpreter is changed to that of ``python``.
+        place: a virtual environment of this interpreter; its interpreter is changed to the one in ``python``.
         output: the archive; replaced.
-        python: directory whose ``bin`` has the Python of the executors; None: where it is here.
+        python: directory whose ``bin`` has the Python of the executors; None if it is at the same place as here.
     """
     from venv_pack import Env
 
     _link(place, python)
-    # Spark finds the interpreter beside the packages, wherever it unpacks them, by pyvenv.cfg.
+    # Through pyvenv.cfg, Spark finds the interpreter beside the packages, wherever it unpacks them.
     environment = Env(str(place))
     for pattern in LEFT_OUT:
         environment = environment.exclude(pattern)

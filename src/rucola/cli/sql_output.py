@@ -1,6 +1,6 @@
 """The result of a query: a table for people, CSV and JSON lines for scripts, Parquet for other engines.
 
-A binary value is text where it is UTF-8; elsewhere it is shortened in a table, and base64 in CSV and JSON.
+A binary value is shown as text if it is UTF-8. Otherwise it is shortened in a table, and is base64 in CSV and JSON.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
     """Print the result.
 
     Args:
-        result: read to its end, unless a table shows less.
+        result: read to its end, unless a table shows only a part.
         form: ``table``, ``csv`` or ``json``.
-        most: rows of a table.
+        most: the largest number of rows in a table.
     """
     if form == "table":
         _print_table(result, most)
@@ -49,7 +49,7 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
 
 
 def write_file(result: pa.RecordBatchReader, path: Path, form: str) -> None:
-    """Write the result to a new file, which appears under its name when it is complete.
+    """Write the result to a new file, which gets its name when it is complete.
 
     Raises:
         ConfigError: the file exists.
@@ -130,13 +130,13 @@ def _csv_value(value: object) -> object:
 
 
 def _plain(value: Any) -> object:
-    """A value that JSON has."""
+    """The value as a type that JSON has."""
     if isinstance(value, bytes):
         try:
             return value.decode()
         except UnicodeDecodeError:
             return base64.b64encode(value).decode()
-    if isinstance(value, Decimal):  # of DuckDB's sums of whole numbers, too
+    if isinstance(value, Decimal):  # DuckDB's sums of whole numbers also have this type.
         whole = value == value.to_integral_value() and abs(value) < _JSON_WHOLE_END
         return int(value) if whole else str(value)
     if isinstance(value, datetime | date | time):

@@ -212,8 +212,7 @@ class RouteTable:
             raise ClientError(f"no route to topic {topic}: no broker has it")
         if topic in self._own:
             # A restarted name server knows only the brokers that have registered since. With the default route,
-            # messages of an
-            # existing topic would go to queues of the wrong broker, and create the topic there.
+            # messages of an existing topic would go to queues of the wrong broker, and create the topic there.
             raise ClientError(f"no route to topic {topic}: the name server no longer has it, so the known route stays")
         try:
             data = await self._name_servers.route_info(key)

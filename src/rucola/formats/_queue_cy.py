@@ -108,7 +108,7 @@ def gather_units(
         The number of units, or -1 if the queue offsets have a gap; the tags code of the last unit; whether all units
         have that tags code.
 
-        Raises:
+    Raises:
         ValueError: if the rows lie outside the table, or ``units_out`` is too small.
     """
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):

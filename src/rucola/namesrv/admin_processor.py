@@ -37,7 +37,7 @@ class NamesrvAdminProcessor:
         self._kv_config = kv_config
         self._persist = persist
 
-    # -- brokers ----------------------------------------------------------------------------------------------------
+    # -- brokers -------------------------------------------------------------------------------------------------------
 
     def wipe_write_perm(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 205: removes a broker's write permission."""
@@ -49,7 +49,7 @@ class NamesrvAdminProcessor:
         header = headers.BrokerNameRequestHeader.from_ext_fields(command.ext_fields)
         return success(command, headers.AddWritePermResponseHeader(self._routes.add_write_perm(header.broker_name)))
 
-    # -- topics -----------------------------------------------------------------------------------------------------
+    # -- topics --------------------------------------------------------------------------------------------------------
 
     def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 206: all topics."""
@@ -89,7 +89,7 @@ class NamesrvAdminProcessor:
         self._routes.register_topic(header.topic, TopicRouteData.decode(command.body).queue_datas)
         return success(command)
 
-    # -- key-value configuration ------------------------------------------------------------------------------------
+    # -- key-value configuration ---------------------------------------------------------------------------------------
 
     def put_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 100: sets a value."""

@@ -92,7 +92,8 @@ class NameServer:
     """One name server. It is started and stopped once, on an event loop.
 
     Args:
-        judge: decides about requests that are not for everybody; None trusts this machine and peers with a certificate.
+        judge: decides about requests that are not open to everybody; None trusts this machine and peers with a
+            certificate.
 
     Attributes:
         routes: the registered brokers and their topics.

@@ -73,7 +73,7 @@ class NamesrvProcessor:
         ):
             table.register(code, processor)
 
-    # -- brokers ----------------------------------------------------------------------------------------------------
+    # -- brokers -------------------------------------------------------------------------------------------------------
 
     def register_broker(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 103: a broker registers. A long body is read in a thread, and its topics are entered in pieces."""
@@ -93,10 +93,11 @@ class NamesrvProcessor:
         return self._unregister(command)
 
     def _in_order(self, serve: Callable[[], Awaitable[Answer]], size: int) -> Awaitable[Answer]:
-        """The answer of ``serve``, called when all that came earlier have been served; ``size`` bytes wait with it.
+        """Calls ``serve`` when all earlier requests have been served, and returns its answer; ``size`` bytes wait until
+        then.
 
         Raises:
-            BrokerError: too many bytes wait.
+            BrokerError: too many bytes are waiting.
         """
         if self._waiting_bytes + size > _WAITING_BYTES_MAX:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, OVERLOAD)
@@ -120,7 +121,7 @@ class NamesrvProcessor:
     ) -> Answer:
         topics = await asyncio.to_thread(_topics_in, header, body)
         if channel.closed:
-            return None  # nothing would end what it registers
+            return None  # nothing would end the registrations of such a peer
         is_new = self._is_new(header)
         result = await in_turns(self._routes.register_steps(*_registration(command, header, topics), channel))
         return self._registered(command, header, result, is_new)
@@ -177,7 +178,7 @@ class NamesrvProcessor:
         group = BrokerMemberGroup(header.cluster_name, header.broker_name, data.broker_addrs if data else {})
         return success(command, None, BrokerMemberGroupBody(group))
 
-    # -- routes -----------------------------------------------------------------------------------------------------
+    # -- routes --------------------------------------------------------------------------------------------------------
 
     def route_info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 105: the route of a topic."""

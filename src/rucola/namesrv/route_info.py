@@ -89,12 +89,12 @@ class RouteInfoManager:
         self.on_left: Callable[[], None] = lambda: None
         """Called when a broker has left more topics than are removed at once; then call ``drop_left``."""
 
-    # -- brokers ----------------------------------------------------------------------------------------------------
+    # -- brokers -------------------------------------------------------------------------------------------------------
 
     def register(
         self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: object
     ) -> RegistrationResult | None:
-        """As ``register_steps``, at once."""
+        """Same as ``register_steps``, in one step."""
         steps = self.register_steps(broker, topics, version, channel)
         while True:
             try:
@@ -110,7 +110,7 @@ class RouteInfoManager:
         No other registration may begin before it ends.
 
         Returns:
-            None if the registration is refused, because an unknown broker registers exactly one topic. That may be a
+            None if the registration is refused: an unknown broker registers exactly one topic. Such a request may be a
             change of one topic that overtook the first full registration.
         """
         while broker.broker_name in self._left:
@@ -152,7 +152,7 @@ class RouteInfoManager:
                 if number % _TOPICS_A_STEP == 0:
                     yield
                     if self._live.get(key) is not live:
-                        return RegistrationResult()  # it has left meanwhile
+                        return RegistrationResult()  # The broker has left meanwhile.
         live.data_version = version
         return self._master_of(group, broker)
 
@@ -214,7 +214,7 @@ class RouteInfoManager:
         live = self._live.get((cluster, address))
         return None if live is None else live.data_version
 
-    # -- routes and lists -------------------------------------------------------------------------------------------
+    # -- routes and lists ----------------------------------------------------------------------------------------------
 
     def route(self, topic: str, zone_name: str = "") -> TopicRouteData | None:
         """Queues and brokers of a topic; None if no broker serves it.
@@ -266,7 +266,7 @@ class RouteInfoManager:
         address = next((a for group in self._groups.values() for a in group.addresses.values()), "")
         return list(dict.fromkeys(names)), address
 
-    # -- administration ---------------------------------------------------------------------------------------------
+    # -- administration ------------------------------------------------------------------------------------------------
 
     def delete_topic(self, topic: str, cluster: str = "") -> None:
         """Removes a topic everywhere, or in one cluster."""
@@ -290,7 +290,7 @@ class RouteInfoManager:
         """Reverses ``wipe_write_perm``."""
         return self._set_perm(broker_name, lambda _: _READ_WRITE)
 
-    # -- internals --------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _is_taken(self, addresses: Mapping[int, str], broker: BrokerRegistration, version: DataVersion) -> bool:
         """Whether another live address holds this id with a newer version."""
@@ -308,7 +308,7 @@ class RouteInfoManager:
         return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)
 
     def _place(self, broker: BrokerRegistration, former_ids: list[int]) -> _Group:
-        """Enters the address of a broker; the group of its name."""
+        """Enters the address of a broker; returns the group of its name."""
         group = self._groups.setdefault(broker.broker_name, _Group(broker.cluster, {}, False, broker.zone_name))
         self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
         group.enable_acting_master, group.zone_name = bool(broker.enable_acting_master), broker.zone_name

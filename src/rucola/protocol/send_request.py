@@ -69,7 +69,7 @@ def retry_head(head: bytes, reconsume_times: str, reconsume_times_max: str | Non
 
     Args:
         head: from ``header_head``.
-        reconsume_times: how often the message came to a consumer again, with the time to come.
+        reconsume_times: how often consumers will have received the message again, including the next time.
         reconsume_times_max: limit after which it becomes a dead letter; None for the group's.
     """
     fields = {"j": reconsume_times} | ({} if reconsume_times_max is None else {"l": reconsume_times_max})

@@ -48,12 +48,14 @@ class Channel(asyncio.BufferedProtocol):
         costly: whether its last request took so long that the next one waits for a turn with time left. A connection
             that has sent none yet counts as such: many new ones may begin with what takes long.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
-        framed: whether a frame was completed since the last look of ``ConnectionWatch``. The next four attributes also
-        belong to ``ConnectionWatch``.
-        active: whether a byte was received or sent since that look. ``idle_since``: time of the last look without one.
+        framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
+            attribute and the next five.
+        active: whether a byte was received or sent since ``ConnectionWatch`` last looked.
+        idle_since: when ``ConnectionWatch`` first saw that no byte had passed, in seconds.
         begun_since: time in seconds since which the same frame is incomplete.
-        stalled_since: time in seconds since which no unsent answer was accepted. ``unsent_before``: number of unsent
-            bytes at the last look; larger than possible if the peer has caught up since.
+        stalled_since: time in seconds since which the peer has accepted no part of the unsent answers.
+        unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked. If the peer has caught up since,
+            the number is larger than any possible one.
     """
 
     __slots__ = (

@@ -22,9 +22,8 @@ class ConnectionWatch:
 
     Args:
         options: the limits.
-        file_limit: how many descriptors the process may open; 0 if there is no limit. Connections take nine
-            sixteenths of them,
-            and those of all servers together leave an eighth.
+        file_limit: how many descriptors the process may open; 0 if there is no limit. The connections of one server
+            take at most nine sixteenths of them. The connections of all servers together leave an eighth free.
 
     Attributes:
         connections_max: maximum number of connections.

@@ -72,7 +72,7 @@ class Files:
     populate_write = sys.platform == "linux"
     data_sync: Callable[[int], None] = staticmethod(getattr(os, "fdatasync", os.fsync))
 
-    # -- whole files ----------------------------------------------------------------------------------------------
+    # -- whole files ---------------------------------------------------------------------------------------------------
 
     def expand(self, path: str) -> str:
         """``path`` made absolute, a leading ``~`` replaced by the home directory."""
@@ -243,7 +243,7 @@ class Files:
             finally:
                 os.close(descriptor)
 
-    # -- parts of files -------------------------------------------------------------------------------------------
+    # -- parts of files ------------------------------------------------------------------------------------------------
 
     def read_at(self, path: str, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position``; fewer at the end of the file."""

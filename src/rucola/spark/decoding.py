@@ -64,7 +64,7 @@ def decode(
         into: puts the fields into one struct column of this name instead of columns of their own.
         message: full name of the message (Protocol Buffers only).
         skip_bytes: number of bytes before the content, such as the 5 that schema registries add (Avro and Protocol
-        Buffers only).
+            Buffers only).
         count_as: name under which rows and poison rows are counted (``observe``): in a stream's ``observedMetrics``,
             ``rows`` and ``poison``.
 

@@ -71,10 +71,10 @@ class ProgressPublisher(StreamingQueryListener):
     Args:
         name_server: name servers, ``host:port`` separated by ``;``; needed with ``commit_group``.
         commit_group: consumer group that gets the progress; empty for none. Brokers create the group if it does not
-        exist.
+            exist.
         query_name: name of the only stream that is published; None for all streams, which then must not share topics.
         registry: where metrics are registered, such as ``prometheus_client.REGISTRY``; None for no metrics. This needs
-        prometheus-client.
+            prometheus-client.
         config: account and encryption.
 
     Raises:

@@ -25,7 +25,7 @@ def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **option
     Args:
         spark: a session, but not one of Spark Connect, which does not show its plans.
         query: builds a DataFrame from the rows, a new one in each call, and does nothing else. If it joins the rows
-        with themselves, the columns of both sides are read for both.
+            with themselves, the columns of both sides are read for both.
         options: options of ``format("rocketmq")`` for a batch, without ``columns``.
 
     Raises:

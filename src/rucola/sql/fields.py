@@ -1,7 +1,7 @@
 """The fields of JSON bodies as columns of a view. Names and types come from a sample of the topic.
 
-A field is taken from the body when a query uses it. A body that is not JSON, or a value that does not fit the type of
-the sample, is null: no body ends a query, and no number is rounded.
+DuckDB extracts a field from the body when a query uses it. A body that is not JSON becomes null, and so does a value
+that does not fit the type found in the sample. No body ends a query, and no number is rounded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def fields_of(bodies: pa.Table) -> dict[str, str]:
         bodies: a table with the column ``body``.
 
     Returns:
-        Empty if the bodies are no JSON objects.
+        Empty if the bodies are not JSON objects.
     """
     with duckdb.connect() as connection:
         connection.register("sample", bodies)
@@ -35,9 +35,9 @@ def fields_of(bodies: pa.Table) -> dict[str, str]:
 
 
 def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[str, str]) -> str:
-    """The statement that makes ``view`` of ``source``, with the fields of the bodies behind its columns.
+    """The statement that makes ``view`` from ``source``. The fields of the bodies follow the columns of ``source``.
 
-    A field whose name, in any case, is that of a column is named ``body_`` and its name.
+    If a field has the name of a column, in upper or lower case, its name gets the prefix ``body_``.
     """
     taken = {name.lower() for name in columns}
     chosen = ["*"]
@@ -59,7 +59,7 @@ def _type(kind: object) -> str:
         return "JSON"
     if kind in _WHOLE:
         return "BIGINT"
-    return kind if kind in ("DOUBLE", "BOOLEAN") else "VARCHAR"  # also for values of several types
+    return kind if kind in ("DOUBLE", "BOOLEAN") else "VARCHAR"  # Also for fields with values of several types.
 
 
 def _expression(name: str, kind: str) -> str:

@@ -1,7 +1,8 @@
-"""A DuckDB connection over a store directory or brokers. Nothing is copied into it: its views read in place.
+"""A DuckDB connection over a store directory or brokers. Nothing is copied into it: its views read the messages where
+they are.
 
-Every query sees each topic as it is when the query reads it. Threads: DuckDB computes in its own; messages are read in
-the thread that asks for the result.
+Every query sees each topic in its state at the time of the query. Threads: DuckDB computes in its own threads; messages
+are read in the thread that asks for the result.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class Session:
     Args:
         store: store directory, or None.
         name_server: name servers, if there is no directory.
-        options: of ``rucola.arrow.dataset``.
+        options: options of ``rucola.arrow.dataset``.
 
     Attributes:
-        connection: DuckDB's; ``close`` closes it.
+        connection: DuckDB's connection; ``close`` closes it.
     """
 
     def __init__(self, store: str | os.PathLike[str] | None, name_server: str = "", **options: Any) -> None:
@@ -57,10 +58,11 @@ class Session:
         self._place = (store, name_server, options)
         self._datasets: dict[str, VirtualDataset] = {}
         self.topics = self._topic_names()
-        # No extension is fetched behind the user's back.
+        # No extension is downloaded without the user's knowledge.
         self.connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
         self.connection.execute("set timezone = 'UTC'")
-        self.connection.execute("set python_enable_replacements = false")  # a name is never a variable of this program
+        # A name in a query never means a variable of this program.
+        self.connection.execute("set python_enable_replacements = false")
         for topic in self.topics:
             self._register(topic, self._dataset(topic))
         messages = self._dataset(None)
@@ -95,7 +97,7 @@ class Session:
         self.close()
 
     def _guarded(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """The same reader; what ends it is raised as it was."""
+        """The same reader, but an error that ends it is raised in its original form."""
 
         def batches() -> Any:
             try:
@@ -125,7 +127,7 @@ class Session:
         self.connection.register(name, rows)
 
     def _add_fields(self, query: str) -> None:
-        """Makes views with the fields of the bodies, of the topics that the query may name."""
+        """Makes views with the fields of the bodies, for the topics that the query may name."""
         for topic in self.topics:
             if topic in self._with_fields or topic.lower() not in query.lower() or topic not in self._datasets:
                 continue
@@ -167,7 +169,7 @@ class Session:
 
 
 def _largest_queues(options: ReadOptions) -> list[tuple[int, int, int]]:
-    """Queue id, first offset and end of the queues with the most messages, one for each queue id."""
+    """Queue id, first offset and end offset of the queues with the most messages, one for each queue id."""
     catalog = open_catalog(options)
     try:
         held = catalog.bounds(catalog.queues(all_needed=False))

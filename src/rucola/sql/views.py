@@ -41,11 +41,11 @@ KEY_COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "msgId", "ta
 
 
 class Rows(VirtualDataset):
-    """A small table that is made anew by each scan.
+    """A small table that each scan computes anew.
 
     Args:
         schema: its columns.
-        rows: makes it.
+        rows: computes it.
     """
 
     def __init__(self, schema: pa.Schema, rows: Callable[[], list[dict[str, object]]]) -> None:
@@ -94,7 +94,9 @@ def finding_rows(store: str) -> list[dict[str, object]]:
 
 
 def _of_messages(node: Node) -> Node:
-    """The filter for messages; what it says of ``key`` holds for the column ``keys``, as far as lookups need it."""
+    """The filter for messages; its condition on ``key`` becomes a condition on the column ``keys``, as far as lookups
+    need it.
+    """
     if isinstance(node, Field):
         return Field("keys") if node.name == "key" else node
     if isinstance(node, Call):

@@ -49,12 +49,15 @@ class MessageStore:
     """A store directory, opened for writing.
 
     Args:
-        config: the options. files: access to the disk. clock: for store times and intervals. on_append: called after
-        messages were appended; the broker schedules one ``dispatch`` per turn of the loop. on_flushed: called on a
-        store thread when ``flushed_offset`` or ``state`` changed; the broker answers, then dispatches. is_batch_topic:
-        whether the attribute ``queue.type`` of a topic is BatchCQ; None for an unknown topic, whose kind then follows
-        from its directory. bit_map: computes the filter bits that ``enableConsumeQueueExt`` stores, from topic and
-        properties.
+        config: the options.
+        files: access to the disk.
+        clock: for store times and intervals.
+        on_append: called after messages were appended; the broker schedules one ``dispatch`` per turn of the loop.
+        on_flushed: called on a store thread when ``flushed_offset`` or ``state`` changed; the broker answers, then
+            dispatches.
+        is_batch_topic: whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an unknown
+            topic, whose kind then follows from its directory.
+        bit_map: computes the filter bits that ``enableConsumeQueueExt`` stores, from topic and properties.
 
     Attributes:
         config: as given.
@@ -101,7 +104,7 @@ class MessageStore:
         self.append_rows = self._appender.append_rows
         self.take_arrivals = self._dispatcher.take_arrivals
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life ----------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Locks the directory and brings it to a state that can be served.
@@ -163,7 +166,7 @@ class MessageStore:
             self._keeper.end()
             self._close()
 
-    # -- append -------------------------------------------------------------------------------------------------------
+    # -- append --------------------------------------------------------------------------------------------------------
 
     def put_message(self, message: StoreMessage) -> PutMessageResult:
         """Appends one message with its properties unchanged."""
@@ -242,7 +245,7 @@ class MessageStore:
         finally:
             self._retention.remove_later(partial(self._remove_queues, queues, moved))
 
-    # -- read ---------------------------------------------------------------------------------------------------------
+    # -- read ----------------------------------------------------------------------------------------------------------
 
     def get_message(
         self,
@@ -392,7 +395,7 @@ class MessageStore:
         self._retention.clock_moved()
         self._keeper.look_soon()
 
-    # -- state --------------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> StoreState:
@@ -463,7 +466,7 @@ class MessageStore:
     def property_suffix(self, text: bytes) -> None:
         self._log.suffix = text
 
-    # -- between the parts --------------------------------------------------------------------------------------------
+    # -- between the parts ---------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
         """Dispatches everything that may be dispatched, and updates the index behind it, as far as the disk allows."""

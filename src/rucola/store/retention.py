@@ -61,7 +61,7 @@ class Detached(Protocol):
 
 
 class _Removal(NamedTuple):
-    """A removal to run: of a file of ``queue``, or of something that belongs to no queue."""
+    """A pending removal: a file of ``queue``, or something that belongs to no queue."""
 
     remove: Callable[[], None]
     queue: ConsumeQueue | None = None
@@ -128,7 +128,7 @@ class Retention:
         self._clocks = self._clock.wall_ms(), now
         self._derived_from = self._log.min_offset
 
-    # -- the keeper's thread ------------------------------------------------------------------------------------------
+    # -- the keeper's thread -------------------------------------------------------------------------------------------
 
     def look(self, safe_offset: int) -> None:
         """Decides every ``cleanResourceInterval`` what may expire. Every call removes the files that the loop has
@@ -159,7 +159,7 @@ class Retention:
         self._asked = True
 
     def clock_moved(self) -> None:
-        """For any thread: the wall clock was moved on deliberately, so files expire by it, with the next look."""
+        """For any thread: the wall clock was moved on deliberately, so the next look expires files by the new time."""
         self._moved = self._asked = True
 
     def remove(self) -> None:
@@ -194,7 +194,7 @@ class Retention:
         self.wants_sync = True
 
     def _watch_clocks(self, now: float) -> None:
-        moved, self._moved = self._moved, False  # before the clock is read: it was moved before it was said
+        moved, self._moved = self._moved, False  # Set before the clock is read: the clock was moved before this call.
         wall_ms, (last_wall_ms, last) = self._clock.wall_ms(), self._clocks
         gained_ms = wall_ms - last_wall_ms - int((now - last) * 1000)
         self._clocks = wall_ms, now
@@ -275,7 +275,7 @@ class Retention:
             return self._log.max_offset  # removed with its topic meanwhile
         return int.from_bytes(unit[:8], "big")
 
-    # -- the loop's thread --------------------------------------------------------------------------------------------
+    # -- the loop's thread ---------------------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
         """Takes expired segments out of the lists of log, index and queues, a part in each turn."""
@@ -297,7 +297,7 @@ class Retention:
         try:
             queue.correct_min_offset()
         except DiskError as error:
-            # Pulls below the right offset find records that are too old, and go on.
+            # Pulls below the right offset meet records that are too old, and continue.
             event(_log, logging.ERROR, "minimum offset of a queue is too low", path=error.path, error=error)
 
     def _shorten_queue(self, topic: bytes, queue_id: int) -> None:

@@ -111,7 +111,7 @@ class SimulatedOs:
             return cast(int, getattr(os, name))
         raise AttributeError(name)
 
-    # -- descriptors --------------------------------------------------------------------------------------------------
+    # -- descriptors ---------------------------------------------------------------------------------------------------
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
         """``os.open``; creation and truncation are steps."""
@@ -233,7 +233,7 @@ class SimulatedOs:
             raise ValueError("mmap length is greater than file size")
         return self.disk.map(inode)
 
-    # -- names --------------------------------------------------------------------------------------------------------
+    # -- names ---------------------------------------------------------------------------------------------------------
 
     def stat(self, path: str) -> _Status:
         """``os.stat``."""

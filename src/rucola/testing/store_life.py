@@ -99,7 +99,7 @@ class StoreLife:
         self._started = False
         self._kept_end = 0
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life ----------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
         """Open the directory in a new process and recover it.
@@ -240,8 +240,7 @@ class StoreLife:
     def _reported_end(self) -> int:
         return self.store.flushed_offset if self._started else 0
 
-    # -- the work of producers, consumers and threads
-    # --------------------------------------------------------------------
+    # -- the work of producers, consumers and threads ------------------------------------------------------------------
 
     def put(self, *messages: StoreMessage) -> bool:
         """Append messages of one topic, all or none; returns whether they were accepted."""
@@ -456,7 +455,7 @@ def _worker(worker: object) -> ManualWorker:
     return worker
 
 
-# -- after a recovery -------------------------------------------------------------------------------------------------
+# -- after a recovery --------------------------------------------------------------------------------------------------
 
 
 def check_recovered(life: StoreLife) -> StoreModel:
@@ -626,8 +625,7 @@ def _check_synced(life: StoreLife, failing: bool) -> None:
             raise Mismatch(f"{path} is served but not synced (pages {sorted(inode.pages)})")
     for change in disk.changes:
         # It does not matter if the name now belongs to another file, or was removed with its directory. Files removed
-        # before the
-        # recovery began are not served; states in which they reappear are explored separately.
+        # before the recovery began are not served; states in which they reappear are explored separately.
         gone = not any(change.names.values()) and (failing or id(change) in life.known_changes)
         names = [path for path, node in change.names.items() if disk.names.get(path) is node]
         if not gone and any(path.startswith(parts) and not path.endswith((".tmp", "/allocating")) for path in names):

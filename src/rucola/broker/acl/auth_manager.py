@@ -74,7 +74,7 @@ class AuthManager:
             raise ConfigError("initAuthenticationUser", "", self._allowed_user())
         self._use()
 
-    # -- users --------------------------------------------------------------------------------------------------------
+    # -- users ---------------------------------------------------------------------------------------------------------
 
     def create_user(self, data: Mapping[str, Any]) -> None:
         """Request 3001: creates a user.
@@ -122,7 +122,7 @@ class AuthManager:
             if name_contains in name
         ]
 
-    # -- rules --------------------------------------------------------------------------------------------------------
+    # -- rules ---------------------------------------------------------------------------------------------------------
 
     def put_rules(self, subject: str, data: Mapping[str, Any]) -> None:
         """Requests 3006 and 3007: replaces the rules for the given resources; other rules stay."""
@@ -164,7 +164,7 @@ class AuthManager:
         policies = self._policies.get(self._subject(subject))
         return None if policies is None else {"subject": subject, "policies": policies}
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _subject(self, subject: str) -> str:
         kind, _, name = subject.partition(":")

@@ -124,7 +124,7 @@ class PlainPermissionManager:
         """The data version of ``plain_acl.yml`` as JSON."""
         return orjson.dumps(self.versions().get(self._main, {"counter": 0, "stateVersion": 0, "timestamp": 0})).decode()
 
-    # -- changes by administrators ------------------------------------------------------------------------------------
+    # -- changes by administrators -------------------------------------------------------------------------------------
 
     def update_account(self, change: Mapping[str, Any]) -> None:
         """Creates an account, or changes the given keys of an existing one.
@@ -232,7 +232,7 @@ class PlainPermissionManager:
             raise BrokerError(failed, "an ACL file of the broker is broken") from None
         return texts
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def _read(self) -> dict[str, bytes]:
         names = [name for name in self._files.list_files(self._directory) if name.endswith((".yml", ".yaml"))]

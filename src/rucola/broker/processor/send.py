@@ -172,7 +172,7 @@ class SendMessageProcessor:
         else:
             self.process_run(channel, source, view, table, 0, 1)
 
-    # -- checks -----------------------------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------------------
 
     def _find_target(
         self, channel: Channel, source: bytearray, table: array[int], first: int, last: int
@@ -286,7 +286,7 @@ class SendMessageProcessor:
             )
         return BrokerError(ResponseCode.SYSTEM_ERROR, status.value)
 
-    # -- append and answer ------------------------------------------------------------------------------------------
+    # -- append and answer ---------------------------------------------------------------------------------------------
 
     def _process_row(
         self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int, target: SendTarget

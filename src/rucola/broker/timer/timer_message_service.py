@@ -198,7 +198,7 @@ class TimerMessageService:
             return 0
         return min((half_ms if now_ms < half_ms else step_now_ms + self._step_ms) - now_ms, LOOK_AGAIN_MS)
 
-    # -- from the queue into the wheel --------------------------------------------------------------------------------
+    # -- from the queue into the wheel ---------------------------------------------------------------------------------
 
     def _take(self, step_now_ms: int) -> bool:
         """Takes messages from the queue; returns False if the store refuses messages at the moment."""
@@ -268,7 +268,7 @@ class TimerMessageService:
             return True
         return self._put([message]) == 1
 
-    # -- from the wheel to the consumers ------------------------------------------------------------------------------
+    # -- from the wheel to the consumers -------------------------------------------------------------------------------
 
     def _deliver(self, step_now_ms: int, wait_ms: int) -> int | None:
         """Delivers steps that are over; returns the milliseconds until there is more to do, None when all are
@@ -383,7 +383,7 @@ class TimerMessageService:
             step.ready_bytes += len(message.body)
         return True
 
-    # -- store --------------------------------------------------------------------------------------------------------
+    # -- store ---------------------------------------------------------------------------------------------------------
 
     def _behind(self, queue_offset: int) -> Iterator[int]:
         """Physical offsets of the messages of the queue after ``queue_offset``."""

@@ -129,7 +129,7 @@ def _refuse(position: int, expected: str, got: str) -> NoReturn:
 class _Compiler(Transformer[Token, Condition]):
     """One method per rule: takes the parts of the rule and returns the combined part."""
 
-    # -- operands -----------------------------------------------------------------------------------------------------
+    # -- operands ------------------------------------------------------------------------------------------------------
 
     def start(self, parts: list[Any]) -> Condition:
         return _as_condition(parts[0])
@@ -174,7 +174,7 @@ class _Compiler(Transformer[Token, Condition]):
     def negation(self, parts: list[Any]) -> Condition:
         return _not(_deeper(_as_condition(parts[0])))
 
-    # -- conditions ---------------------------------------------------------------------------------------------------
+    # -- conditions ----------------------------------------------------------------------------------------------------
 
     def either(self, parts: list[Any]) -> Condition:
         return _joined(parts[0], parts[1], Op.OR, Op.JUMP_IF_TRUE)

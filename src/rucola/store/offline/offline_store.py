@@ -76,7 +76,7 @@ class OfflineStore:
         self._queues = ConsumeQueueStore(files, path, self._queue_options(), self._log, writable=False)
         self._trust_queues()
 
-    # -- the log ------------------------------------------------------------------------------------------------------
+    # -- the log -------------------------------------------------------------------------------------------------------
 
     def log_segments(self) -> list[tuple[str, int, int]]:
         """Path, physical offset of the first byte, and length of each segment, oldest first."""
@@ -119,7 +119,7 @@ class OfflineStore:
         """Store time in ms of the record that starts there; -1 outside of the log. The record is not checked."""
         return self._log.store_timestamp(physical_offset)
 
-    # -- queues -------------------------------------------------------------------------------------------------------
+    # -- queues --------------------------------------------------------------------------------------------------------
 
     def queue_names(self) -> list[tuple[str, int]]:
         """Topic and queue id of every queue."""
@@ -223,7 +223,7 @@ class OfflineStore:
         self._queues.close()
         self._log.queue.close()
 
-    # -- opening ------------------------------------------------------------------------------------------------------
+    # -- opening -------------------------------------------------------------------------------------------------------
 
     def _damaged_entry(self, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> StoreDamagedError:
         file = self._log.queue.find(physical_offset)

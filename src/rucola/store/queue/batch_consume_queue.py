@@ -54,7 +54,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self._checked = 0
         self._last_physical_offset = -1
 
-    # -- opening ------------------------------------------------------------------------------------------------------
+    # -- opening -------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Opens the segments and finds both ends.
@@ -132,7 +132,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.max_offset = last.next_offset
         self._last_physical_offset = last.physical_offset if last.valid else -1
 
-    # -- writing ------------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     def put_record(self, request: DispatchRequest) -> None:
         """Writes the unit of a record, unless it is already there.
@@ -217,7 +217,7 @@ class BatchConsumeQueue(ConsumeQueue):
         file.allocate_to(at + BATCH_UNIT_BYTES)
         return file
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def unit_at(self, number: int) -> BatchUnit:
         """The unit with that number; zeros if there is no segment."""

@@ -118,7 +118,7 @@ class ConsumeQueue:
         self._allocated = 0
         self._synced = 0
 
-    # -- opening ----------------------------------------------------------------------------------------------------
+    # -- opening -------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Opens the segments and finds both ends.
@@ -291,7 +291,7 @@ class ConsumeQueue:
                 high = middle
         return self._next_known(low, max(self.max_offset, self._seen_end))
 
-    # -- writing ----------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Writes the unit of entry ``queue_offset``.
@@ -483,7 +483,7 @@ class ConsumeQueue:
         self._position = self._allocated = 0
         self.files.close()
 
-    # -- reading ----------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
         """Physical offset, size and tags code of a unit; (0, 0, 0) if there is no segment."""

@@ -164,7 +164,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         self._extending = extending
         self._opened = False
 
-    # -- opening ------------------------------------------------------------------------------------------------------
+    # -- opening -------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """See ``ConsumeQueue.open``."""
@@ -205,7 +205,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         unit = self._ext.read(address) if is_address(address) else None
         return None if unit is None else position_of(address) + unit.size
 
-    # -- writing ------------------------------------------------------------------------------------------------------
+    # -- writing -------------------------------------------------------------------------------------------------------
 
     def put_record(self, request: DispatchRequest) -> None:
         """Writes the unit of a record into the extension, then its address into the queue.
@@ -273,7 +273,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         self._ext.files.close()
         super().close()
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """See ``ConsumeQueue.entry``. An address without a unit is returned unchanged."""

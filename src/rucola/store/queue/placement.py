@@ -159,7 +159,7 @@ class Placement:
             return queue.place_at(identity.queue_offset) == (physical_offset, size)
         return self._raw_unit(identity.topic, identity.queue_id, identity.queue_offset) == (physical_offset, size)
 
-    # -- without a unit -----------------------------------------------------------------------------------------------
+    # -- without a unit ------------------------------------------------------------------------------------------------
 
     def _first(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
         """For a queue without entries: the offset that the record states, unless the next record of the queue

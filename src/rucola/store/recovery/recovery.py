@@ -385,7 +385,7 @@ class Recovery:
         self._queues.close()
         return count
 
-    # -- decisions --------------------------------------------------------------------------------------------------
+    # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _queues_from(self, end: int) -> int:
         """The offset from which on records may lack their units."""
@@ -442,7 +442,7 @@ class Recovery:
         path, position = (self._log.queue.path, offset) if file is None else (file.path, offset - file.start)
         raise StoreDamagedError(path, position, f"{end.problem} at physical offset {offset}, yet {proof}", _ADVICE)
 
-    # -- steps ------------------------------------------------------------------------------------------------------
+    # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _set_aside(self, file: MappedFile, position: int, end: LogEnd) -> None:
         """Keeps the bytes that are cut away in ``quarantine/``. It may contain messages that were stored but not

@@ -43,7 +43,7 @@ class TimerLog:
 
     Attributes:
         files: the segments.
-        end: position behind the last unit.
+        end: position after the last unit.
     """
 
     def __init__(self, files: Files, path: str, segment_bytes: int) -> None:
@@ -66,11 +66,11 @@ class TimerLog:
         """Finds the end, reports the units from the segment with ``position`` on to the wheel, and cuts the rest.
 
         Args:
-            physical_end: end of the commit log; units of records behind it are cut.
-            seen_from: units of records from this physical offset on are included in the answer.
+            physical_end: end of the commit log; units of records at or after it are cut.
+            seen_from: the result contains units of records from this physical offset on.
 
         Returns:
-            The physical offsets of those records, and that of the last unit; -1 if there is none.
+            The physical offsets of those records, and the physical offset of the last unit; -1 if there is none.
         """
         seen: set[int] = set()
         last = -1
@@ -199,7 +199,7 @@ class TimerLog:
         file.allocate_to(position)
 
     def _cut(self) -> None:
-        """Zeroes what lies behind ``end`` and removes later segments."""
+        """Zeroes the bytes after ``end`` and removes later segments."""
         self.files.remove_after(self.end)
         file = self.files.find(self.end)
         if file is not None:

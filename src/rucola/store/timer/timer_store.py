@@ -2,9 +2,9 @@
 ``TimerMessageStore``).
 
 The timer topic's queue in the commit log is the source; timer log and wheel are derived from it. A start therefore cuts
-the timer log at its first unit that is damaged or whose record is gone. It corrects the wheel by the units behind the
-checkpoint, or by all units if the wheel points behind the timer log. Then it decides from which queue offset on
-messages are taken again. Existing units are remembered, so that no message waits twice.
+the timer log at its first unit that is damaged or whose record is gone. It corrects the wheel by the units after the
+checkpoint, or by all units if the wheel points past the timer log. Then it decides from which queue offset on messages
+are taken again. Existing units are remembered, so that no message waits twice.
 
 The files are created with the first message. The event loop's thread does everything except ``write``, which one thread
 at a time may call.
@@ -61,7 +61,7 @@ class TimerQueue(NamedTuple):
     """What a start needs to know about the commit log and the timer topic's queue.
 
     Attributes:
-        physical_end: offset behind the last record of the commit log.
+        physical_end: offset after the last record of the commit log.
         min_offset: minimum offset of the queue.
         max_offset: maximum offset of the queue.
         physical_of: returns the physical offset of an entry of the queue.
@@ -90,8 +90,8 @@ class TimerStore:
     Attributes:
         read_time_ms: the first time step that was not delivered yet.
         queue_offset: queue offset of the next message of the timer topic to take.
-        taken_offset: messages of the timer topic before it were taken before this start. Of these, all messages due
-            before ``taken_time_ms`` were delivered.
+        taken_offset: queue offset up to which messages of the timer topic were taken before this start. Of these
+            messages, all that were due before ``taken_time_ms`` were delivered.
         metrics: number of waiting messages by topic.
     """
 
@@ -154,7 +154,7 @@ class TimerStore:
             log_end=self._log.end,
         )
 
-    # -- waiting messages ---------------------------------------------------------------------------------------------
+    # -- waiting messages ----------------------------------------------------------------------------------------------
 
     def add(self, due_ms: int, unit: WaitingUnit, topic_hash: int) -> None:
         """Makes a message wait for the time step of ``due_ms``.
@@ -205,7 +205,7 @@ class TimerStore:
         """Whether no message was ever added."""
         return not self._open
 
-    # -- to the disk --------------------------------------------------------------------------------------------------
+    # -- to the disk ---------------------------------------------------------------------------------------------------
 
     def mark(self, physical_end: int) -> None:
         """Records the current state as valid once the commit log is on the disk up to ``physical_offset``."""
@@ -283,7 +283,7 @@ class TimerStore:
             self._wheel.close()
             self._open = False
 
-    # -- start --------------------------------------------------------------------------------------------------------
+    # -- start ---------------------------------------------------------------------------------------------------------
 
     def _open_wheel(self) -> None:
         self._fresh = not self._wheel.open()

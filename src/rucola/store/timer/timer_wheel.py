@@ -1,6 +1,6 @@
 """The timer wheel: each slot holds the chain of the units of one time step in the timer log (``formats.timer``).
 
-Changes stay in memory until the units that they point to are on the disk. Only then they go into the map, so the file
+Changes stay in memory until the units to which they point are on the disk. Only then they go into the map, so the file
 never points to units that a power cut removed. The event loop's thread reads and changes; one thread at a time may call
 ``apply``.
 """
@@ -87,7 +87,7 @@ class TimerWheel:
         self._applying = {}
 
     def is_beyond(self, log_end: int) -> bool:
-        """Whether a slot points to ``log_end`` or behind it."""
+        """Whether a slot points to ``log_end`` or past it."""
         return any(is_beyond(piece, 0, len(piece), log_end) for _, piece in self._used())
 
     def clear(self) -> None:

@@ -19,12 +19,12 @@ _NO_UNIT = BatchUnit(0, 0, 0, 0, 0, 0)
 
 
 class BatchQueueCheck:
-    """One queue, and how far the walk over the log has met its records.
+    """One queue, and how many of its records the walk over the log has met.
 
     Attributes:
         name: topic and queue id.
         number: number of the next unit to compare; the first unit in the files has number 0.
-        next: queue offset behind the newest record met; -1 before the first.
+        next: queue offset after the newest record met; -1 before the first.
     """
 
     def __init__(self, name: tuple[bytes, int], path: str, segments: list[MappedFile]) -> None:

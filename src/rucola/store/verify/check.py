@@ -42,7 +42,7 @@ class VerifyReport:
     Attributes:
         path: path of the store.
         records: number of records in the log.
-        log_end: physical offset behind the last record.
+        log_end: physical offset after the last record.
         units: number of queue units that agree with their records.
         index_entries: number of entries in all index files.
         tables: number of files read in ``config``.

@@ -74,7 +74,7 @@ class Finding:
 
     Attributes:
         file: path below the store's directory.
-        position: position of the first byte concerned in that file; its end for something that is missing there.
+        position: position of the first byte concerned in that file; the end of the file if something is missing there.
         count: number of adjacent findings of this kind.
         detail: a description of the first of them.
     """

@@ -50,7 +50,7 @@ class RecordIdentities:
     def is_right(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
         """Whether an entry is right although its record was not met under that entry; then the record is reported.
 
-        An entry is also right if its record's only fault is to say that it has none (prepared or rolled back).
+        An entry is also right if the record's only fault is that it claims to have no entry (prepared or rolled back).
         """
         hit = None if self._log.damaged(place[0]) else self._log.row_at(place[0], 0)
         if hit is None or hit[1][RecordColumn.RECORD_SIZE] != place[1]:

@@ -317,7 +317,7 @@ class IndexChecks:
             self._late(check, entry)
 
     def _late(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
-        """Notes an entry whose verdict depends on what queues and later records say of its record."""
+        """Notes an entry whose verdict depends on what queues and later records say about its record."""
         if len(self._doubtful) < _DOUBTFUL_MAX:
             self._doubtful.append((check, check.cursor, entry))
         else:

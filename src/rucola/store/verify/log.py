@@ -2,8 +2,8 @@
 
 If a record cannot be read, the next intact one is searched: one whose checksums and physical offset are right. If that
 record is not older than the last one read, the bytes between them are damage, and the walk continues there. If there is
-no such record, the log ends. Older records are what RocketMQ leaves behind the end when it cuts a log, because it never
-clears them.
+no such record, the log ends. RocketMQ leaves older records after the end when it cuts a log, because it never clears
+them.
 """
 
 from __future__ import annotations
@@ -97,14 +97,14 @@ class LogCheck:
 
     Attributes:
         records: number of records read so far.
-        end: physical offset behind the last record.
+        end: physical offset after the last record.
         times: checks the store times of the records.
-        sound_tail: nothing behind the end may have been a record.
+        sound_tail: nothing after the end may have been a record.
 
     Args:
         segments: the segments of the log, oldest first.
         found: collects the findings.
-        unclean: the store was not stopped cleanly, so the remains of a crash may lie behind the end.
+        unclean: the store was not stopped cleanly, so the remains of a crash may lie after the end.
         live_end: where a log in use ended at the beginning, a record border; -1 for a log that is not in use.
         progress: called with the number of bytes walked.
     """
@@ -170,7 +170,7 @@ class LogCheck:
         return (file, self._one_row) if self._parse(file, physical_offset - file.start, check) else None
 
     def is_entry(self, place: tuple[int, int], topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether the record at that place, with that size, says that it is this entry."""
+        """Whether the record with that place and size says that it is this entry."""
         hit = self.row_at(place[0])
         if hit is None:
             return False
@@ -185,7 +185,7 @@ class LogCheck:
         for file in self._segments:
             file.close()
 
-    # -- one segment --------------------------------------------------------------------------------------------------
+    # -- one segment ---------------------------------------------------------------------------------------------------
 
     def _walk_segment(self, number: int, file: MappedFile) -> Iterator[Batch]:
         segment, position = file.segment, 0
@@ -241,10 +241,10 @@ class LogCheck:
             detail = f"says {space} bytes are left, {file.size - position} are"
             self._found.add(FindingKind.BLANK, file.path, position, detail)
 
-    # -- damage -------------------------------------------------------------------------------------------------------
+    # -- damage --------------------------------------------------------------------------------------------------------
 
     def _over_damage(self, number: int, file: MappedFile, position: int) -> int:
-        """Position behind the bytes at ``position`` that are not a record; -1 if the log ends there."""
+        """Position after the bytes at ``position`` that are not a record; -1 if the log ends there."""
         behind = self._next_record(number, file, position)
         if behind < 0 or (self._live_end >= 0 and self._parse(file, position, CHECK_ALL)):
             return behind if behind < 0 else position
@@ -258,7 +258,7 @@ class LogCheck:
         """Reads a record whose only fault is a checksum or its own offset into the row for faulty records.
 
         Returns:
-            The position behind it; -1 for any other bytes.
+            The position after it; -1 for any other bytes.
         """
         if self._parse(file, position, CHECK_PHYSICAL_OFFSET):
             body = not self._parse(file, position, CHECK_BODY_CRC)
@@ -307,10 +307,10 @@ class LogCheck:
                     at = start + self._one_row[RecordColumn.RECORD_SIZE]
                     yield start
 
-    # -- the end ------------------------------------------------------------------------------------------------------
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def _end_in(self, number: int, file: MappedFile, position: int) -> None:
-        """The log ends at ``position``: reports what lies behind it, unless a broker is writing there."""
+        """The log ends at ``position``: reports what lies after it, unless a broker is writing there."""
         self._ended = True
         self.end = file.start + position
         if self._live_end >= 0:

@@ -1,5 +1,5 @@
-"""Compares consume queues with the log: every record has its unit, every unit has its record, and no unit between
-others is missing.
+"""Compares consume queues with the log: every record has its unit, every unit has its record, and no unit is missing in
+between.
 
 The units that the records of a batch should have are made queue by queue, in the kernel that also writes them, and
 compared with the file as bytes. Only records whose bytes differ are examined one by one.
@@ -44,12 +44,12 @@ _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 
 
 class QueueCheck:
-    """One queue: its files, and how far the walk over the log has met its records.
+    """One queue: its files, and how many of its records the walk over the log has met.
 
     Attributes:
         path: path of its directory.
         first: queue offset of the first record in the log; -1 before any was met.
-        next: queue offset behind the newest record met.
+        next: queue offset after the newest record met.
     """
 
     def __init__(self, path: str, segments: list[MappedFile]) -> None:
@@ -66,7 +66,7 @@ class QueueCheck:
 
     @property
     def end(self) -> int:
-        """Queue offset behind the last unit in the files."""
+        """Queue offset after the last unit in the files."""
         return self.segments[-1].end // UNIT_BYTES if self.segments else 0
 
     def read(self, queue_offset: int, count: int) -> bytes:
@@ -236,7 +236,7 @@ class QueueChecks:
         for queue in self._open:
             queue.close()
 
-    # -- records ------------------------------------------------------------------------------------------------------
+    # -- records -------------------------------------------------------------------------------------------------------
 
     def _queue(self, topic: bytes, queue_id: int) -> QueueCheck:
         queue = self.queues.get((topic, queue_id))
@@ -337,7 +337,7 @@ class QueueChecks:
             tags_code = unit.tags_code
         return tags_code == table[row + _TAGS_CODE] or (topic == SCHEDULE_TOPIC and tags_code >= stored_ms)
 
-    # -- units --------------------------------------------------------------------------------------------------------
+    # -- units ---------------------------------------------------------------------------------------------------------
 
     def _loose_units(self, topic: bytes, queue_id: int, queue: QueueCheck, first: int, last: int, inside: bool) -> None:
         """Checks the units from ``first`` up to ``last`` for which no record was met.
@@ -384,7 +384,7 @@ class QueueChecks:
         self._found.add(kind, *queue.place(queue_offset), detail, UNIT_BYTES)
 
     def _check_light_queue(self, topic: str, queue: QueueCheck) -> None:
-        """Checks the units of a light queue: they point to records of other topics that name it
+        """Checks the units of a light queue: they point to records of other topics that name the light queue
         (``INNER_MULTI_DISPATCH``).
         """
         for begin, end, there in queue.spans(queue.start, queue.end):

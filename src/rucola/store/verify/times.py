@@ -1,4 +1,4 @@
-"""Checks the store times along a log: a time that is not between those of its neighbours is damaged.
+"""Checks the store times along a log: a time that is not between the times of its neighbours is damaged.
 
 Times never decrease, unless the clock was set back; then all following times are lower, too. Differences of seconds are
 not reported.
