@@ -276,3 +276,18 @@ def test_verify_leaves_no_descriptor_open(tmp_path: Path) -> None:
         verify(str(tmp_path / name), Counting())
         assert opened_by
         assert [one.path for one in opened_by if one._descriptor >= 0] == []
+
+
+@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("queues", [("Orders/0", "Orders/1"), ("Orders/1", "Flights/1")])
+def test_exchanged_files_of_two_queues_serve_nothing_of_the_other(
+    queues: tuple[str, str], name: str, tmp_path: Path
+) -> None:
+    """In each record only the topic, or only the queue id, contradicts the queue, but in its neighbours as well."""
+    store = base(name)
+    one, two = (f"consumequeue/{queue}/{0:020d}" for queue in queues)
+    write_files(store.files | {one: store.files[two], two: store.files[one]}, tmp_path / "store")
+    running = store.opened(tmp_path / "store")
+    running.start()
+    assert served(running) == whole(name)
+    running.shutdown()

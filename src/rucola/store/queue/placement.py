@@ -149,7 +149,11 @@ class Placement:
             + (identity.queue_id != queue.queue_id)
             + (identity.queue_offset != queue_offset)
         )
-        return wrong == 0 or (wrong == 1 and not self._is_elsewhere(queue, identity, physical_offset, size))
+        if wrong == 0:
+            return True
+        if wrong > 1 or self._is_elsewhere(queue, identity, physical_offset, size):
+            return False
+        return not self._is_in_foreign_file(queue, identity, queue_offset)
 
     def _is_elsewhere(self, queue: PlacedQueue, identity: RecordIdentity, physical_offset: int, size: int) -> bool:
         """Whether the entry that a record names points to it."""
@@ -158,6 +162,18 @@ class Placement:
         if (identity.topic, identity.queue_id) == (queue.topic, queue.queue_id):
             return queue.place_at(identity.queue_offset) == (physical_offset, size)
         return self._raw_unit(identity.topic, identity.queue_id, identity.queue_offset) == (physical_offset, size)
+
+    def _is_in_foreign_file(self, queue: PlacedQueue, identity: RecordIdentity, queue_offset: int) -> bool:
+        """Whether the record of a neighbour names the same other queue: the file then belongs to that queue."""
+        named = identity.topic, identity.queue_id
+        if named == (queue.topic, queue.queue_id):
+            return False
+        for neighbour in (queue_offset - 1, queue_offset + 1):
+            physical_offset, size = queue.place_at(neighbour) if neighbour >= queue.min_offset else (0, 0)
+            other = self._log.identity(physical_offset) if size > 0 else None
+            if other is not None and other.size == size and (other.topic, other.queue_id) == named:
+                return True
+        return False
 
     # -- without a unit ------------------------------------------------------------------------------------------------
 
