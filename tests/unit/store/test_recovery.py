@@ -234,51 +234,6 @@ def test_a_missing_last_segment_below_the_watermark_refuses(stopped: Path, tmp_p
         opened(path)
 
 
-def test_a_start_after_a_clean_stop_looks_at_the_end_of_the_log_only(
-    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full segment costs as much as an empty one. A damaged message before that is withheld from its readers."""
-    path = tmp_path / "image"
-    snapshot(stopped, path)
-    last = sorted((path / "commitlog").iterdir())[-1]
-    content = bytearray(last.read_bytes())
-    place = content.index(b"UNIQ_KEY\x01ID") - 60
-    content[place] ^= 1
-    last.write_bytes(content)
-    scanned: list[int] = []
-    scan = recovery.scan
-
-    def noting(log: LogReader, start: int, *rest: Any) -> LogEnd:
-        scanned.append(start)
-        return scan(log, start, *rest)
-
-    monkeypatch.setattr(recovery, "scan", noting)
-    store = opened(path)
-    assert not store.recovered
-    assert len(scanned) == 1 and store.max_offset - scanned[0] < 1000
-    count = 0
-    for topic, queue_id in store.queue_names():
-        offset = 0
-        while offset < store.max_queue_offset(topic, queue_id):
-            result = store.get_message(topic, queue_id, offset, 32, 1 << 20)
-            count, offset = count + result.message_count, result.next_offset
-    assert count == COUNT - 1 and store.stats.damaged_messages == 1
-    store.shutdown()
-
-
-def test_a_bad_record_at_the_end_of_a_log_that_was_stopped_refuses(stopped: Path, tmp_path: Path) -> None:
-    path = tmp_path / "image"
-    snapshot(stopped, path)
-    last = sorted((path / "commitlog").iterdir())[-1]
-    content = bytearray(last.read_bytes())
-    content[content.rindex(b"UNIQ_KEY\x01ID") - 60] ^= 1
-    last.write_bytes(content)
-    before = contents(path)
-    with pytest.raises(StoreDamagedError, match="were on the disk"):
-        opened(path)
-    assert contents(path) == before
-
-
 @pytest.mark.parametrize("clean", [True, False])
 def test_missing_queues_and_index_are_rebuilt(clean: bool, killed: Path, stopped: Path, tmp_path: Path) -> None:
     path = tmp_path / "image"

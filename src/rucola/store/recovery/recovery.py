@@ -202,8 +202,7 @@ class Recovery:
             safe = min(watermark.flushed_offset, watermark.queues_offset)
             if watermark.clean and not self.unclean:
                 safe = watermark.end_offset
-            known_end = self._known_end(watermark) if self._complete else None
-            end = known_end or self._scan(self._segment_start(safe - 1), CHECK_ALL, watermark.flushed_offset)
+            end = self._scan(self._segment_start(safe - 1), CHECK_ALL, watermark.flushed_offset)
             if end.physical_offset < watermark.flushed_offset:
                 self._refuse(end, f"bytes up to {watermark.flushed_offset} were on the disk")
             if self.unclean and end.physical_offset > watermark.flushed_offset:
@@ -213,43 +212,20 @@ class Recovery:
                 self._refuse_unreadable(torn)
                 if torn.physical_offset < end.physical_offset:
                     end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
-        self.trusted = self._complete and watermark is not None and watermark.end_offset == end.physical_offset
+        self.trusted = (
+            watermark is not None
+            and not self.unclean
+            and self._replay_from is None
+            and watermark.end_offset == end.physical_offset
+            and watermark.queue_count == self._queues.queue_count
+            and watermark.later_files <= self._queues.later_files
+            and self._queues.lengths_right
+            and (self._index is None or self._index.plausible)
+        )
         placement = self._queues.factory.placement
         placement.trusted_to = ALL_OFFSETS if watermark is None or self.trusted else watermark.queues_offset
         if not self.trusted:
             self._queues.check()
-        return end
-
-    @property
-    def _complete(self) -> bool:
-        """Whether queues and index have every record of the log, if it still ends where a clean stop left it."""
-        watermark, queues = self._watermark, self._queues
-        return (
-            watermark is not None
-            and watermark.clean
-            and not self.unclean
-            and self._replay_from is None
-            and watermark.queue_count == queues.queue_count
-            and watermark.later_files <= queues.later_files
-            and queues.lengths_right
-            and (self._index is None or self._index.plausible)
-        )
-
-    def _known_end(self, watermark: Watermark) -> LogEnd | None:
-        """The end of the log, if it lies where a clean stop left it, as the records from the newest one in the index
-        on prove; None to look at the whole segment.
-
-        A start then takes as long with a full segment as with an empty one. Older records are checked when they are
-        read.
-        """
-        end_offset = watermark.end_offset
-        start = 0 if self._index is None else self._index.newest()[0]
-        if not self._segment_start(end_offset - 1) < start < end_offset:
-            return None
-        end = scan(self._log, start, CHECK_ALL, end_offset, self._queues.factory.raw_unit)
-        if end.physical_offset != end_offset or end.unreadable:
-            return None
-        self._scanned_from = start
         return end
 
     def _scan(self, start: int, check: int, trusted_to: int) -> LogEnd:
