@@ -120,6 +120,11 @@ class BatchConsumeQueue(ConsumeQueue):
             return False
         return self.placement.stands(self, unit.base_offset, physical_offset, size)
 
+    @property
+    def begins_at(self) -> int:
+        """Queue offset of the first entry: a unit before it does not tell its number of messages."""
+        return self.min_offset
+
     def place_at(self, queue_offset: int) -> tuple[int, int]:
         """As ``ConsumeQueue.place_at``, for the record that begins with ``queue_offset``."""
         unit = self.unit_at(self.number_of(queue_offset))

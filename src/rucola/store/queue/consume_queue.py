@@ -274,6 +274,11 @@ class ConsumeQueue:
             return False
         return self.placement.stands(self, number, physical_offset, size)
 
+    @property
+    def begins_at(self) -> int:
+        """Queue offset of the first unit in the files, whether it is an entry or not."""
+        return self.files.start // self.unit_bytes
+
     def place_at(self, queue_offset: int) -> tuple[int, int]:
         """Physical offset and size in a unit, also behind the last entry; zeros if there is no segment."""
         return self.unit(queue_offset)[:2]
@@ -380,6 +385,7 @@ class ConsumeQueue:
             return
         if queue_offset < self.max_offset:
             self._write_again(queue_offset * UNIT_BYTES, _pack(physical_offset, size, tags_code))
+            self.min_offset = min(self.min_offset, queue_offset)
             return
         if self.max_offset == self.min_offset and queue_offset != self.max_offset:
             self._begin_at(queue_offset)

@@ -45,6 +45,11 @@ class PlacedQueue(Protocol):
     min_offset: int
     max_offset: int
 
+    @property
+    def begins_at(self) -> int:
+        """Queue offset of the first unit in the files, whether it is an entry or not."""
+        ...
+
     def place_at(self, queue_offset: int) -> tuple[int, int]:
         """Physical offset and size in a unit, also behind the last entry; zeros if there is no segment."""
 
@@ -98,7 +103,8 @@ class Placement:
             return self._found(queue, queue_offset, physical_offset, self._first(queue, queue_offset, physical_offset))
         if following < queue.max_offset:
             if following <= queue.min_offset and 0 <= queue_offset < queue.min_offset:
-                return NOWHERE  # expired
+                # The record is still in the log. If the file of its unit is there, too, the unit was lost.
+                return queue_offset if queue.begins_at <= queue_offset else NOWHERE
             found = self._between(queue, queue_offset, physical_offset, following)
             return self._found(queue, queue_offset, physical_offset, found)
         return self._found(queue, queue_offset, physical_offset, self._last(queue, queue_offset, physical_offset))
