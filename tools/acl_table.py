@@ -1,4 +1,4 @@
-"""Draws request code x role from the rules in the code: ``python tools/acl_table.py [--check]``.
+"""Draws the table of request codes and roles from the rules in the code: ``python tools/acl_table.py [--check]``.
 
 The table is in ``docs/security.md`` between two marks. With ``--check`` nothing is written, and the exit status is 1 if
 the table in the page differs from the code.

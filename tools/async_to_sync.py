@@ -95,12 +95,12 @@ def face_module(module: str, class_name: str) -> str:
 
 
 def method(node: ast.stmt, class_name: str, base: str) -> str:
-    """The blocking form of one member of the class; empty if it has none, or inherits it from the class ``base``."""
+    """The blocking form of one member of the class; empty if it has none, or if the base class ``base`` has it."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return ""
     if node.name == "__init__":
         call = f"Async{class_name}({arguments(node.args)})"
-        kind = f": Async{class_name}" if base else ""  # narrower than that of the base
+        kind = f": Async{class_name}" if base else ""  # narrower than the type in the base class
         return f"{header(node, '__init__')}\n        self._loop = shared_loop()\n        self._async{kind} = {call}\n"
     if node.name == "__aenter__":
         return f"{header(node, '__enter__')}\n        self._loop.run(self._async.__aenter__())\n        return self\n"
@@ -135,14 +135,14 @@ def header(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
 
 
 def future_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """T when the method gives an ``asyncio.Future[T]``, else empty."""
+    """T if the method returns an ``asyncio.Future[T]``, otherwise empty."""
     if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == "asyncio.Future":
         return ast.unparse(node.returns.slice)
     return ""
 
 
 def arguments(args: ast.arguments) -> str:
-    """The arguments of the call: those of the signature."""
+    """The arguments of the call, taken from the signature."""
     given = [argument.arg for argument in [*args.posonlyargs, *args.args] if argument.arg != "self"]
     if args.vararg is not None:
         given.append(f"*{args.vararg.arg}")
@@ -177,7 +177,7 @@ def imports(tree: ast.Module, body: str) -> list[str]:
 
 
 def package_module() -> str:
-    """``rucola.sync`` itself: the clients, and the values that they accept and return."""
+    """The package ``rucola.sync``: the clients, and the values that they accept and return."""
     lines = [
         HEAD.format(
             summary="The clients with blocking calls; the async ones, with the same names, are in ``rucola``.",
@@ -192,8 +192,8 @@ def package_module() -> str:
 
 
 def formatted(text: str, path: Path) -> str:
-    """``text`` as the formatter and the import sorter leave it."""
-    known = 'lint.isort.known-first-party=["rucola"]'  # else it depends on which files exist already
+    """``text`` in the form of the formatter and the import sorter."""
+    known = 'lint.isort.known-first-party=["rucola"]'  # otherwise the result depends on which files exist already
     check = ["check", "--select", "I,F401", "--fix", "--quiet", "--config", known]
     for command in (check, ["format", "--quiet"]):
         arguments = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"]

@@ -1,10 +1,10 @@
 """Checks the targets of citations and links: ``python tools/check_citations.py --check``.
 
 Comments, docstrings and Markdown cite pages of this repository by name, or by name and number: ``protocol.md 1.9`` is
-the section with that number, ``security.md S-27`` the row of a table. Some rows are cited by their id alone: those of
-``reliability.md`` (R, P, G), ``security.md`` (S) and ``known_defects.md`` ("defect 36"). A relative link of a Markdown
-page must lead to a file, and to a heading of it if the link names one. Each citation or link without a target is named
-with its file and line, and the exit status is then 1.
+the section with that number, and ``security.md S-27`` is a row of a table. Some rows are cited only by their id: rows
+of ``reliability.md`` (R, P, G), ``security.md`` (S) and ``known_defects.md`` ("defect 36"). A relative link of a
+Markdown page must lead to a file, and to a heading of it if the link names one. Each citation or link without a target
+is named with its file and line, and the exit status is then 1.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Page:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Blocks of code hold neither links nor headings; their lines stay, so that lines keep their numbers.
+        # Blocks of code have no links or headings; their lines are kept, so that line numbers stay right.
         self.prose = _FENCE.sub(lambda block: "\n" * block.group().count("\n"), path.read_text(encoding="utf-8"))
 
     @cached_property
@@ -68,7 +68,7 @@ class Page:
 
 
 class Repository:
-    """All files below ``root`` that may cite, and the pages they may cite."""
+    """All files below ``root`` that may contain citations, and the pages that they may cite."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -109,7 +109,7 @@ class Repository:
                 yield path, _line(line, cited), f"defect {cited[1]}"
 
     def _named(self, path: Path, name: str) -> list[Page]:
-        """Pages that ``name`` means in ``path``: a path from there or from the root, or else the name of a page."""
+        """Pages that ``name`` means in ``path``: a path from there or from the root, otherwise the name of a page."""
         for place in (path.parent, self.root):
             if page := self.pages.get((place / name).resolve()):
                 return [page]

@@ -66,7 +66,7 @@ Problem = tuple[str, int, str]
 
 
 def prose(text: str) -> str:
-    """``text`` without code and generated parts; their lines stay, empty, so that lines keep their numbers."""
+    """``text`` without code and generated parts; their lines become empty, so that line numbers stay right."""
     for pattern in (_FENCE, _BLOCK):
         text = pattern.sub(lambda found: "\n" * found.group().count("\n"), text)
     return text

@@ -106,7 +106,7 @@ def _type(code: str) -> str:
 
 
 def exit_codes(_: str) -> str:
-    """Exit codes of the commands that serve, and whether systemd starts the broker again."""
+    """Exit codes of the commands that serve, and whether systemd restarts the broker."""
     from rucola.cli.exit_codes import ExitCode
 
     unit = (ROOT / "packaging" / "systemd" / "rucola-broker.service").read_text()
@@ -177,7 +177,7 @@ def _events_of(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def command(name: str) -> str:
-    """Options of ``rucola up`` and the other commands that serve."""
+    """Options of ``rucola up`` and of the other commands that serve."""
     from rucola.cli.main import command_line
 
     subparsers = next(action for action in command_line()._actions if isinstance(action.choices, dict))
@@ -203,7 +203,7 @@ KINDS: dict[str, Callable[[str], str]] = {
 
 
 def rendered(text: str) -> str:
-    """A page with all of its tables written anew."""
+    """A page with all its tables generated again."""
     return BLOCK.sub(lambda block: f"{block[1]}\n{KINDS[block[2]](block[3])}\n{block[4]}", text)
 
 

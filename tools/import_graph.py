@@ -48,7 +48,9 @@ def package(module: str) -> str:
 
 
 def picture() -> str:
-    """A Mermaid graph with one row per layer, then the same as a table, which includes the packages that all import."""
+    """A Mermaid graph with one row per layer, then the same as a table, which includes the packages that every package
+    imports.
+    """
     found = edges()
     rank = {name: place for place, (_, row) in enumerate(LAYERS) for name in row}
     unknown = sorted({name for pair in found for name in pair} - rank.keys())

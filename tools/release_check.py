@@ -1,7 +1,7 @@
 """Checks the wheels of ``tools/wheels.py`` as a release: ``python tools/release_check.py [--dist DIR]``.
 
-The metadata, the README as package indexes render it (twine), the licence, the files and their size, and that version,
-changelog and wheels agree. Every fault is named; if there is one, the exit status is 1.
+It checks the metadata, the README as package indexes render it (twine), the licence, the files and their size, and that
+version, changelog and wheels agree. Every fault is reported; if there is one, the exit status is 1.
 """
 
 from __future__ import annotations

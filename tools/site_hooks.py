@@ -1,7 +1,7 @@
-"""Makes a site of the pages as they lie in the repository; called by mkdocs, see ``mkdocs.yml``.
+"""Makes a site from the pages of the repository; mkdocs calls it, see ``mkdocs.yml``.
 
 The pages are written for readers of the repository: they link to examples, tests and sources, and the README is the
-first of them. The README becomes the site's front page. A file outside ``docs/`` that a page links to becomes a part of
+first page. The README becomes the site's front page. A file outside ``docs/`` that a page links to becomes a part of
 the site, below ``repository/``; a link to a folder becomes plain text.
 """
 
@@ -22,7 +22,7 @@ _MOVED = {"formats/index.md": "formats/index-file.md"}
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """The front page, and the files outside of ``docs/`` that the pages link to."""
+    """The front page, and the files outside ``docs/`` to which the pages link."""
     files.append(File.generated(config, "index.md", content=(ROOT / "README.md").read_text()))
     for old, new in _MOVED.items():
         files.append(File.generated(config, new, content=(ROOT / "docs" / old).read_text()))
@@ -62,7 +62,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def _place(uri: str) -> str:
-    """The place of a site's page in the repository."""
+    """The path in the repository of a page of the site."""
     if uri == "index.md":
         return "README.md"
     if uri.startswith("repository/"):
@@ -78,5 +78,5 @@ def _outside(place: str, text: str) -> set[str]:
 
 
 def _target(place: str, path: str) -> str:
-    """The path in the repository that a link of the page at ``place`` names."""
+    """The path in the repository to which a link of the page at ``place`` leads."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(place), path))

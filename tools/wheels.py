@@ -1,9 +1,10 @@
-"""Builds the wheels: one with compiled kernels for each CPython, and one of Python alone. ``python tools/wheels.py``.
+"""Builds the wheels: one with compiled kernels for each CPython, and one of pure Python. ``python tools/wheels.py``.
 
-Everything is built from a copy of the files under version control, so that a wheel holds nothing that only lies about.
-The compiled wheels are repaired by auditwheel, which names the oldest Linux that they run on. Each wheel is then tried
-in an empty environment: the clients import with what the wheel itself asks for, then, with the extra ``testing``, tests
-of the shop in ``examples/`` run against a broker. ``dist/`` holds the result; the first failure ends the run.
+Everything is built from a copy of the files under version control, so that a wheel contains nothing else.
+auditwheel repairs the compiled wheels; it determines the oldest Linux on which they run. Each wheel is then tried
+in an empty environment. First the clients are imported with only the wheel's own dependencies. Then, with the extra
+``testing``, tests of the shop in ``examples/`` run with a broker. ``dist/`` holds the result; the first failure ends
+the run.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ assert not loaded, loaded
 
 
 def main() -> int:
-    """Build and try; the exit status."""
+    """Builds and tries all wheels; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--python", action="append", metavar="VERSION", help=f"default: {' '.join(VERSIONS)}")
     parser.add_argument("--dist", type=Path, default=ROOT / "dist")
@@ -53,7 +54,7 @@ def main() -> int:
 
 
 def compiled_wheel(version: str, source: Path, work: Path, dist: Path) -> Path:
-    """The wheel of one CPython, repaired."""
+    """The repaired wheel of one CPython."""
     built = work / f"built-{version}"
     _wheel(version, source, built, {})
     (raw,) = built.glob("*.whl")
@@ -73,7 +74,7 @@ def pure_wheel(version: str, source: Path, dist: Path) -> Path:
 
 
 def try_wheel(wheel: Path, version: str, form: str, work: Path) -> None:
-    """Install ``wheel`` into an empty environment and use it."""
+    """Installs ``wheel`` into an empty environment and uses it."""
     place = work / f"try-{form}-{version}"
     _run([interpreter(version), "-m", "venv", str(place)])
     python = str(place / "bin" / "python")
@@ -88,7 +89,7 @@ def try_wheel(wheel: Path, version: str, form: str, work: Path) -> None:
 
 
 def source_copy(target: Path) -> Path:
-    """The files under version control, as they are now."""
+    """The files under version control, in their present state."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout.split(b"\0")
     for name in filter(None, map(os.fsdecode, names)):
         if name.startswith(("src/", "pyproject", "setup", "README", "LICENSE")):
@@ -98,7 +99,7 @@ def source_copy(target: Path) -> Path:
 
 
 def interpreter(version: str) -> str:
-    """The path of a CPython: on the PATH, or one of pyenv's."""
+    """The path of a CPython: from the PATH, or one of pyenv's."""
     found = shutil.which(f"python{version}")
     if found is not None and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
         return found

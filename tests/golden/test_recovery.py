@@ -97,7 +97,7 @@ def light_entries(case: Case, entry: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def ends_of_log(case: Case) -> dict[tuple[str, int], int]:
-    """Queue to the offset behind its last message, of which a record may hold several."""
+    """Queue to the offset after its last message, of which a record may hold several."""
     ends = {name: max(units) + 1 for name, units in queues_of_log(case).items()}
     for entry in records(case):
         name = entry["topic"], entry["queueId"]

@@ -1,7 +1,8 @@
 """Packages of the official project: fetched with Maven, npm, Go and pip when they are first needed, and kept in
 ``.peers/``.
 
-Nothing fetched is ever committed. A package folder is made once per version; delete ``.peers/`` to start over.
+Fetched files are never committed. A package folder is made once per version; delete ``.peers/`` to fetch everything
+again.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ FETCH_TIMEOUT_S = 600
 
 
 class PeerError(RuntimeError):
-    """A peer could not be fetched, built or started; the message says what is missing."""
+    """An official package could not be fetched, built or started; the message says what is missing."""
 
 
 def need(tool: str, why: str) -> str:
     """Path of a program that must be installed.
 
     Raises:
-        PeerError: it is not; the message names the package to install.
+        PeerError: it is not installed; the message names the package to install.
     """
     found = shutil.which(tool)
     if found is None:
@@ -47,7 +48,7 @@ def proxy_classpath(version: str = SERVER_VERSION) -> str:
 
 
 def java_program(project: Path, version: str) -> str:
-    """Compile one of our Maven projects against ``version`` of the official libraries; returns its class path.
+    """Compile one of our Maven projects with ``version`` of the official libraries; returns its class path.
 
     It is compiled again only if a source is newer than the last build.
     """
@@ -62,7 +63,7 @@ def java_program(project: Path, version: str) -> str:
 
 
 def node_program(project: Path) -> Path:
-    """Install the packages of a Node project of ours beside a copy of its sources; returns the copy's folder."""
+    """Install the packages of one of our Node projects into a copy of its sources; returns the copy's folder."""
     build = PEERS / f"{project.parent.name}-{project.name}"
     manifest = project / "package.json"
     fresh = not (build / "node_modules").exists() or (build / "package.json").read_text() != manifest.read_text()
@@ -77,7 +78,9 @@ def node_program(project: Path) -> Path:
 
 
 def go_program(project: Path) -> Path:
-    """Compile one of our Go modules; returns the program. Go itself knows what has not changed since the last build."""
+    """Compile one of our Go modules; returns the program. Go itself recognises what has not changed since the last
+    build.
+    """
     target = PEERS / f"{project.parent.name}-{project.name}"
     go = need("go", "install Go 1.21 or newer to run the official Go client")
     _run([go, "build", "-o", str(target), "."], cwd=project)
@@ -88,7 +91,7 @@ def python_packages(name: str, *requirements: str, alone: bool = True) -> Path:
     """A folder with packages from PyPI, separate from all installed ones, for ``PYTHONPATH``.
 
     Args:
-        alone: whether to leave out the packages that they require.
+        alone: whether to leave out their dependencies.
     """
     folder = PEERS / name
     stamp = folder / "requirements"

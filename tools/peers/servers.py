@@ -28,7 +28,7 @@ CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 
-# What the official start scripts (runserver.sh, runbroker.sh) pass on Java 17, apart from the heap sizes.
+# Options of the official start scripts (runserver.sh, runbroker.sh) on Java 17, apart from the heap sizes.
 JAVA_OPTIONS = (
     "-server",
     "-XX:+UseG1GC",
@@ -98,21 +98,21 @@ class Servers(ABC):
 
     @property
     def pids(self) -> list[int]:
-        """Processes of the pair, for outside measurements."""
+        """Processes of the name server and broker, for outside measurements."""
         return [process.pid for process in self._processes]
 
     def cpu_seconds(self) -> float:
-        """User and system time that all processes of the pair have used so far."""
+        """User and system time that all these processes have used so far."""
         return sum(cpu_seconds(pid) for pid in self.pids)
 
     def resident_bytes(self) -> int:
-        """Resident memory of all processes of the pair."""
+        """Resident memory of all these processes."""
         return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.pids) * os.sysconf(
             "SC_PAGE_SIZE"
         )
 
     def log(self) -> str:
-        """The end of what the processes printed, for messages about a failure."""
+        """The end of the processes' output, for messages about a failure."""
         texts = [path.read_text(errors="replace") for path in sorted(self._temporary.glob("*.log"))]
         return "\n".join(text[-2000:] for text in texts)
 
@@ -156,7 +156,7 @@ class RucolaServers(Servers):
     """``rucola up`` of this working tree.
 
     Attributes:
-        http: where it tells its metrics, ``host:port``.
+        http: address of its metrics, ``host:port``.
         ready_at: when it was ready, by ``time.perf_counter``.
     """
 
@@ -195,7 +195,7 @@ class JavaServers(Servers):
     def _start(self) -> None:
         self.namesrv = self._start_namesrv()
         self.broker = self._start_broker("broker-a")
-        wait_for_route(self.namesrv, "TBW102")  # the topic under which clients create others
+        wait_for_route(self.namesrv, "TBW102")  # clients create other topics with the settings of this one
 
     def _start_namesrv(self) -> str:
         port = port_of(self.namesrv) or free_port()
@@ -246,10 +246,10 @@ class JavaServers(Servers):
 
 
 class ProxiedServers(JavaServers):
-    """The official pair with the official proxy before it.
+    """The official name server and broker, with the official proxy.
 
     Attributes:
-        proxy: where it takes gRPC, ``host:port``.
+        proxy: its gRPC address, ``host:port``.
     """
 
     proxy = ""
@@ -272,7 +272,7 @@ class ProxiedServers(JavaServers):
 
 
 class MixedServers(JavaServers):
-    """A name server of one kind, and a broker of each kind asked for: one cluster, with a store for each broker."""
+    """A name server of one kind, and brokers of the requested kinds: one cluster, with a store for each broker."""
 
     def __init__(self, namesrv: str, brokers: tuple[str, ...], settings: Mapping[str, object] | None = None) -> None:
         """Args:
@@ -290,7 +290,7 @@ class MixedServers(JavaServers):
         for kind in brokers:
             broker_name, self.broker = f"broker-{kind}", ""
             self.broker = self._start_broker(broker_name) if kind == "java" else self._rucola_broker(broker_name)
-            wait_for_route(self.namesrv, broker_name)  # every broker has a topic of its own name
+            wait_for_route(self.namesrv, broker_name)  # every broker has a topic with its own name
 
     def _rucola_broker(self, broker_name: str) -> str:
         values: dict[str, object] = {
@@ -311,18 +311,18 @@ class MixedServers(JavaServers):
 
 
 def servers(name: str, flush: str = "async", settings: Mapping[str, object] | None = None) -> Servers:
-    """The pair called ``rucola`` or ``java``, with further lines of ``broker.conf``."""
+    """The servers of ``rucola`` or ``java``, with further lines of ``broker.conf``."""
     return RucolaServers(flush, settings=settings) if name == "rucola" else JavaServers(flush, settings=settings)
 
 
 def cpu_seconds(pid: int) -> float:
-    """User plus system time of a process, ended threads included; resolution one clock tick (10 ms)."""
+    """User plus system time of a process, including ended threads; the resolution is one clock tick (10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
 
 
 def free_port(neighbour: int = 0) -> int:
-    """A port of 127.0.0.1 on which nobody listens, and whose neighbour at that distance is free too."""
+    """A port of 127.0.0.1 on which nobody listens; the port at that distance is free, too."""
     while True:
         with socket.socket() as first:
             first.bind(("127.0.0.1", 0))
@@ -338,7 +338,7 @@ def free_port(neighbour: int = 0) -> int:
 
 
 def port_of(address: str) -> int:
-    """Port of ``host:port``; 0, for any free one, when there is no address yet."""
+    """Port of ``host:port``; 0 for any free port, when there is no address yet."""
     return int(address.rpartition(":")[2] or 0)
 
 

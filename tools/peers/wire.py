@@ -1,4 +1,6 @@
-"""A request by hand, for set-up that must not depend on the code under test: one connection, one frame each way."""
+"""A request made by hand, for preparations that must not depend on the tested code: one connection, one frame in each
+direction.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ class Link:
             self._asked.append(answer)
 
     def asked(self, seconds: float) -> list[dict[str, Any]]:
-        """Headers of the server's requests that came since the last call and come within ``seconds``."""
+        """Headers of requests from the server that arrived since the last call, or arrive within ``seconds``."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if select.select([self._connection], [], [], left)[0]:
@@ -88,7 +90,7 @@ def wait_for_route(namesrv: str, topic: str) -> None:
     """Return when the name server knows the topic.
 
     Raises:
-        PeerError: it does not learn it in time.
+        PeerError: the name server does not learn it in time.
     """
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
@@ -99,7 +101,7 @@ def wait_for_route(namesrv: str, topic: str) -> None:
 
 
 def make_topic(namesrv: str, broker: str, topic: str, queues: int = 4) -> None:
-    """Let the broker create a topic the way it does for any producer: by a first message, tagged ``Setup``."""
+    """Let the broker create a topic as for any producer: with a first message, tagged ``Setup``."""
     fields = {"a": "setup", "b": topic, "c": "TBW102", "d": queues, "e": 0, "f": 0, "g": int(time.time() * 1000),
               "h": 0, "i": "TAGS\x01Setup\x02", "j": 0, "k": "false", "m": "false"}  # fmt: skip
     answer = call(broker, SEND_MESSAGE_V2, dict(fields), b"makes the topic")

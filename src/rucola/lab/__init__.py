@@ -1,5 +1,5 @@
-"""The engine laboratory: what texts claim about this kind of storage engine, measured on the machine at hand.
+"""The engine laboratory: common claims about this kind of storage engine, measured on this machine.
 
-A lesson is one file of ``lessons``. This package is a tool, not a part of the engine: it opens files and reads clocks
-by itself where that is what a lesson shows (decision 6), and nothing but the command imports it.
+A lesson is one file of ``lessons``. This package is a tool and not a part of the engine. It opens files and reads
+clocks itself when a lesson is about that (decision 6), and only the command imports it.
 """

@@ -1,4 +1,4 @@
-"""All lessons in the order in which they are read, and how one is run."""
+"""All lessons in their reading order, and how to run one."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ LESSONS = (
 
 
 def lesson_named(name: str) -> Lesson:
-    """The lesson of this name.
+    """The lesson with this name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such lesson.
     """
     if name not in LESSONS:
         raise ConfigError("NAME", name, ", ".join(LESSONS))
@@ -46,7 +46,7 @@ def lesson_named(name: str) -> Lesson:
 
 
 def program_of(name: str) -> str:
-    """The program of a lesson: its file up to how the picture is drawn and what it says about its numbers."""
+    """The source code of a lesson, without the functions that draw its picture and explain its figures."""
     program = getsource(_module(name))
     for end in ("\nLESSON = ", "\ndef draw(", "\ndef say_"):
         program = program.partition(end)[0]
@@ -54,7 +54,7 @@ def program_of(name: str) -> str:
 
 
 def part_of(name: str) -> str:
-    """The text of a module that several lessons share."""
+    """The source code of a module that several lessons share."""
     return getsource(import_module(f"rucola.lab.{name}"))
 
 
@@ -63,31 +63,31 @@ def _module(name: str) -> Any:
 
 
 def check_system() -> None:
-    """Ends a command before it has measured anything.
+    """Ends a command before its first measurement.
 
     Raises:
-        MissingProgramError: the page cache of this system cannot be counted.
+        MissingProgramError: this system does not show which pages are in the page cache.
     """
     if sys.platform != "linux":
         raise MissingProgramError("Linux", sys.platform, "the lessons count pages with mincore and posix_fadvise")
 
 
 def run_lesson(name: str, size: Size, below: Path, tell: Callable[[str], None], progress: Progress) -> Readings:
-    """Runs a lesson; its files are gone afterwards, however it ends.
+    """Runs a lesson; its files are removed at the end, even after an error.
 
     Args:
-        below: directory in which its files get one of their own.
-        tell: takes what the user should know before.
-        progress: takes the number of repetitions done.
+        below: directory in which the lesson gets its own directory.
+        tell: receives what the user should know before the run.
+        progress: receives the number of repetitions done.
 
     Raises:
         DiskFullError: there is not enough space.
-        DiskError: the system refused something.
+        DiskError: the system refused an operation.
     """
     lesson = lesson_named(name)
     begin = time.perf_counter()
     before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # what the engine says of crashes that a lesson makes
+    logging.disable(logging.CRITICAL)  # messages of the engine about crashes that a lesson causes
     try:
         with room(name, lesson.space_bytes(size), below, tell) as path:
             bench = Workbench(name, lesson, size, path, progress)

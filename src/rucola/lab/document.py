@@ -1,6 +1,6 @@
-"""A page as blocks, written as Markdown or as one HTML file that stands alone.
+"""A page as blocks, written as Markdown or as one self-contained HTML file.
 
-Text of blocks may have ``**bold**`` and backticks; everything else in it is taken literally.
+Text of blocks may have ``**bold**`` and backticks; everything else in it is literal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Items:
 
 @dataclass(frozen=True)
 class TableBlock:
-    """A table; ``numbers`` = all columns but the first are aligned to the right."""
+    """A table; ``numbers`` means that all columns except the first are aligned to the right."""
 
     title: str
     header: Sequence[str]
@@ -47,7 +47,7 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture by file name."""
+    """A picture, by its file name."""
 
     name: str
     text: str
@@ -55,7 +55,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Program:
-    """Source code, folded away."""
+    """Source code, collapsed at first."""
 
     title: str
     code: str
@@ -65,7 +65,7 @@ Block: TypeAlias = "Heading | Text | Items | TableBlock | Picture | Program"
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
-    """The page, pictures beside it."""
+    """The page as Markdown; pictures are separate files."""
     return "\n\n".join(_markdown(block) for block in blocks) + "\n"
 
 
@@ -88,7 +88,7 @@ def _markdown(block: Block) -> str:
 
 
 def to_html(title: str, blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
-    """The page with everything in it."""
+    """The page as HTML, with all pictures inside."""
     body = "\n".join(_html(block, pictures) for block in blocks)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -126,7 +126,7 @@ def _inline(text: str) -> str:
 
 
 def _anchor(text: str) -> str:
-    """As GitHub makes it of a heading."""
+    """The anchor that GitHub makes from a heading."""
     return re.sub(r"[^a-z0-9 -]", "", text.lower()).replace(" ", "-")
 
 

@@ -1,4 +1,4 @@
-"""The real engine as lessons use it: a store in a directory, and messages ready to be appended many at a time."""
+"""The real engine as lessons use it: a store in a directory, and prepared messages that are appended many at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OPTIONS: dict[str, Any] = {
 def open_store(
     directory: Path, on_flushed: Callable[[], None] | None = None, clock: Clock | None = None, **options: Any
 ) -> Iterator[MessageStore]:
-    """The engine over ``directory``, stopped cleanly at the end. ``options`` are those of ``MessageStoreConfig``."""
+    """The engine over ``directory``; it stops cleanly at the end. ``options`` are options of ``MessageStoreConfig``."""
     options = {"message_index_enable": False, **_OPTIONS, **options}
     config = MessageStoreConfig(store_path_root_dir=str(directory), **options)
     store = MessageStore(config, Files(), clock or SystemClock(), on_flushed=on_flushed)
@@ -49,7 +49,7 @@ def open_store(
 
 @contextmanager
 def read_store(directory: Path, **options: Any) -> Iterator[MessageStore]:
-    """The engine over a directory that ``open_store`` left, for reading only."""
+    """The engine over a directory from ``open_store``, only for reading."""
     options = {**_OPTIONS, **options}
     config = MessageStoreConfig(store_path_root_dir=str(directory), **options)
     store = MessageStore(config, Files(), SystemClock())
@@ -62,7 +62,7 @@ def read_store(directory: Path, **options: Any) -> Iterator[MessageStore]:
 
 @cache
 def body_of(size: int) -> bytes:
-    """A body that does not compress; the same each time."""
+    """A body that does not compress; it is the same each time."""
     return Random(1).randbytes(size)
 
 
@@ -74,7 +74,7 @@ def message(number: int, body_bytes: int, queue_id: int = 0, topic: bytes = TOPI
 
 @dataclass(frozen=True)
 class Run:
-    """Messages of one topic as the broker hands those of one read of a connection to the store."""
+    """Messages of one topic, in the form in which the broker passes the messages of one read to the store."""
 
     source: bytearray
     view: memoryview
@@ -84,7 +84,7 @@ class Run:
 
     @classmethod
     def of(cls, messages: list[StoreMessage]) -> Run:
-        """The messages as rows of a table beside a buffer."""
+        """The messages as rows of a table, with the buffer to which they refer."""
         source, table = bytearray(), new_table(len(messages))
         for row, one in enumerate(messages):
             fill_row(table, row, one, len(source))
@@ -92,10 +92,10 @@ class Run:
         return cls(source, memoryview(source), table, len(messages), messages[0].topic)
 
     def append(self, store: MessageStore) -> None:
-        """Appends them all; may be done any number of times.
+        """Appends all of them; may be called any number of times.
 
         Raises:
-            StoreError: they were not taken.
+            StoreError: the store refused them.
         """
         status = store.append_rows(self.source, self.view, self.table, 0, self.count, self.topic, HOST, suffix=b"")
         if status is not PutMessageStatus.PUT_OK:

@@ -1,4 +1,4 @@
-"""What a lesson is made of: what it measures, what is claimed about that, and the program that finds out."""
+"""The parts of a lesson: what it measures, the claims about that, and the program that measures."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ class Size(Enum):
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that is measured: a block of the table and a panel of the picture.
+    """A measured quantity: a block of the table and a panel of the picture.
 
     Attributes:
-        name: by which programs and texts refer to it.
+        name: its name in programs and texts.
         title: of the panel.
         unit: of the numbers.
         rows: what the rows of the table stand for, with its unit.
         drawn: whether it has a panel.
-        linear: the axis begins at zero and is not logarithmic, however far the numbers lie apart.
+        linear: the axis begins at zero and is never logarithmic.
     """
 
     name: str
@@ -56,15 +56,15 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Claim:
-    """A statement of a text, as a predicate over the numbers of one repetition.
+    """A claim from a text, as a predicate over the numbers of one repetition.
 
     Attributes:
-        source: the text, by name.
-        text: what it says, in our words: a main clause without a full stop.
+        source: name of the text.
+        text: the claim in our words: a main clause without a full stop.
         check: whether the numbers of one repetition agree.
-        figures: the numbers it is about: a main clause without a full stop.
-        because: why, printed when the claim holds.
-        instead: what to take from it, printed when it does not hold.
+        figures: the numbers that belong to it: a main clause without a full stop.
+        because: the reason, printed when the claim holds.
+        instead: the right conclusion, printed when it does not hold.
     """
 
     source: str
@@ -81,11 +81,11 @@ class Lesson:
 
     Attributes:
         title: in the list.
-        intro: what it is about, for somebody new to the engine.
+        intro: its subject, for readers who do not know the engine.
         design: what this project does because of it.
         quantities: what is measured.
         claims: what is checked.
-        space_bytes: most that its files take at once.
+        space_bytes: largest size of its files.
         run: the program; it notes five values for each number.
         draw: draws the picture; None = a panel for each quantity.
         moment: returns the tables for ``--moment N``; None = the lesson has no moments.

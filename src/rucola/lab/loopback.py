@@ -1,4 +1,4 @@
-"""A connection whose other end takes what comes and throws it away."""
+"""A connection whose other end reads and discards everything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Thread
 
 @contextmanager
 def connection() -> Iterator[socket.socket]:
-    """A connection over loopback; a thread takes what comes and throws it away."""
+    """A loopback connection; a thread reads and discards what arrives."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         out = socket.create_connection(server.getsockname())
         taken, _ = server.accept()
@@ -24,7 +24,7 @@ def connection() -> Iterator[socket.socket]:
 
 
 def drain(taken: socket.socket) -> None:
-    """Until the other end closes."""
+    """Reads until the other end closes."""
     buffer = bytearray(1 << 20)
     with taken:
         while taken.recv_into(buffer):

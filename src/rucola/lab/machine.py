@@ -1,4 +1,4 @@
-"""What a run was made on: figures say nothing without it."""
+"""Describes the machine of a run, because figures mean nothing without it."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def file_system(directory: Path) -> str:
 
 
 def has_no_disk(directory: Path) -> bool:
-    """Whether files there never reach a disk, so that nothing can be said about one."""
+    """Whether files there never reach a disk, so that the lesson cannot measure one."""
     return file_system(directory) in _MEMORY_ONLY

@@ -1,6 +1,6 @@
-"""The page cache, told apart from the disk: pages are dropped, and counted, never guessed.
+"""Separates the page cache from the disk: pages are dropped and counted, never guessed.
 
-Linux only. A page that a process has mapped and touched is not dropped, so files are closed before.
+Linux only. A page that a process has mapped and touched cannot be dropped, so files are closed first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PAGE = mmap.PAGESIZE
 
 
 def sync(paths: Iterable[Path]) -> None:
-    """What was written to the files is on the disk: pages that are not cannot be dropped."""
+    """Syncs the files, because pages that are not on the disk cannot be dropped."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -26,7 +26,7 @@ def sync(paths: Iterable[Path]) -> None:
 
 
 def drop(paths: Iterable[Path]) -> None:
-    """Takes the files, which are synced, out of the page cache."""
+    """Drops the pages of these synced files from the page cache."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -49,7 +49,7 @@ def _resident(path: Path) -> int:
     size = path.stat().st_size
     if size == 0:
         return 0
-    # Writable, since the system tells only those who may write a file which of its pages are in memory.
+    # Writable: the system tells which pages are in memory only to processes that may write the file.
     with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapped:
         flags = (ctypes.c_ubyte * -(-size // PAGE))()
         first = ctypes.c_char.from_buffer(mapped)
@@ -69,12 +69,12 @@ def _library() -> ctypes.CDLL:
 
 
 def disk_bytes_read() -> int:
-    """Bytes that this process had read from the disk so far."""
+    """Bytes that this process has read from the disk so far."""
     return _counter("read_bytes")
 
 
 def disk_bytes_dirtied() -> int:
-    """Bytes of pages that this process made differ from the disk so far, by calls or maps: they will be written."""
+    """Bytes of pages that this process has changed so far, by calls or maps, and that must be written."""
     return _counter("write_bytes")
 
 
@@ -87,6 +87,6 @@ def _counter(wanted: str) -> int:
 
 
 def page_faults() -> int:
-    """Page faults of this process so far, those that the disk had to serve included."""
+    """Page faults of this process so far, including faults that read from the disk."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_minflt + usage.ru_majflt

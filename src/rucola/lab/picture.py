@@ -1,7 +1,7 @@
 """Pictures of lessons: a panel for each quantity, medians as lines or bars, the spread as whiskers.
 
-A series has one colour in all panels of a lesson; panels with the same unit have the same scale. Series are drawn a
-little beside each other, so that none hides another.
+A series has one colour in all panels of a lesson; panels with the same unit have the same scale. Series are drawn
+slightly apart, so that none hides another.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ def check_drawing() -> None:
     """Ends a command before it has measured anything.
 
     Raises:
-        MissingProgramError: pictures cannot be drawn.
+        MissingProgramError: the package for pictures is not installed.
     """
     try:
-        import matplotlib  # noqa: F401 - whether it is there
+        import matplotlib  # noqa: F401 - whether it is installed
     except ImportError:
         raise MissingProgramError("matplotlib", "none", "pip install 'rucola[lab]'") from None
 
@@ -72,8 +72,8 @@ class Scale:
     Attributes:
         low: its lowest number; with ``zeros`` the least one above zero.
         high: its highest number.
-        logarithmic: or else it begins at zero.
-        zeros: zero has a place below the logarithms.
+        logarithmic: otherwise it begins at zero.
+        zeros: whether zero has a place below the logarithms.
     """
 
     low: float
@@ -83,7 +83,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: Sequence[float], linear: bool) -> Scale:
-        """The scale that suits the numbers."""
+        """The scale that fits the numbers."""
         above = [value for value in values if value > 0]
         if linear or not above or max(above) < _WIDE * min(above):
             return cls(0, max(max(values) * 1.08, 1e-9), False)
@@ -111,7 +111,7 @@ def draw(lesson: Lesson, readings: Readings) -> bytes:
 
 
 def draw_panels(figure: Figure | SubFigure, quantities: Sequence[Quantity], readings: Readings) -> None:
-    """Two panels in a line. What the colours mean stands in the free quarter; without one, below the panels."""
+    """Two panels side by side. The legend is in the free quarter; without a free quarter, it is below the panels."""
     looks = looks_of(quantities, readings)
     lines = -(-len(quantities) // 2)
     groups = list(_groups(quantities, readings))
@@ -136,14 +136,14 @@ def looks_of(quantities: Sequence[Quantity], readings: Readings) -> Looks:
 
 
 def scale_of(quantity: Quantity, quantities: Sequence[Quantity], readings: Readings) -> Scale:
-    """The scale that suits all panels with the unit of this one."""
+    """The scale that fits all panels with the same unit."""
     alike = [one.name for one in quantities if (one.unit, one.linear) == (quantity.unit, quantity.linear)]
     values = [value for name, *_, cell in readings.cells() if name in alike for value in cell]
     return Scale.of(values, quantity.linear)
 
 
 def draw_panel(axes: Axes, quantity: Quantity, readings: Readings, looks: Looks, scale: Scale) -> None:
-    """One quantity: lines over numbers, bars or dots beside names."""
+    """One quantity: lines if rows are numbers, bars or dots if they are names."""
     by_series = readings.values[quantity.name]
     rows = readings.rows(quantity.name)
     numeric = all(isinstance(row, int) for row in rows) and len(rows) >= _POINTS_MIN
@@ -174,7 +174,7 @@ def draw_panel(axes: Axes, quantity: Quantity, readings: Readings, looks: Looks,
 
 
 def _beside(own: Sequence[X], rows: Sequence[X], part: float, logarithmic: bool) -> list[float]:
-    """Where points are drawn: beside their rows by a part of the axis."""
+    """The positions of points: slightly beside their rows."""
     first, last = int(rows[0]), int(rows[-1])
     if logarithmic:
         return [int(row) * (last / first) ** part for row in own]
@@ -182,7 +182,7 @@ def _beside(own: Sequence[X], rows: Sequence[X], part: float, logarithmic: bool)
 
 
 def _scale_x(axes: Axes, rows: Sequence[X], numeric: bool, name: str) -> bool:
-    """Prepares the axis of rows; whether it is logarithmic."""
+    """Prepares the axis of rows; returns whether it is logarithmic."""
     if not numeric:
         axes.set_xticks(range(len(rows)), [fill(row_text(row), _LABEL_CHARACTERS) for row in rows])
         axes.set_xlim(-0.5, len(rows) - 0.5)
@@ -219,12 +219,14 @@ def _scale_y(axes: Axes, scale: Scale, numeric: bool) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=subs))
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
-        axes.set_ylim(-0.03 * scale.high if numeric else 0, scale.high)  # markers at zero are seen whole
+        axes.set_ylim(-0.03 * scale.high if numeric else 0, scale.high)  # markers at zero are fully visible
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def _groups(quantities: Sequence[Quantity], readings: Readings) -> Iterator[tuple[list[str], list[str]]]:
-    """Titles of panels that show the same series, and those; a series of several groups is in the first one."""
+    """Titles of panels that show the same series, with these series; a series in several groups belongs to the first
+    one.
+    """
     groups: list[tuple[list[str], dict[str, None]]] = []
     for quantity in quantities:
         names = dict.fromkeys(readings.values[quantity.name])

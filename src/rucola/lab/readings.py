@@ -1,4 +1,4 @@
-"""The numbers of a run, what becomes of a claim under them, and their form as JSON."""
+"""The numbers of a run, the verdicts on its claims, and their form as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REPETITIONS_TEXT = "five"
 
 
 class Verdict(Enum):
-    """What a run says of a claim."""
+    """The verdict of a run on a claim."""
 
     HOLDS = "holds"
     """In each of the repetitions."""
@@ -26,7 +26,7 @@ class Verdict(Enum):
 
 
 class Amount(float):
-    """A number as it is printed: three digits that count (``12.3``, ``0.00123``), whole numbers with all of theirs."""
+    """A number in its printed form: three significant digits (``12.3``, ``0.00123``), whole numbers with all digits."""
 
     def __format__(self, specification: str) -> str:
         if specification:
@@ -40,7 +40,7 @@ class Amount(float):
 
 
 class Rows(dict[X, float]):
-    """Numbers by row; ``first``, ``middle`` and ``last`` stand for rows by place, which differ from size to size."""
+    """Numbers by row; ``first``, ``middle`` and ``last`` name rows by position, because rows differ between sizes."""
 
     def __missing__(self, row: X) -> float:
         values = list(self.values())
@@ -52,7 +52,7 @@ class Rows(dict[X, float]):
 
 @dataclass
 class Listing:
-    """A table that is no measurement, such as the bytes of a file.
+    """A table that is not a measurement, such as the bytes of a file.
 
     Attributes:
         title: above it.
@@ -67,14 +67,14 @@ class Listing:
 
 @dataclass
 class Readings:
-    """What one run of a lesson found.
+    """Results of one run of a lesson.
 
     Attributes:
         lesson: its name.
         size: how much it did.
-        seconds: how long it took.
+        seconds: its duration.
         values: by quantity, series and row: one value per repetition.
-        listings: tables that are no measurements.
+        listings: tables that are not measurements.
     """
 
     lesson: str
@@ -84,18 +84,18 @@ class Readings:
     listings: list[Listing] = field(default_factory=list)
 
     def add(self, quantity: str, series: str, row: X, value: float) -> None:
-        """The value of the next repetition."""
+        """Adds the value of the next repetition."""
         self.values.setdefault(quantity, {}).setdefault(series, {}).setdefault(row, []).append(float(value))
 
     def cells(self) -> Iterator[tuple[str, str, X, list[float]]]:
-        """Everything noted, in the order in which it was noted first."""
+        """All numbers, in the order in which they were first noted."""
         for quantity, by_series in self.values.items():
             for series, by_row in by_series.items():
                 for row, values in by_row.items():
                     yield quantity, series, row, values
 
     def rows(self, quantity: str) -> list[X]:
-        """The rows of a quantity: numbers in order, names as they came."""
+        """The rows of a quantity: numbers in ascending order, names in the order of their first use."""
         found: dict[X, None] = {}
         for by_row in self.values[quantity].values():
             found.update(dict.fromkeys(by_row))
@@ -103,15 +103,15 @@ class Readings:
         return [*sorted(row for row in found if isinstance(row, int)), *names]
 
     def repetition(self, number: int) -> Numbers:
-        """What one repetition found."""
+        """The numbers of one repetition."""
         return self._each(lambda values: values[number])
 
     def medians(self) -> Numbers:
-        """The medians, to be printed."""
+        """The medians, in their printed form."""
         return self._each(lambda values: Amount(median(values)))
 
     def printed(self) -> Numbers:
-        """The numbers that a sentence may name: medians by quantity, and the ends of the spread beside them."""
+        """The numbers that a sentence may contain: medians by quantity, with the ends of the spread."""
         named = dict(self.medians())
         for word, end in (("least", 0), ("greatest", -1)):
             ends = self._each(lambda values, end=end: Amount(sorted(values)[end]))
@@ -128,12 +128,12 @@ class Readings:
         }
 
     def verdict(self, claim: Claim) -> tuple[Verdict, int]:
-        """What this run says of ``claim``, and in how many repetitions it held."""
+        """The verdict of this run on ``claim``, and the number of repetitions in which it held."""
         held = sum(bool(claim.check(self.repetition(number))) for number in range(REPETITIONS))
         return judge(held, REPETITIONS), held
 
     def to_json(self) -> dict[str, Any]:
-        """As plain lists; ``from_json`` reads them."""
+        """As plain lists, which ``from_json`` reads."""
         return {
             "lesson": self.lesson,
             "size": self.size,
@@ -154,12 +154,12 @@ class Readings:
 
 
 def judge(held: int, repetitions: int) -> Verdict:
-    """A claim holds when no repetition speaks against it, and does not when none speaks for it."""
+    """A claim holds if it holds in every repetition, and does not hold if it holds in none."""
     if held == repetitions:
         return Verdict.HOLDS
     return Verdict.UNDECIDED if held else Verdict.FAILS
 
 
 def middle_and_spread(values: Sequence[float]) -> tuple[Amount, Amount, Amount]:
-    """Median, least and greatest."""
+    """Median, minimum and maximum."""
     return Amount(median(values)), Amount(min(values)), Amount(max(values))

@@ -1,4 +1,4 @@
-"""The report: all lessons of one run as pages, made of nothing but their readings."""
+"""The report: all lessons of one run as pages, made only from their readings."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Outcome:
     """One run of all lessons.
 
     Attributes:
-        machine: facts about where it was made.
+        machine: facts about the machine.
         readings: of each lesson.
     """
 
@@ -78,10 +78,10 @@ class Outcome:
 
     @classmethod
     def from_json(cls, content: bytes) -> Outcome:
-        """The run that ``content`` tells of.
+        """The run that ``content`` describes.
 
         Raises:
-            FormatError: it is none.
+            FormatError: the content is not a run.
         """
         try:
             data: Any = json.loads(content)
@@ -94,7 +94,7 @@ def pages(outcome: Outcome) -> dict[str, bytes]:
     """Content of each file of the report by name.
 
     Raises:
-        FormatError: the readings lack a number that a lesson asks for: it has changed since.
+        FormatError: the readings lack a number that a lesson needs, because the lesson has changed since.
     """
     try:
         pictures = {f"{one.lesson}.png": draw(lesson_named(one.lesson), one) for one in outcome.readings}
@@ -143,7 +143,7 @@ def _summary(outcome: Outcome) -> list[list[str]]:
 
 
 def counted(outcome: Outcome) -> str:
-    """How many claims came to each verdict."""
+    """The number of claims with each verdict."""
     found = Counter(one.verdict(claim)[0] for one in outcome.readings for claim in lesson_named(one.lesson).claims)
     parts = [f"{found[verdict]} {_COUNTED[verdict]}" for verdict in Verdict]
     return f"{sum(found.values())} claims: {', '.join(parts)}."

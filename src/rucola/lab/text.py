@@ -1,4 +1,4 @@
-"""What a lesson says about the numbers of a run, as Markdown."""
+"""The explanation of a run's numbers, as Markdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def claim_text(claim: Claim, readings: Readings) -> str:
 
 
 def filled(words: Words, readings: Readings) -> str:
-    """The words with the numbers of the run in them."""
+    """The text with the numbers of the run filled in."""
     numbers = readings.printed()
     text = words if isinstance(words, str) else words(numbers)
     return text.format_map(numbers)
@@ -33,7 +33,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def ratio(number: float, unit: float) -> Amount:
-    """How many times the one is the other; a unit of 0 counts as one."""
+    """How many times one number is the other; a unit of 0 counts as one."""
     return Amount(number / (unit or 1))
 
 
@@ -43,7 +43,7 @@ def size_text(count: int) -> str:
 
 
 def paragraph(lesson: Lesson, readings: Readings) -> str:
-    """All claims of a lesson, each checked, and what this project does."""
+    """All claims of a lesson with their verdicts, and what this project does."""
     return "\n\n".join([*(f"- {claim_text(claim, readings)}" for claim in lesson.claims), lesson.design])
 
 
@@ -64,7 +64,7 @@ def _measured(quantity: Quantity, readings: Readings) -> tuple[str, list[str], l
 
 
 def row_text(row: X) -> str:
-    """A row's name, or its number with thousands apart."""
+    """A row's name, or its number with thousands separators."""
     return f"{row:,}" if isinstance(row, int) else row
 
 
@@ -77,5 +77,5 @@ def _cell(values: list[float] | None) -> str:
 
 
 def is_listing(title: str, readings: Readings) -> bool:
-    """Whether the table of this title holds text."""
+    """Whether the table with this title contains text."""
     return any(listing.title == title for listing in readings.listings)

@@ -1,4 +1,4 @@
-"""What a lesson works with: its size, its room on the disk, its five repetitions, and a place for its numbers."""
+"""What a lesson works with: its size, its space on the disk, its five repetitions, and a place for its numbers."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ class Workbench:
         self._progress = progress
 
     def choose(self, small: int, normal: int, large: int) -> int:
-        """The number for this size."""
+        """The number that belongs to this size."""
         return {Size.SMALL: small, Size.NORMAL: normal, Size.LARGE: large}[self.size]
 
     def repetitions(self) -> Iterator[int]:
-        """Five repetitions; each measures all variants that are compared, one after the other."""
+        """Five repetitions; each one measures all compared variants, one after another."""
         for number in range(REPETITIONS):
             self._progress(number)
             yield number
         self._progress(REPETITIONS)
 
     def note(self, quantity: str, series: str, row: X, value: float) -> None:
-        """One number of this repetition."""
+        """Notes one number of this repetition."""
         if quantity not in self._quantities:
             raise ValueError(f"{quantity!r} is not among the quantities of the lesson: {sorted(self._quantities)}")
         self.readings.add(quantity, series, row, value)
 
     def show(self, title: str, header: list[str], rows: list[list[str]]) -> None:
-        """Adds a table that is no measurement."""
+        """Adds a table that is not a measurement."""
         self.readings.listings.append(Listing(title, header, rows))
 
     @contextmanager
@@ -71,7 +71,7 @@ class Workbench:
         """Checks that each number was noted in each repetition.
 
         Raises:
-            ValueError: one was not, or a quantity has no number.
+            ValueError: a number is missing in a repetition, or a quantity has no number.
         """
         counts = {f"{quantity} {series} {row}": len(values) for quantity, series, row, values in self.readings.cells()}
         wrong = {name: count for name, count in counts.items() if count != REPETITIONS}
@@ -82,10 +82,10 @@ class Workbench:
 
 @contextmanager
 def room(name: str, needed_bytes: int, below: Path, tell: Callable[[str], None]) -> Iterator[Path]:
-    """A directory for the files of a lesson, removed at the end; first tells how much space it may take.
+    """A directory for the files of a lesson, removed at the end; first it tells how much space they may take.
 
     Raises:
-        DiskFullError: less space is free.
+        DiskFullError: less space than that is free.
     """
     _, free = Files().disk_usage(str(below))
     if free < needed_bytes:

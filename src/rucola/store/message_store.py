@@ -346,7 +346,7 @@ class MessageStore:
         return self._reader.in_memory(topic, queue_id, queue_offset)
 
     def max_queue_offset(self, topic: bytes, queue_id: int) -> int:
-        """Offset behind the newest visible message of a queue, 0 for an unknown one."""
+        """Offset after the newest visible message of a queue, 0 for an unknown one."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
@@ -418,7 +418,7 @@ class MessageStore:
 
     @property
     def max_offset(self) -> int:
-        """Physical offset behind the newest message. An append is complete once ``max_offset`` is above it."""
+        """Physical offset after the newest message. An append is complete once ``max_offset`` is above it."""
         return self._log.written_offset
 
     @property
@@ -469,7 +469,7 @@ class MessageStore:
     # -- between the parts ---------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
-        """Dispatches everything that may be dispatched, and updates the index behind it, as far as the disk allows."""
+        """Dispatches everything that may be dispatched, and then updates the index, as far as the disk allows."""
         self.dispatch()
         index, before = self._dispatcher.index, -1
         if index is not None and index.retry():

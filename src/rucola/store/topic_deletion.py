@@ -3,7 +3,7 @@
 The records of the topic stay in the log until they expire. The file ``rucola-deleted-topics``, which RocketMQ does not
 know, keeps the physical offset up to which each topic is deleted. Records below that offset get no place in a queue,
 even if they are dispatched again. The file is a JSON object: ``{"topic": {"end": physical offset, "pending": whether
-the queues may still exist}}``. An entry is dropped when the log begins behind it.
+the queues may still exist}}``. An entry is dropped when the log begins after it.
 
 A deletion first writes the entry as pending, then renames the directories into ``deleted-queues``, then writes the
 entry again. The next load completes a deletion that a crash interrupted, and dispatches again from the entry's end on,

@@ -216,7 +216,7 @@ class TestSlices:
     def merged(
         self, queue: ModuleType, first: int, end: int, room: int = 6, records: tuple[int, ...] = RECORDS
     ) -> tuple[list[int], int, int]:
-        """Slices, the record behind them, their bytes."""
+        """Slices, the record after them, their bytes."""
         out = array("q", bytes(16 * room))
         following, count, total = queue.merge_neighbours(array("q", records), first, len(records) // 2, end, out)
         return out[: 2 * count].tolist(), following, total

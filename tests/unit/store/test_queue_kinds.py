@@ -110,7 +110,7 @@ def test_a_crash_leaves_the_batch_queue_as_the_log_says(damage: str, tmp_path: P
     elif damage == "tail":
         last.write_bytes(bytes(len(content)))
     elif damage == "garbage":
-        # A unit of a record that the log does not have: its physical offset lies behind the end.
+        # A unit of a record that the log does not have: its physical offset lies after the end.
         content[5 * BATCH_UNIT_BYTES : 6 * BATCH_UNIT_BYTES] = pack(">qiqqqhii", 1 << 20, 100, 0, 1, 63, 1, -1, 0)
         last.write_bytes(content)
     elif damage == "deleted":

@@ -176,7 +176,7 @@ def test_what_a_full_disk_keeps_from_being_erased_is_erased_before_the_next_writ
         Refusing(patch, *[DiskFullError] * 9)
         assert put_rows(store, range(5)) == [-1] * 5
         store.shutdown()
-    # Something may lie behind the end, so the stop was no clean one.
+    # Something may lie after the end, so the stop was no clean one.
     assert (tmp_path / "store" / "abort").exists()
 
 

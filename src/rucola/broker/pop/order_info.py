@@ -53,7 +53,7 @@ class OrderInfo:
         return max(times, default=0)
 
     def next_offset(self) -> int:
-        """Queue offset of the first unacknowledged message, or the offset behind the last."""
+        """Queue offset of the first unacknowledged message, or the offset after the last."""
         for index, offset in enumerate(self.offsets):
             if not self.acknowledged >> index & 1:
                 return offset

@@ -36,7 +36,7 @@ class LogPart(Protocol):
 
     @property
     def end(self) -> int:
-        """Physical offset behind the last byte."""
+        """Physical offset after the last byte."""
 
     @property
     def buffer(self) -> Buffer:
@@ -61,7 +61,7 @@ class Copy:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the last byte."""
+        """Physical offset after the last byte."""
         return self.start + len(self.buffer)
 
 

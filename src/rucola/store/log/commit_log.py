@@ -61,7 +61,7 @@ class CommitLog(LogReader):
         pool: lends memory to new segments; None writes them through their maps.
         refusal: why the last ``append_rows`` stopped early.
         unwritten: the last write of a run found no space; another attempt is allowed.
-        failed: a write of a run failed for another reason, or the sync after erasing it failed. The bytes behind the
+        failed: a write of a run failed for another reason, or the sync after erasing it failed. The bytes after the
             end of the log are unknown then, in the file and on the disk.
     """
 

@@ -63,7 +63,7 @@ class FlushService:
         return self._failed
 
     def fail(self) -> None:
-        """Records a failure: bytes behind ``flushed_offset`` may never reach the disk, so it stays unchanged."""
+        """Records a failure: bytes after ``flushed_offset`` may never reach the disk, so it stays unchanged."""
         self._failed = True
 
     def loaded(self, end_offset: int, store_timestamp_ms: int) -> None:

@@ -63,7 +63,7 @@ class LogReader:
 
     Attributes:
         queue: the segments.
-        max_offset: physical offset behind the last record.
+        max_offset: physical offset after the last record.
         gaps: parts of the log whose messages were lost; units that point there keep their offset in the queue.
     """
 

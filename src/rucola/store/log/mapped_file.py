@@ -27,7 +27,7 @@ class MappedFile:
         path: path of the file.
         start: offset of its first byte in the log; the name of the file is the same number with 20 digits.
         size: length in bytes.
-        end: offset behind its last byte.
+        end: offset after its last byte.
         allocated: number of bytes from the start that certainly have blocks, so that a store through the map cannot
             fail.
         pending: memory that receives the bytes before they are written to the file; None stores directly into the map.
@@ -81,7 +81,7 @@ class MappedFile:
         self._readable: set[int] | None = None
 
     def set_read_ahead(self, ahead: bool) -> None:
-        """Whether reads bring the bytes behind them into memory from now on."""
+        """Whether reads bring the bytes after them into memory from now on."""
         self._ahead = ahead
         if self._segment is not None:
             self._segment.read_ahead(ahead)
@@ -145,7 +145,7 @@ class MappedFile:
             raise DiskError(self.path, "read", f"the disk cannot read position {stopped}", stopped)
 
     def allocate_to(self, position: int) -> None:
-        """Allocates blocks beyond ``allocated`` until ``position`` is covered. The bytes behind ``allocated`` hold
+        """Allocates blocks beyond ``allocated`` until ``position`` is covered. The bytes after ``allocated`` hold
         nothing.
 
         Raises:

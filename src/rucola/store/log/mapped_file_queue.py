@@ -139,7 +139,7 @@ class MappedFileQueue:
 
     @property
     def end(self) -> int:
-        """Offset behind the last segment, 0 without segments."""
+        """Offset after the last segment, 0 without segments."""
         return self.segments[-1].end if self.segments else 0
 
     def find(self, offset: int) -> MappedFile | None:
@@ -216,7 +216,7 @@ class MappedFileQueue:
         self.segments.append(file)
 
     def remove_after(self, offset: int) -> list[str]:
-        """Removes the segments that start behind ``offset``, last first; returns their paths.
+        """Removes the segments that start after ``offset``, last first; returns their paths.
 
         Each removal is synced before the next one, so that a crash cannot leave a hole.
         """

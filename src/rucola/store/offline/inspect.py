@@ -42,7 +42,7 @@ class StoreInfo:
         writer: the program that probably wrote the store last.
         size_bytes: total length of all files, including a log elsewhere.
         min_offset: physical offset of the oldest byte of the log.
-        end_offset: physical offset behind the last whole record.
+        end_offset: physical offset after the last whole record.
         segments: number of segments of the log.
         segment_bytes: length of a segment; 0 if there is none.
         topics: number of topics with a queue.

@@ -41,7 +41,7 @@ class QueueRange:
 
     Attributes:
         min_offset: queue offset of the oldest message.
-        max_offset: queue offset behind the newest.
+        max_offset: queue offset after the newest.
     """
 
     topic: str
@@ -87,7 +87,7 @@ class OfflineStore:
         return self._log.min_offset
 
     def end_offset(self) -> int:
-        """Physical offset behind the last whole, undamaged record when the store was opened or last refreshed."""
+        """Physical offset after the last whole, undamaged record when the store was opened or last refreshed."""
         return self._log.max_offset
 
     def refresh(self) -> int:

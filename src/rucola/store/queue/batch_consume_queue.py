@@ -234,7 +234,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return decode_batch_unit(file.segment.view, position - file.start)
 
     def number_of(self, queue_offset: int) -> int:
-        """Number of the unit whose record holds ``queue_offset``; the first one if all begin behind it."""
+        """Number of the unit whose record holds ``queue_offset``; the first one if all begin after it."""
         low, high = self._first, self._end
         while low < high:
             middle = (low + high) // 2
@@ -364,7 +364,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return self.files.start // BATCH_UNIT_BYTES
 
     def _first_from(self, physical_offset: int) -> int:
-        """Number of the first unit whose record starts at or behind ``physical_offset``; the end if there is none."""
+        """Number of the first unit whose record starts at or after ``physical_offset``; the end if there is none."""
         low, high = self._first, self._end
         while low < high:
             middle = (low + high) // 2

@@ -52,7 +52,7 @@ class ConsumeQueue:
 
     Attributes:
         min_offset: queue offset of the oldest entry whose record is still in the log.
-        max_offset: queue offset behind the newest entry.
+        max_offset: queue offset after the newest entry.
         found_offset: ``max_offset`` when the queue was opened. Units below it were read from the disk.
         touched: for the dispatcher: entries were put since the last notification. ``tags_code`` is the tags code of all
             of them, or None if they differ.
@@ -134,7 +134,7 @@ class ConsumeQueue:
             self.correct_min_offset()
 
     def _find_end(self) -> int:
-        """Number behind the last unit that is an entry.
+        """Number after the last unit that is an entry.
 
         A binary search ends early at a damaged unit, or at a unit whose record is damaged. The offsets of that unit and
         of the units after it are used nevertheless. Units that the search did not see are therefore checked, newest
@@ -169,7 +169,7 @@ class ConsumeQueue:
         return _physical_offset(file.segment.buffer, position - file.start)[0]  # type: ignore[no-any-return]
 
     def _data_end(self, number: int) -> int:
-        """Number behind the last unit at or after ``number`` with a nonzero byte; ``number`` if there is none."""
+        """Number after the last unit at or after ``number`` with a nonzero byte; ``number`` if there is none."""
         position = number * self.unit_bytes
         for file in reversed(self.files.segments):
             if file.end <= position:
@@ -237,7 +237,7 @@ class ConsumeQueue:
         The reference leaves those bytes, and counts them as entries again when the log has grown past their offsets.
 
         Args:
-            physical_end: end of the log; entries that point at or behind it are dropped first.
+            physical_end: end of the log; entries that point at or after it are dropped first.
         """
         while self.max_offset > self.min_offset and self.unit(self.max_offset - 1)[0] >= physical_end:
             self.max_offset -= 1
@@ -280,11 +280,11 @@ class ConsumeQueue:
         return self.files.start // self.unit_bytes
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit, also behind the last entry; zeros if there is no segment."""
+        """Physical offset and size in a unit, also after the last entry; zeros if there is no segment."""
         return self.unit(queue_offset)[:2]
 
     def number_from(self, physical_offset: int) -> int:
-        """Number of the first unit that points to ``physical_offset`` or behind it, also behind the last entry."""
+        """Number of the first unit that points to ``physical_offset`` or after it, also after the last entry."""
         low = self.files.start // UNIT_BYTES
         high = max(self.max_offset, self._seen_end)
         while low < high:
@@ -433,7 +433,7 @@ class ConsumeQueue:
         self.min_offset = queue_offset
 
     def _extend(self) -> int:
-        """Makes room for one unit behind ``max_offset``; returns its position in the segment."""
+        """Makes room for one unit after ``max_offset``; returns its position in the segment."""
         end = self.max_offset * UNIT_BYTES
         file = self.files.find(end)
         if file is None:

@@ -37,7 +37,7 @@ class ConsumeQueueExt:
 
     Attributes:
         files: the segments.
-        end: position behind the last unit.
+        end: position after the last unit.
         unit_bytes_max: length of the longest unit for which there is room.
     """
 
@@ -62,7 +62,7 @@ class ConsumeQueueExt:
         return decode_ext_unit(file.segment.view, at)
 
     def append(self, unit: ExtUnit) -> int:
-        """Writes a unit behind the last one; returns its address.
+        """Writes a unit after the last one; returns its address.
 
         Raises:
             DiskFullError: no space; nothing was changed.
@@ -185,7 +185,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
                 self._ext.remove_before(position_of(address))
 
     def cut(self, physical_end: int) -> bool:
-        """See ``ConsumeQueue.cut``; the extension ends behind the unit of the last entry."""
+        """See ``ConsumeQueue.cut``; the extension ends after the unit of the last entry."""
         changed = super().cut(physical_end)
         self._find_ext_end()
         return self._ext.cut() or changed
@@ -198,7 +198,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
             self._ext.end = end
 
     def _ext_end_before(self, queue_offset: int) -> int | None:
-        """Position behind the unit of the entry before ``queue_offset``; None if that entry has no readable unit."""
+        """Position after the unit of the entry before ``queue_offset``; None if that entry has no readable unit."""
         if queue_offset <= self.min_offset:
             return self._ext.files.start
         address = self.unit(queue_offset - 1)[2]

@@ -51,10 +51,10 @@ class PlacedQueue(Protocol):
         ...
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit, also behind the last entry; zeros if there is no segment."""
+        """Physical offset and size in a unit, also after the last entry; zeros if there is no segment."""
 
     def number_from(self, physical_offset: int) -> int:
-        """Number of the first unit that points to ``physical_offset`` or behind it, also behind the last entry."""
+        """Number of the first unit that points to ``physical_offset`` or after it, also after the last entry."""
 
 
 class Placement:
@@ -227,7 +227,7 @@ class Placement:
         return 1 + sum(gaps) // _RECORD_BYTES_MIN
 
     def _next_entry(self, queue: PlacedQueue, physical_offset: int) -> int:
-        """Queue offset stated by the next record of the queue behind ``physical_offset``; ``NOWHERE`` if there is none.
+        """Queue offset stated by the next record of the queue after ``physical_offset``; ``NOWHERE`` if there is none.
 
         All calls together read no more bytes than the log has.
         """

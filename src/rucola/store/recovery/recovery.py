@@ -57,7 +57,7 @@ class LogEnd:
     """The place where a scan of the log stopped.
 
     Attributes:
-        physical_offset: offset behind the last good record.
+        physical_offset: offset after the last good record.
         store_timestamp_ms: store time of that record; 0 if the scan met no record.
         problem: the reason why the scan stopped.
         unreadable: a record may lie there that the disk cannot read.
@@ -80,7 +80,7 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
 
     Args:
         trusted_to: below this offset a record whose only fault is a wrong physical offset field does not end the log.
-            Either the record behind it must have the right offset, or the entry that it names must point to it.
+            Either the record after it must have the right offset, or the entry that it names must point to it.
         is_entry: whether that entry points to the record.
     """
     table, offset, timestamp_ms, last = new_table(ROWS_MAX), start, 0, -1
@@ -114,7 +114,7 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
 def _misplaced(
     log: LogReader, file: MappedFile, position: int, check: int, walk: CheckedWalk, is_entry: IsEntry | None
 ) -> tuple[int, int] | None:
-    """Offset behind a record that is right except for its physical offset field, and its store time; None for any other
+    """Offset after a record that is right except for its physical offset field, and its store time; None for any other
     record.
     """
     segment, table, start = file.segment, new_table(1), file.start + position

@@ -121,7 +121,7 @@ class LogRepair:
                     return
 
     def _next_sound(self, file: MappedFile, position: int) -> int | None:
-        """Position of the first sound record at or behind ``position`` of the segment."""
+        """Position of the first sound record at or after ``position`` of the segment."""
         buffer = file.segment.buffer
         at = position + 4
         while at < file.size:

@@ -29,7 +29,7 @@ _DECODERS: Mapping[str, Callable[[bytes], object]] = {
 }
 
 NextOffsets = Mapping[tuple[bytes, int], int]
-"""Queue offset behind the newest entry, by topic and queue id."""
+"""Queue offset after the newest entry, by topic and queue id."""
 
 
 def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, live: bool) -> None:
