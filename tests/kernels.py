@@ -1,7 +1,7 @@
-"""Both forms of every kernel: compiled, as ``import`` gives it, and interpreted, its source loaded a second time.
+"""Both forms of every kernel: compiled, as ``import`` loads it, and interpreted, from its source loaded a second time.
 
-A test takes the fixture ``form`` (``tests/conftest.py``) and asks for the kernels it needs in that form. Where no
-compiler was at hand the compiled form does not exist, ``form`` has one value, and the header of the run says so.
+A test takes the fixture ``form`` (``tests/conftest.py``) and requests the kernels that it needs in that form. Without a
+compiler, the compiled form does not exist; then ``form`` has one value, and the header of the run says so.
 """
 
 from __future__ import annotations

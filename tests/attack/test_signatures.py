@@ -168,7 +168,7 @@ def test_s32_nonces_are_remembered_within_bounds() -> None:
 
 
 def test_s32_legacy_signatures_only_where_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others may have overheard a peer that is neither on this machine nor behind TLS."""
+    """If a peer is neither on this machine nor connected over TLS, others may have overheard it."""
     monkeypatch.setattr(guard_module, "is_loopback", lambda address: False)
 
     async def body(folder: Path, **options: bool) -> list[int]:

@@ -305,7 +305,7 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
 
 
 def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """Each step of a stop waits for a few turns; with attackers that went on it took 24 s."""
+    """Each step of a stop waits for a few turns; while attackers continued, a stop took 24 s."""
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -358,7 +358,9 @@ class Peer:
 
 
 def test_requests_that_waited_for_an_import_go_on_a_few_in_each_turn() -> None:
-    """Thousands of questions for the options that came before the first was answered kept the loop for 0.6 s."""
+    """Thousands of requests for the options arrived before the first one was answered; this blocked the loop for 0.6
+    s.
+    """
 
     async def play() -> None:
         waiting = Waiting()

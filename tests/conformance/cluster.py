@@ -1,7 +1,7 @@
 """Our servers and the official ones in one cluster: ``python -m tests.conformance.cluster``.
 
 Our broker under the official name server, the official broker under ours, and a broker of each kind under either; the
-official Java client runs scenarios against each. Exit status as that of ``tests.conformance.run``.
+official Java client runs scenarios against each. The exit status is the same as for ``tests.conformance.run``.
 """
 
 from __future__ import annotations

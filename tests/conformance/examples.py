@@ -1,4 +1,4 @@
-"""The projects of ``examples/`` that are not Python, as their readers run them.
+"""The projects of ``examples/`` in other languages than Python, run as their readers run them.
 
 ``python -m tests.conformance.examples``. JUnit and Go start ``rucola`` from the path and use the official clients. Exit
 status: 0 both passed, 1 one failed, 2 a program is missing.
@@ -20,7 +20,7 @@ TIMEOUT_S = 170.0
 
 
 def main() -> int:
-    """Run both; what a project says is shown when it fails."""
+    """Run both; the output of a project is shown when it fails."""
     try:
         need("java", "install Java 17 to run the JUnit project")
         maven = [need("mvn", "install Maven 3.8 or newer"), "-q", "-B", f"-Dmaven.repo.local={PEERS / 'm2'}", "test"]

@@ -1,7 +1,8 @@
 """Accounts and TLS with the official Java clients: ``python -m tests.conformance.guarded``.
 
-The same program runs against our broker and the official one of 4.9.7, the last published with ``plain_acl.yml``; each
-over plain connections and over TLS, on one port. Exit status as that of ``tests.conformance.run``.
+The same program runs against our broker and the official one of 4.9.7, which is the last published version with
+``plain_acl.yml``. Each runs over plain connections and over TLS, on one port. Exit status as that of
+``tests.conformance.run``.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _servers(name: str, prefixes: list[str]) -> Servers:
-    """A pair that is not started yet, with accounts and a certificate."""
+    """Servers that are not started yet, with accounts and a certificate."""
     target: Servers
     if name == "rucola":
         target = RucolaServers("async", settings=SETTINGS)
@@ -91,12 +92,12 @@ def _servers(name: str, prefixes: list[str]) -> Servers:
 
 
 def _home(target: Servers) -> Path:
-    """What the official broker gets as ``ROCKETMQ_HOME``."""
+    """The ``ROCKETMQ_HOME`` directory of the official broker."""
     return target.store.parent / "home"
 
 
 def _certificates(folder: Path) -> None:
-    """An authority and a certificate of 127.0.0.1."""
+    """An authority, and a certificate for 127.0.0.1."""
     openssl = need("openssl", "install OpenSSL to make certificates for the tests")
     common = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     authority = ["-keyout", "authority.key", "-out", "authority.pem", "-subj", "/CN=authority"]

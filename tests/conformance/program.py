@@ -14,10 +14,10 @@ from tools.peers.servers import Servers
 
 
 class ScenarioProgram:
-    """Prints one JSON line for each scenario and may ask for a new start of the servers; ``with``.
+    """Prints one JSON line for each scenario, and may request a restart of the servers; use it with ``with``.
 
     Attributes:
-        code: exit code, once all outcomes were read; negative for a time-out.
+        code: exit code, after all outcomes were read; negative after a time-out.
     """
 
     def __init__(self, command: list[str], target: Servers, timeout_s: float, environment: Mapping[str, str]) -> None:
@@ -57,7 +57,7 @@ class ScenarioProgram:
                 stream.close()
 
     def outcomes(self) -> Iterator[dict[str, Any]]:
-        """Yields scenarios as they end. Kills the servers with SIGKILL and starts them again when the program asks for
+        """Yields scenarios as they end. Kills the servers with SIGKILL and starts them again when the program requests
         it.
         """
         assert self._process.stdin is not None

@@ -1,7 +1,7 @@
 """Our consumers against our servers and the official ones: ``python -m tests.conformance.python_client``.
 
-Each scenario has topics and groups of its own. ``share_*`` let two consumers of ours and one of Java's share a group,
-with every allocation strategy, while members come and go: histories go through ``rucola.testing.queue_checker``. Exit
+Each scenario has its own topics and groups. In ``share_*``, two consumers of ours and one of Java's share a group, with
+every allocation strategy, while members come and go. ``rucola.testing.queue_checker`` checks the histories. Exit
 status: 0 all passed, 1 a scenario failed, 2 set-up failed.
 """
 
@@ -32,13 +32,13 @@ Scenario = Callable[["Scene"], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Scene:
-    """Where a scenario runs.
+    """The environment of a scenario.
 
     Attributes:
         namesrv: the name server.
         kind: one of ``SERVERS``.
-        name: of the scenario; topic and group are made of it.
-        steps: what was done so far and how long it took; told when the scenario fails.
+        name: of the scenario; the names of topic and group contain it.
+        steps: what was done so far and how long it took; shown when the scenario fails.
     """
 
     namesrv: str
@@ -48,17 +48,17 @@ class Scene:
 
     @property
     def topic(self) -> str:
-        """A topic of its own."""
+        """A topic that only this scenario uses."""
         return f"topic_{self.name}"
 
     @property
     def group(self) -> str:
-        """A group of its own."""
+        """A group that only this scenario uses."""
         return f"group_{self.name}"
 
 
 class OfficialServers(JavaServers):
-    """The official pair, with ``BROKER_NAME`` and the files about logging that servers before 5.0 must have."""
+    """The official servers, with ``BROKER_NAME`` and the files for logging that servers before 5.0 must have."""
 
     def _start(self) -> None:
         folder = self._temporary / "home" / "conf"
@@ -72,14 +72,14 @@ class OfficialServers(JavaServers):
 
 
 def servers(kind: str) -> Servers:
-    """The pair to run against."""
+    """The servers to run against."""
     if kind == "rucola":
         return RucolaServers(settings=SETTINGS | {"brokerName": BROKER_NAME})
     return OfficialServers(version=kind, settings=SETTINGS)
 
 
 def main(arguments: list[str]) -> int:
-    """Run the scenarios, print one JSON line for each and a summary."""
+    """Run the scenarios; print one JSON line for each, and a summary."""
     scenarios: dict[str, Scenario] = {**python_scenarios.SCENARIOS, **python_sharing.SCENARIOS}
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.python_client", description=__doc__)
     parser.add_argument("--servers", action="append", choices=SERVERS, help="only these; all unless given")
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _warm_up(namesrv: str) -> None:
-    """The first send takes a Java broker seconds on a busy machine, longer than a producer waits by default."""
+    """On a busy machine, the first send takes a Java broker seconds, longer than a producer waits by default."""
     async with Producer("python", namesrv, ProducerConfig(send_msg_timeout_ms=30_000)) as producer:
         await producer.send(Message("warm_up", b"first"))
 

@@ -46,7 +46,7 @@ STRATEGIES: dict[str, Callable[[], AllocateMessageQueueStrategy]] = {
 
 
 class JavaMember:
-    """The official consumer in a process of its own."""
+    """The official consumer in a separate process."""
 
     def __init__(self, process: asyncio.subprocess.Process, note: Callable[[str, int, int], None]) -> None:
         self._process = process
@@ -56,7 +56,7 @@ class JavaMember:
 
     @staticmethod
     def classpath() -> str:
-        """Of the program, compiled if need be; that may take minutes.
+        """The command line of the program, which is compiled if necessary; that may take minutes.
 
         Raises:
             PeerError: Maven is missing, or failed.
@@ -89,7 +89,7 @@ class JavaMember:
         return member
 
     async def queues(self) -> set[int]:
-        """The queues it reads now."""
+        """The queues that it reads now."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"queues\n")
         said = await self._said.get()
@@ -198,7 +198,7 @@ class Sharing:
         await (member.stop() if isinstance(member, JavaMember) else member.shutdown())
 
     async def _settled(self) -> None:
-        """Every queue has one owner among the configured ones, and keeps it."""
+        """Every queue has one owner among the configured members, and keeps it."""
         loop = asyncio.get_running_loop()
         wanted = QUEUES if self.strategy != "CONFIG" else {1: 3, 3: 8}[len(self.members)]
         still, began = 0, loop.time()
@@ -224,7 +224,7 @@ class Sharing:
         return {name: await self._owned_by(member) for name, member in self.members.items()}
 
     async def _known_to_broker(self) -> str:
-        """The group's members as the broker has them, and which of ours are who."""
+        """The group's members according to the broker, and the ids of our members."""
         ours = {name: member for name, member in self.members.items() if isinstance(member, PushConsumer)}
         if not ours:
             return "no member of ours is left"

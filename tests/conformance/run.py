@@ -1,11 +1,12 @@
 """Unmodified official clients against our name server and broker: ``python -m tests.conformance.run``.
 
 The clients are fetched as published (Maven Central, npm, Go modules, PyPI). The same scenarios run against the official
-servers afterwards: one that fails there is wrong. Exit status: 0 all passed, 1 a scenario failed, 2 set-up failed.
+servers afterwards: if a scenario fails there, the scenario is wrong. Exit status: 0 all passed, 1 a scenario failed, 2
+set-up failed.
 
-A program of scenarios takes the name server, a prefix for topics and groups, and names of scenarios (none: all), or
-``names``, which lists them. It prints one JSON line for each: name, ok, details. With ``{"restart": true}`` it asks for
-a SIGKILL and a new start of the servers, and waits for a line on its input.
+A program of scenarios takes the name server, a prefix for topics and groups, and names of scenarios (none means all),
+or ``names``, which lists them. It prints one JSON line for each: name, ok, details. With ``{"restart": true}`` it
+requests a SIGKILL and a restart of the servers, and waits for a line on its input.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Client:
     version: str
 
     def command(self, *arguments: str) -> list[str]:
-        """Command line of the program of scenarios, which is built on first use."""
+        """Command line of the program of scenarios, which is compiled at the first use."""
         if self.name == "ali-ons":
             node = need("node", "install Node.js 18 or newer to run the ali-ons client")
             return [node, str(node_program(HERE / "node") / "scenarios.js"), *arguments]
@@ -76,7 +77,7 @@ class Client:
 
     @property
     def makes_topics(self) -> bool:
-        """Whether its consumers and producers wait for a topic that does not exist yet, or give up on it."""
+        """Whether its consumers and producers wait for a topic that does not exist yet; otherwise they give up."""
         return self.name == "java"
 
     def __str__(self) -> str:
@@ -103,7 +104,7 @@ class Outcome:
 
     @property
     def feature(self) -> str:
-        """The row of the summary in which it counts."""
+        """The row of the summary that counts it."""
         return self.name.partition("_")[0]
 
 
@@ -134,7 +135,9 @@ def main(arguments: list[str]) -> int:
 
 
 def run_clients(clients: list[Client], target: Servers, scenarios: list[str], console: Console) -> list[Outcome]:
-    """Outcomes of all clients, some at a time, as they mostly wait; then of the scenarios that kill the servers."""
+    """Outcomes of all clients, several at a time because they mostly wait; then the outcomes of scenarios that kill the
+    servers.
+    """
     chosen = {client: chosen_of(client, scenarios) for client in clients}  # builds the programs, one after the other
 
     def run(client: Client, kills: bool) -> list[Outcome]:
@@ -148,7 +151,7 @@ def run_clients(clients: list[Client], target: Servers, scenarios: list[str], co
 
 
 def chosen_of(client: Client, scenarios: list[str]) -> list[str]:
-    """Those of ``scenarios`` that the client has; all of its own when none is given."""
+    """The scenarios in ``scenarios`` that the client has; all its scenarios when none is given."""
     listed = subprocess.run(client.command("names"), capture_output=True, text=True, check=True, timeout=60)
     return [name for name in listed.stdout.split() if name in scenarios or (not scenarios and name not in ELSEWHERE)]
 

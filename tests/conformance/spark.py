@@ -1,6 +1,6 @@
 """Spark's source and sink against the official servers: ``python -m tests.conformance.spark``.
 
-The tests are those of ``tests/spark``: where they start, kill or stop a broker, it is an official one with its name
+The tests of ``tests/spark`` run here, too. Where they start, kill or stop a broker, it is an official one with its name
 server. Exit status: 0 all passed, 1 a test failed, 2 set-up failed.
 """
 
@@ -24,10 +24,10 @@ TEST_TIMEOUT_S = 240
 
 
 class _Servers(JavaServers):
-    """The official pair, one start after the other."""
+    """The official servers, through one start after another."""
 
     def start(self) -> None:
-        """Starts both where they listened before."""
+        """Starts both at their earlier addresses."""
         folder = self._temporary / "home" / "conf"
         folder.mkdir(parents=True, exist_ok=True)
         for name in ("namesrv", "broker"):  # servers before 5.0 do not start without them
@@ -57,11 +57,11 @@ class OfficialBroker(BrokerProcess):
         self.namesrv = self._servers.namesrv
 
     def kill(self) -> None:
-        """SIGKILL; returns when the processes are gone."""
+        """Sends SIGKILL; returns when the processes are gone."""
         self._servers.end(kill=True)
 
     def stop(self) -> None:
-        """A clean stop; does nothing when they do not run."""
+        """Stops both cleanly; does nothing when they do not run."""
         self._servers.end(kill=False)
 
 

@@ -1,5 +1,5 @@
-"""Administrators change access rights while the power or the disk fails: the next start must apply the rights from
-before the change or those from after it, and never admit nobody at all.
+"""Administrators change access rights while the power or the disk fails. The next start must apply the rights from
+before the change or those from after it, and must never lock everybody out.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple
 
 
 def _round(first_seed: int, row: tuple[str, str], number: int) -> Round:
-    """In a process of its own."""
+    """Runs in a separate process."""
     logging.disable(logging.CRITICAL)
     begin = time.process_time()
     try:

@@ -50,7 +50,7 @@ DAMAGES = ("random", "truncated", "empty", "zeroed", "swapped", "ten times too l
 
 
 class Violation(AssertionError):  # noqa: N818 - what it says
-    """What a start must not do."""
+    """A result that a start must not have."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ def variant(seed: int, names: list[str] | None = None) -> Variant:
 
 
 def check(damaged: Variant, path: Path) -> str:
-    """Opens the variant in the new directory ``path``; says what came of it.
+    """Opens the variant in the new directory ``path``; returns a description of the result.
 
     Raises:
-        Violation: something that must not be.
+        Violation: the start had a result that it must not have.
     """
     write_files(damaged.files, path)
     begin = time.monotonic()

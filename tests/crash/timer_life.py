@@ -68,7 +68,7 @@ class Promises:
 
 
 class TimerLife:
-    """One process after the other over one disk.
+    """One process after another over one disk.
 
     Args:
         threads: chooses the thread that continues at each system call, among the store's threads and the thread that
@@ -222,7 +222,7 @@ class TimerExplorer:
         self._seen: set[int] = set()
 
     def life(self) -> TimerLife:
-        """On an empty disk, watched."""
+        """Starts on an empty disk and observes it."""
         life = TimerLife(empty_disk(), self._sync, ManualClock(1_700_000_000_000), Promises(), self._threads)
         life.disk.observer = lambda kind, path: self._at_step(life, f"before {kind} {path}")
         return life

@@ -1,4 +1,4 @@
-"""The programs in examples/, each run as a user runs it, against two brokers that ``rucola up`` started."""
+"""The programs in examples/, run as a user runs them, with two brokers that ``rucola up`` started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The shop in examples/, tested as its authors would; here one test of each kind, ``make sample`` runs all 100."""
+"""The shop in examples/, tested as its authors would test it. Here is one test of each kind; ``make sample`` runs all
+100.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def test_one_of_each_of_the_shops_tests() -> None:
 
 
 def _is_installed() -> bool:
-    """Whether the package's entry points are there; in a checkout on the path alone they are not."""
+    """Whether the package's entry points are installed; they are not if the checkout is only on the path."""
     from importlib.metadata import entry_points
 
     return any(point.value == "rucola.testing.plugin" for point in entry_points(group="pytest11"))

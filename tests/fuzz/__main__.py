@@ -43,7 +43,7 @@ def rounds(name: str, inputs: int, seed: int) -> Iterator[int]:
 
 
 def plan(inputs: int) -> dict[str, int]:
-    """How many inputs each target gets."""
+    """The number of inputs for each target."""
     shares = sum(target.share for target in TARGETS.values())
     planned = {name: -(-inputs * target.share // shares) for name, target in TARGETS.items()}
     return planned | {LIVE: inputs // LIVE_SHARE}

@@ -1,12 +1,12 @@
 """A broker and a name server that get mutated recorded requests through their sockets.
 
-One seed is one life of both: some dozens of connections, each with requests whose fields and bodies were changed, and
-now and then, at the end, with bytes that may be no frame, in reads of any size. Brokers of odd seeds have accounts, and
-half of the requests to them are signed by one that may do little. What must hold:
+One seed stands for one life of both servers with some dozens of connections. Each connection sends requests with
+changed fields and bodies, in reads of any size. Sometimes it ends with bytes that may not be a frame. Brokers of odd
+seeds have accounts; half of the requests to them are signed by an account with few rights. What must hold:
 
-* every connection ends soon after its peer has said all, and what came over it are frames;
-* nothing is logged as a defect, nothing reaches the event loop as an exception, no answer shows a trace;
-* a well-behaved client is served as before: each message sent between the attacks exists once in the end, in its place.
+* every connection ends soon after its peer has sent everything, and only frames came over it;
+* nothing is logged as a defect, no exception reaches the event loop, and no answer contains a traceback;
+* a well-behaved client is served as before: each message sent between the attacks exists once at the end, in its place.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Requests:
         self._bodies = Mutator(sorted({bytes(request.body) for request in requests if request.body}))
 
     def draw(self, random: Random) -> RemotingCommand:
-        """One request, with an opaque and the fields of a client of its kind, some of them changed."""
+        """One request with an opaque and with the fields of a client of its kind; some fields are changed."""
         below = random.random
         code = self._codes[int(below() * len(self._codes))]
         recorded = self._by_code[code][int(below() * len(self._by_code[code]))]
@@ -77,7 +77,7 @@ class Requests:
 
 
 class Defects(logging.Handler):
-    """Keeps what is logged as an error with a trace."""
+    """Collects errors that are logged with a traceback."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Nearly correct inputs: recorded ones with small changes, always the same for a seed."""
+"""Nearly correct inputs: recorded inputs with small changes, which are always the same for a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rounds: the inputs that a seed stands for, given to a target."""
+"""Rounds: the inputs that belong to a seed, given to a target."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def mutator_of(name: str) -> Mutator:
 
 
 class Failure(AssertionError):  # noqa: N818 - what it says
-    """An input that must not do what it did."""
+    """A target did something that this input must not cause."""
 
     def __init__(self, name: str, seed: int, number: int, data: bytes) -> None:
         super().__init__(f"target {name!r}, seed {seed}, input {number}: {data!r}")

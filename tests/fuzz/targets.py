@@ -1,8 +1,8 @@
 """The targets of the fuzzer: for each decoder its corpus, and the properties of every input's result.
 
-A check returns, or raises an error that no input may cause: anything except the declared ``FormatError``
-(``ConfigError`` for options), or an ``AssertionError`` if two forms of a kernel, two ways to one value or a round trip
-disagree.
+A check returns, or raises an error that no input may cause. That is any error except the declared ``FormatError``
+(``ConfigError`` for options). An ``AssertionError`` means that two forms of a kernel, two ways to one value or a round
+trip disagree.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Target:
 
     Attributes:
         share: of the inputs of a run, in relation to the others.
-        round: so many inputs come from one seed.
+        round: number of inputs that come from one seed.
         mutator: makes the inputs; called when the target is used.
         check: takes one input and its number in the round.
     """
@@ -77,7 +77,7 @@ def forms(name: str) -> list[Any]:
 
 
 def chosen(name: str, number: int) -> Sequence[Any]:
-    """The forms that input ``number`` goes through."""
+    """The forms of the kernel that input ``number`` goes through."""
     return forms(name) if number % COMPARE_EVERY == 0 else forms(name)[:1]
 
 
@@ -110,7 +110,7 @@ _table = new_table(ROWS)
 
 
 def check_frame(data: bytes, number: int) -> None:
-    """The kernel's rows equal those of the general path; both forms agree; only the surrounding frame may be
+    """The kernel's rows are equal to those of the general path, both forms agree, and only the surrounding frame may be
     refused.
     """
     results = []
@@ -143,7 +143,9 @@ def check_frame(data: bytes, number: int) -> None:
 
 
 def check_answers(data: bytes, table: array[int], rows: int, number: int) -> None:
-    """The values that a producer reads from its answers equal those of the general path; both forms agree."""
+    """The values that a producer reads from its answers are equal to those of the general path, and both forms
+    agree.
+    """
     answers, *others = [
         form.read_send_answers(data, table, rows) for form in chosen("protocol._send_request_cy", number)
     ]
@@ -163,7 +165,7 @@ def check_answers(data: bytes, table: array[int], rows: int, number: int) -> Non
 
 
 def check_framed(data: bytes, number: int) -> None:
-    """The input as header and body of a frame whose lengths are right."""
+    """The input as header and body of a frame with the right lengths."""
     cut = 1 + (len(data) - 1) * (number % 7) // 7 if number % 3 else len(data)
     check_frame(frame_of(data[1:cut] or b"{", data[cut:], (data[:1] or b"\0")[0] & 1), number)
 
@@ -240,7 +242,9 @@ def check_body(data: bytes, number: int) -> None:
 
 
 def check_json(data: bytes, _: int) -> None:
-    """What is read in the dialect is within its limits and, without keys that are beans, standard JSON when written."""
+    """A value that is read in the dialect is within its limits. If no key is a bean, it is standard JSON when
+    written.
+    """
     value = refused(fastjson.loads, data)
     if value is not None and b"{{" not in data:
         try:
@@ -313,7 +317,7 @@ def check_batch(data: bytes, number: int) -> None:
 
 
 def records() -> Mutator:
-    """Records one by one and a few together, small ones."""
+    """Small records, one by one and several together."""
     found: list[bytes] = [WORKED_RECORD, WORKED_RECORD * 2]
     for path in sorted(loader.STORES.glob("*.tar.xz"))[:6]:
         for data in loader.load(path.name.removesuffix(".tar.xz")).below("commitlog").values():
@@ -325,7 +329,7 @@ def records() -> Mutator:
 
 
 def check_record(data: bytes, number: int) -> None:
-    """Both forms of the walk agree, whatever is checked; rows lie within the bytes."""
+    """Both forms of the walk agree, whatever they check, and rows lie within the bytes."""
     check = number % 16
     results = []
     for form in chosen("formats._message_cy", number):
@@ -401,7 +405,7 @@ def sql() -> Mutator:
 
 
 def check_sql(data: bytes, _: int) -> None:
-    """An expression is refused, or gives an outcome for any properties."""
+    """An expression is refused, or has an outcome for any properties."""
     expression = refused(compile_sql, data.decode("utf-8", "replace"))
     if expression is not None:
         for text in (WORKED_PROPERTIES, b"", data, b"a\x011\x02b\x01x\x02"):

@@ -1,4 +1,4 @@
-"""One of our brokers over a directory that the reference's broker left."""
+"""One of our brokers over a directory from the reference's broker."""
 
 from __future__ import annotations
 

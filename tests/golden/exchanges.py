@@ -1,8 +1,8 @@
 """Recorded conversations, repeated with our servers: each request in its place, each answer compared.
 
-Causes come before effects as they did: a request is sent where it stood in the recording, and an answer is waited for
-where it stood. What differs from run to run is put into the requests from answers of this run: places in the log,
-opaque numbers of the server, pop times. Waiting times of the recording are shortened.
+Causes come before effects, as in the recording: a request is sent at its recorded place, and an answer is awaited at
+its recorded place. Values that differ from run to run are copied into the requests from answers of this run: places in
+the log, opaque numbers of the server, pop times. Waiting times of the recording are shortened.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class Replay:
     """One scenario.
 
     Attributes:
-        problems: what differed, by the number of the recorded frame.
-        compared: numbers of the answers, and of requests of servers, that were compared.
+        problems: the differences, by the number of the recorded frame.
+        compared: numbers of the compared answers, and of the compared requests of servers.
     """
 
     def __init__(
@@ -110,10 +110,10 @@ class Replay:
     ) -> None:
         """Args:
         servers: addresses of ``namesrv`` and ``broker``.
-        secret: requests that are changed are signed with it again.
+        secret: changed requests are signed with it again.
         asking: whose requests are sent, ``client`` or ``broker``.
         left_out: codes of requests that are not sent.
-        before: an earlier scenario, whose messages this one asks for.
+        before: an earlier scenario whose messages this one requests.
         only: the number of the one request that is sent, with its answer.
         """
         self.scenario = scenario
@@ -142,7 +142,7 @@ class Replay:
         }
 
     def topics(self) -> list[TopicConfig]:
-        """Topics that existed before: their routes were known before anybody sent to them."""
+        """Topics that existed before: their routes were known before the first send."""
         found: dict[str, TopicConfig] = {}
         made = {"TBW102"}
         asked: dict[tuple[str, int], str] = {}
@@ -230,7 +230,9 @@ class Replay:
     async def _again(
         self, conversation: Conversation, asked: Recorded, recorded: Recorded, answer: RemotingCommand
     ) -> RemotingCommand:
-        """The answer to a question whose matter takes its time, like a delay, asked until it is as it was."""
+        """The answer to a question about something slow, such as a delay; the question is repeated until the answer is
+        as recorded.
+        """
         deadline = time.monotonic() + AGAIN_S
         takes_time = asked.record["code"] in TAKES_TIME and not self.scenario.startswith("mqadmin_")
         while takes_time and recorded.record["code"] == 0 and time.monotonic() < deadline:
@@ -246,7 +248,7 @@ class Replay:
         return answer
 
     def _request(self, recorded: Recorded) -> RemotingCommand:
-        """The recorded request with what this run answered."""
+        """The recorded request, with values from answers of this run."""
         command = decode_frame(recorded.frame)
         fields, before = command.ext_fields, dict(command.ext_fields)
         if command.code in (PULL, LITE_PULL) and self._was_in_vain(recorded):
@@ -273,8 +275,8 @@ class Replay:
 
     @staticmethod
     def _moved(due_ms: int, born_ms: int) -> str:
-        """A due time as far from now as it was from the send, or further if it was in the future: it must not have
-        passed.
+        """A due time with the same distance from now as it had from the recorded send. If it was in the future then,
+        the distance may be longer, because it must not have passed.
         """
         ahead_ms = due_ms - born_ms
         return str(int(time.time() * 1000) + ahead_ms + (AHEAD_MS if ahead_ms > 0 else 0))
@@ -312,7 +314,7 @@ class Replay:
             command.body = fastjson.dumps(body)
 
     def _take(self, record: dict[str, Any], ours: RemotingCommand) -> None:
-        """A request of our server in place of a recorded one."""
+        """A request of our server that takes the place of a recorded one."""
         self._opaques[record["conn"], record["opaque"]] = ours.opaque
         self.compared.add(record["n"])
         problems = self.problems[record["n"]]
@@ -384,7 +386,7 @@ class Replay:
 
 
 def _same_words(ours: str, theirs: str) -> bool:
-    """Equal but for addresses and numbers; names of Java's exceptions have no counterpart."""
+    """Compares values except for addresses and numbers; names of Java's exceptions have no counterpart."""
     if theirs == NOTHING_SAID or "Exception" in theirs:
         return True
     plain = [NUMBER.sub("0", ADDRESS.sub("0", text)).split() for text in (ours, theirs)]
@@ -392,7 +394,7 @@ def _same_words(ours: str, theirs: str) -> bool:
 
 
 def _filled(scenario: str, record: dict[str, Any]) -> Recorded:
-    """A request that was not kept whole: its script sent one byte again and again."""
+    """A request that was not recorded completely: its script sent one byte again and again."""
     start, whole = base64.b64decode(record["body"]), base64.b64decode(record["frame_head"])
     assert len(set(start)) == 1
     return Recorded(scenario, record, whole + start[:1] * record["body_len"])

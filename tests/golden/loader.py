@@ -1,4 +1,4 @@
-"""Reads the golden stores (``README.md`` beside this file)."""
+"""Reads the golden stores (see ``README.md`` in the same directory)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Case:
         return int(self.case["config"].get(key, default))
 
     def below(self, directory: str) -> dict[str, bytes]:
-        """Files below ``directory`` of the store, by the rest of their path."""
+        """Files below ``directory`` of the store, by their path relative to it."""
         prefix = directory + "/"
         return {path.removeprefix(prefix): data for path, data in self.files.items() if path.startswith(prefix)}
 
@@ -50,7 +50,7 @@ def load(name: str) -> Case:
 
 
 def unpack(name: str, directory: Path) -> Case:
-    """The case ``name``, its store also as files below ``directory``, which a test may change."""
+    """The case ``name``; its store is also below ``directory`` as files, which a test may change."""
     case = load(name)
     write_files(case.files, directory)
     return case
@@ -58,7 +58,9 @@ def unpack(name: str, directory: Path) -> Case:
 
 @dataclass(frozen=True)
 class BrokerCase:
-    """A store of the reference's whole broker: its settings, what was sent, what it served when it was opened again."""
+    """A store from the reference's whole broker: its settings, the messages sent, and the messages that it served when
+    it was opened again.
+    """
 
     name: str
     broker_conf: str
@@ -76,7 +78,7 @@ def load_broker(name: str) -> BrokerCase:
 
 
 def load_files(directory: Path, name: str) -> dict[str, bytes]:
-    """The files of the store ``name``, which has no files beside it."""
+    """The files of the store ``name``, which has no accompanying files."""
     return _files(_members(directory, name))
 
 
@@ -103,7 +105,7 @@ def _files(members: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def body_bytes(body: dict[str, Any] | None) -> bytes:
-    """The bytes of a ``body`` of ``case.json``; none are none."""
+    """The bytes of a ``body`` of ``case.json``; no body gives no bytes."""
     if body is None:
         return b""
     if "base64" in body:
@@ -112,5 +114,5 @@ def body_bytes(body: dict[str, Any] | None) -> bytes:
 
 
 def host(value: dict[str, Any]) -> bytes:
-    """The bytes of a host of ``case.json``, without any help of the code under test."""
+    """The bytes of a host of ``case.json``, computed without the code under test."""
     return ip_address(value["address"]).packed + int(value["port"]).to_bytes(4, "big")

@@ -1,4 +1,4 @@
-"""Opens golden stores with ours."""
+"""Opens golden stores with our store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CASES = sorted(
 
 
 def config_of(case: Case, path: Path) -> MessageStoreConfig:
-    """The options of the case that Rucola has, too; records have no checksum property unless the case says so."""
+    """The case's options, as far as Rucola has them; records have no checksum property unless the case says so."""
     known = {entry.key for entry in options_of(MessageStoreConfig)}
     values = {key: str(value) for key, value in case.case["config"].items() if key in known}
     return parse_options(
@@ -51,7 +51,9 @@ def store_of(case: Case, config: MessageStoreConfig, clock: ManualClock) -> Mess
 
 
 def opened(case: Case, path: Path) -> MessageStore:
-    """A running store in the directory, long after its last message; it shows appended messages at once."""
+    """A running store in the directory; its clock is long after its last message, and appended messages are visible at
+    once.
+    """
     config = replace(config_of(case, path), flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     store = store_of(case, config, ManualClock(1_800_000_000_000))
     store.load()

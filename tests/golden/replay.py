@@ -1,7 +1,7 @@
 """Puts the messages of a golden case through the kernels, as the reference's store did: one put, then dispatch.
 
-The smallest possible store: segments, queues and index files are byte arrays. What it has to decide (when to roll,
-which record gets a unit, which gets keys) is the reference's rule in one line each; what makes bytes is a kernel.
+The smallest possible store: segments, queues and index files are byte arrays. For its decisions (when to roll, which
+record gets a unit, which gets keys), it has the reference's rule in one line each; kernels make all bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DELAYS_MS = {1: 1_000, 3: 10_000, 18: 7_200_000}
 
 
 class Replay:
-    """The files that the kernels in ``form`` make of the puts of ``case``.
+    """The files that the kernels in ``form`` make from the puts of ``case``.
 
     Attributes:
         segments: start to bytes. ``ends``: start to the end of what was written.
@@ -116,7 +116,7 @@ class Replay:
         return first
 
     def dispatch(self, physical_offset: int, clock: int) -> None:
-        """Units and keys for the records from ``physical_offset`` to the end; all lie in one segment."""
+        """Makes units and keys for the records from ``physical_offset`` to the end, which all lie in one segment."""
         start = physical_offset - physical_offset % self.segment_bytes
         segment = self.segments[start]
         table = new_table(64)
@@ -141,7 +141,7 @@ class Replay:
                 self.put_keys(segment, fields, clock)
 
     def tags_code(self, segment: bytearray, fields: array[int], topic: str) -> int:
-        """The hash of the tags, or on the schedule topic the due time."""
+        """The hash of the tags; on the schedule topic, the due time."""
         start = fields[RecordColumn.PROPERTIES_POS]
         properties = decode_properties(segment[start : start + fields[RecordColumn.PROPERTIES_LEN]])
         level = min(int(properties.get("DELAY", "0")), 18)
@@ -173,7 +173,7 @@ class Replay:
             self.next_index(clock)
 
     def next_index(self, clock: int) -> None:
-        """A new file, named after the time; after a full file, its times and offsets begin where that file ends."""
+        """A new file, named after the time; after a full file, its times and offsets begin where the full file ends."""
         file = bytearray(index_file_bytes(self.slots, self.entries))
         header = IndexHeader.decode(file)
         if self.newest_index:

@@ -1,4 +1,4 @@
-"""What kind of values a JSON body holds, to compare bodies of other times, places and numbers."""
+"""Describes the kinds of values in a JSON body, to compare bodies from other times, places and numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TABLES = {
 
 
 def shape(value: Any, name: str = "") -> Any:
-    """What kind of value it is: members by name, tables and lists by their first value."""
+    """The kind of a value: members by name, tables and lists by their first value."""
     if isinstance(value, dict) and (name in TABLES or any(isinstance(key, tuple) for key in value)):
         return {"*": next((shape(member) for member in value.values()), None)}
     if isinstance(value, dict):
@@ -26,7 +26,7 @@ def shape(value: Any, name: str = "") -> Any:
 
 
 def assert_same_shape(ours: Any, theirs: Any, path: str = "") -> None:
-    """Tables may be empty on either side; everything else must be there on both."""
+    """Tables may be empty on either side; everything else must exist on both."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         if ours.keys() == theirs.keys() == {"*"} and None in (ours["*"], theirs["*"]):
             return

@@ -1,7 +1,7 @@
-"""Directories of the reference's broker, opened by ours: every message, unit and key that their logs hold.
+"""Directories of the reference's broker, opened by ours: every message, unit and key in their logs exists.
 
-What the waiting messages turn into (delayed, timed, half, to be tried again) is the broker's matter, not the store's:
-to the store they are messages of the topics they wait in.
+The broker, and not the store, decides what becomes of waiting messages (delayed, timed, half, to be retried). For the
+store they are messages of the topics in which they wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Every recorded exchange, with our servers in place of the official ones: the same codes, fields and kinds of bodies.
+"""Every recorded exchange, with our servers in place of the official ones: codes, fields and kinds of bodies must be
+equal.
 
-Each group has its own servers, and the scenarios of a group run concurrently, because they mostly wait. What is not
-compared, and what may differ, is listed here, each with its reason.
+Each group has its own servers, and the scenarios of a group run concurrently, because they mostly wait. Everything that
+is not compared or may differ is listed here, with the reason.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ async def clients_cluster(path: Path) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def errors_cluster(path: Path) -> AsyncIterator[Cluster]:
-    """What the recording's script prepared."""
+    """The objects that the recording's script created before."""
     options = COMMON | {"auto_create_topic_enable": False, "auto_create_subscription_group": False}
     async with Cluster(path, max_body=262_144, **options) as cluster:
         for topic, queues, perm in (("T_err", 2, 6), ("T_err_empty", 1, 6), ("T_err_one", 1, 6)):
@@ -180,7 +181,7 @@ def head(scenario: str) -> dict[str, Any]:
 
 
 def comparable(scenario: str, asking: str = "client") -> set[int]:
-    """Numbers of the answers to ``asking``, and of requests to it, that are recorded whole and not left out."""
+    """Numbers of the answers to ``asking``, and of requests to it, that are recorded completely and not left out."""
     found = set()
     for record in records(scenario):
         if "event" in record or not record["dir"].endswith(f"->{asking}") or record["conn"].startswith("b"):
@@ -232,7 +233,7 @@ async def replayed(group: str, path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str] | BaseException]:
-    """What is wrong in each group, or what stopped it."""
+    """The errors of each group, or what stopped it."""
 
     async def work() -> list[list[str] | BaseException]:
         replays = [replayed(group, tmp_path_factory.mktemp(group)) for group in GROUPS]
@@ -280,7 +281,7 @@ def test_switches(number: int, tmp_path: Path) -> None:
 
 
 def test_none_is_left_out() -> None:
-    """Every file of the recording is here whole, and each scenario is replayed or left out with a reason."""
+    """Every file of the recording is complete, and each scenario is replayed, or left out with a reason."""
     recorded = {name: int(count) for name, count in (line.split() for line in INDEX.read_text().splitlines())}
     assert {name: len(records(name)) for name in SCENARIOS} == recorded
     replayed = {name for _, lines in GROUPS.values() for names in lines for name in names}

@@ -1,4 +1,4 @@
-"""The message store against the reference's: its puts are put again, and what it refuses is refused."""
+"""Compares our message store with the reference's: its puts are repeated, and puts that it refused are refused."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def store_message(put: dict[str, Any], member: dict[str, Any]) -> StoreMessage:
 
 
 def wire_body(members: list[dict[str, Any]]) -> bytes:
-    """The body of an inner batch: its messages as a producer sends those of a batch."""
+    """The body of an inner batch: its messages in the form in which a producer sends a batch."""
     parts = []
     for member in members:
         body, text = body_bytes(member.get("body")), member["propertiesString"].encode()
@@ -122,8 +122,8 @@ def wire_body(members: list[dict[str, Any]]) -> bytes:
 @pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("name", sorted({*CASES} - NOT_WRITTEN.keys()))
 def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> None:
-    """Messages are put again, then the store is stopped or killed and damaged as the reference's was: every file is
-    equal.
+    """The puts are repeated, then the store is stopped or killed and damaged as the reference's store was: every file
+    is equal.
     """
     case = load(name)
     path = tmp_path / "ours"
@@ -165,7 +165,7 @@ def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> 
 
 
 def put_all(case: Case, path: Path, steps: list[dict[str, Any]]) -> MessageStore:
-    """A store in the directory, after the puts; each was answered as the reference answered it."""
+    """A store in the directory, after the puts; each answer was equal to the reference's."""
     clock = ManualClock()
     config = replace(config_of(case, path), flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     store = store_of(case, config, clock)
@@ -187,7 +187,7 @@ def put_all(case: Case, path: Path, steps: list[dict[str, Any]]) -> MessageStore
 
 
 def spans(segments: dict[str, bytes], case: Case) -> list[tuple[str, int, int]]:
-    """The bytes that count, each record and the header of each blank: segment, start, end."""
+    """The bytes that count: each record, and the header of each blank: segment, start, end."""
     size = case.config("mappedFileSizeCommitLog", 1 << 30)
     log = read_log(segments, size)
     found = [(record.physical_offset, len(record.data)) for record in log.records]
@@ -199,7 +199,7 @@ def spans(segments: dict[str, bytes], case: Case) -> list[tuple[str, int, int]]:
 
 
 def do_damage(path: Path, step: dict[str, Any]) -> None:
-    """One step of what was done to the reference's directory."""
+    """One step that was applied to the reference's directory."""
     (kind, name) = next((kind, step[kind]) for kind in ("delete", "create", "write", "zero", "flip") if kind in step)
     target, at = path / name, step.get("position", 0)
     if kind == "delete":

@@ -1,5 +1,6 @@
-"""Directories with popped messages that the reference's broker left, stopped and killed: ours gives out what must come,
-and nothing that was acknowledged."""
+"""Directories with popped messages from the reference's broker, stopped and killed: our broker delivers what must come,
+and nothing that was acknowledged.
+"""
 
 from __future__ import annotations
 

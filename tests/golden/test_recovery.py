@@ -1,7 +1,7 @@
-"""Every directory the reference left, opened by ``MessageStore``: stopped, killed or damaged; read, and appended to.
+"""Every directory from the reference, opened by ``MessageStore``: stopped, killed or damaged; read, and appended to.
 
-Expected are the reference's answers after it had reopened the directory itself (``expect.json``), and the files that it
-then left (``after/``). Queues and key queries are also checked against a model: what the records of the log say. Where
+The expected results are the reference's answers after it had reopened the directory (``expect.json``), and the files
+after that (``after/``). Queues and key queries are also checked against a model: what the records of the log say. Where
 the reference deviates, ``QUEUES_DIFFER`` and ``QUERIES_DIFFER`` name the promise (``P-..``) or the defect, and our
 store must equal the model.
 """
@@ -75,7 +75,9 @@ def records(case: Case) -> list[dict[str, Any]]:
 
 
 def queues_of_log(case: Case) -> dict[tuple[str, int], dict[int, tuple[int, int]]]:
-    """Queue to queue offset to place and size: what the records say; prepared and rolled back ones are in no queue."""
+    """By queue, the queue offsets with place and size that the records state; prepared and rolled back records are in
+    no queue.
+    """
     queues: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
     for entry in records(case):
         if entry["sysFlag"] & 12 in (0, 8):
@@ -87,7 +89,7 @@ def queues_of_log(case: Case) -> dict[tuple[str, int], dict[int, tuple[int, int]
 
 
 def light_entries(case: Case, entry: dict[str, Any]) -> list[tuple[str, int]]:
-    """Light queue and offset of each entry that a record has beside the one in its own queue."""
+    """Light queue and offset of each entry of a record, besides the entry in its own queue."""
     if not case.case["config"].get("enableMultiDispatch"):
         return []
     names, offsets = (
@@ -97,7 +99,7 @@ def light_entries(case: Case, entry: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def ends_of_log(case: Case) -> dict[tuple[str, int], int]:
-    """Queue to the offset after its last message, of which a record may hold several."""
+    """For each queue, the offset after its last message; a record may hold several messages."""
     ends = {name: max(units) + 1 for name, units in queues_of_log(case).items()}
     for entry in records(case):
         name = entry["topic"], entry["queueId"]
@@ -119,7 +121,7 @@ def queues_of_reference(case: Case) -> dict[tuple[str, int], dict[int, tuple[int
 
 
 def units_on_disk(path: Path) -> dict[tuple[str, int], dict[int, tuple[int, int, int]]]:
-    """All units of all queue files that are neither zeros nor fillers, with the tags code that an address leads to."""
+    """All units of all queue files that are neither zeros nor fillers, with the tags code to which an address leads."""
     queues: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = {}
     for file in sorted(path.glob("consumequeue/*/*/*")):
         name = file.parts[-3], int(file.parts[-2])
@@ -245,7 +247,7 @@ def test_queries_by_key_find_what_the_log_holds(case: Case, tmp_path: Path) -> N
 
 
 def test_index_files_that_agree_with_the_log_stay_as_they_are(case: Case, tmp_path: Path) -> None:
-    """After a crash the newest one and those that are not full are put again, whatever they hold."""
+    """After a crash, the newest file and files that are not full are written again, whatever they contain."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()
     before = sorted(case.below("index").items(), key=lambda item: INDEX_HEADER.unpack(item[1])[2])
@@ -257,7 +259,7 @@ def test_index_files_that_agree_with_the_log_stay_as_they_are(case: Case, tmp_pa
 
 
 def matching_ids(case: Case, asked: dict[str, Any]) -> list[str]:
-    """Ids of the records a key query may find, oldest first; rolled back messages are not in the index."""
+    """Ids of the records that a key query may find, oldest first; rolled back messages are not in the index."""
     key = asked["key"]
     if not key or case.name == "index_off":
         return []
@@ -312,7 +314,7 @@ def test_what_lies_behind_the_end_is_zeroed_and_kept_aside(case: Case, tmp_path:
 
 
 def test_the_checkpoint_says_what_the_reference_needs_to_know(case: Case, tmp_path: Path) -> None:
-    """The reference recovers by times: none may be later than the newest record that has its units."""
+    """The reference recovers by times: none may be later than the newest record with units."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()
     checkpoint = StoreCheckpoint.decode((tmp_path / "checkpoint").read_bytes())

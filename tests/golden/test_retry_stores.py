@@ -1,4 +1,6 @@
-"""Directories with messages that consumers gave back, stopped and killed: what waits comes, and nothing comes twice."""
+"""Directories with messages that consumers sent back, stopped and killed: waiting messages come, and nothing comes
+twice.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ PENDING = "failed just now"
 
 
 def held(broker: Broker, topic: str) -> list[tuple[str, int]]:
-    """Bodies and times tried of a topic's one queue."""
+    """Bodies in a topic's only queue, and how often each was tried."""
     store = broker.store
     views = store.get_message(topic.encode(), 0, 0, 32, 1 << 20).views
     return [(message.body.decode(), message.reconsume_times) for message in decode_messages(b"".join(views))]

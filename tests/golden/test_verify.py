@@ -1,4 +1,6 @@
-"""The check of a store on the reference's stores: nothing in sound ones, and in damaged ones what their case says."""
+"""Checks the reference's stores with ``verify``: no findings in intact stores; in damaged ones, the findings that their
+case names.
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Faults in the middle of every kind of consumer, checked by the queue checker.
 
-One producer sends all the time, groups of every kind read, faults come one after the other, and then everything is
-given time. ``python -m tests.scenario.consumer_faults [--seeds N] [--kind NAME] [--fault NAME]`` is the whole matrix:
-every kind through every fault alone, and through all of them in a random order. The seed decides the moments, the
-lengths, which listeners fail, and whether a group has one member or two. Exit status 1: something is wrong.
+One producer sends all the time, and groups of every kind read. Faults come one after another; then everything gets time
+to recover. ``python -m tests.scenario.consumer_faults [--seeds N] [--kind NAME] [--fault NAME]`` runs the whole matrix:
+every kind with every single fault, and with all faults in a random order. The seed determines the moments, the
+durations, which listeners fail, and whether a group has one member or two. Exit status 1: a check failed.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class Group:
 
     Args:
         kind: the kind of its consumers.
-        servers: where they read.
+        servers: the servers from which they read.
         random_: decides which messages a listener fails to consume.
         members: number of consumers.
         directory: where broadcasting consumers keep their progress.
 
     Attributes:
-        histories: what was observed: of the group, or of each broadcasting consumer.
+        histories: the observations of the group, or of each broadcasting consumer.
         pause_s: how long each message takes.
-        reset: names of the queues whose progress may have gone back.
+        reset: names of the queues whose progress may have decreased.
     """
 
     def __init__(self, kind: Kind, servers: FaultServers, random_: random.Random, members: int, directory: str) -> None:

@@ -58,7 +58,7 @@ def parse_filter(expression: Any) -> Node:
         buffer = expression.__reduce__()[1][0]
         reader = pa.ipc.open_file(buffer)
         constants = reader.get_batch(0)
-        # Metadata as a mapping would hold each name once.
+        # A mapping of the metadata would contain each name only once.
         text = reader.schema.to_string(truncate_metadata=False, show_field_metadata=False)
         lines = text.partition("-- schema metadata --\n")[2].splitlines()
         entries = iter([(found[1], found[2]) for found in map(_ENTRY.match, lines) if found is not None])

@@ -1,4 +1,4 @@
-"""The commands of the official tool and of ours in the order of the run, and the parts of their output that must be
+"""The commands of the official tool and of ours, in the order of the run, and the parts of their output that must be
 equal for all servers.
 """
 
@@ -75,7 +75,7 @@ class Command:
     Attributes:
         words: may name NS, BROKER, CLIENT, ID, OUR_ID, OFFSET_ID, HOME and the files TOPICS and GROUPS.
         keep: what is compared.
-        code: how our tool must end; the official one always ends with 0.
+        code: the exit code that our tool must return; the official one always returns 0.
     """
 
     words: str
@@ -83,7 +83,7 @@ class Command:
     code: int = 0
 
     def as_expected(self, output: str, code: int) -> bool:
-        """Whether the command ended as it should."""
+        """Whether the command returned the right exit code."""
         return code == self.code and ("SubCommandException" not in output or self.keep is failed)
 
     @property
@@ -92,7 +92,7 @@ class Command:
         return self.words.split()[0]
 
     def line(self, places: dict[str, str]) -> list[str]:
-        """The words with the places filled in."""
+        """The words with all names replaced by their values."""
         return [places.get(word, word).replace("_SPACE_", " ") for word in self.words.split()]
 
 

@@ -1,9 +1,9 @@
 """Administration, both ways: ``python -m tests.conformance.admin.run``.
 
 The official ``mqadmin`` 5.3.3 runs every supported command against our name server and broker and against the official
-ones: its exit and the stable parts of its output must be equal. ``rucola mqadmin`` then does the same. Commands about
-users and rules run in a second round, with brokers that require accounts. Exit status: 0 all equal, 1 a difference, 2
-set-up failed.
+ones. Its exit code and the stable parts of its output must be equal. ``rucola mqadmin`` then does the same. Commands
+about users and rules run in a second round, with brokers that require accounts. Exit status: 0 all equal, 1 a
+difference, 2 set-up failed.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ class Ended:
 
 
 class OfficialTool:
-    """The official tool in a virtual machine, beside a live producer and consumer of the official client."""
+    """The official tool in a Java virtual machine, together with a live producer and consumer of the official
+    client.
+    """
 
     def __init__(self, process: subprocess.Popen[str], places: dict[str, str]) -> None:
         self._process = process
@@ -96,7 +98,9 @@ class OfficialTool:
 
 @contextmanager
 def official_tool(target: Servers, home: Path, alone: bool = False) -> Iterator[OfficialTool]:
-    """The tool, with the messages sent and consumed, or alone. ``home``: a directory for what it reads and writes."""
+    """The tool, with the messages sent and consumed, or alone. ``home``: a directory for the files that it reads and
+    writes.
+    """
     if not alone:
         make_topic(target.namesrv, target.broker, TOPIC, 2)
     classpath = java_program(HERE / "java", SERVER_VERSION)
@@ -140,7 +144,7 @@ def write_list(home: Path, name: str) -> str:
 
 
 def traced(namesrv: str) -> str:
-    """Id of a message that our clients sent and consumed and whose trace they wrote."""
+    """Id of a message that our clients sent, consumed and traced."""
     with Producer("G_ours_P", namesrv, ProducerConfig(enable_trace=True)) as producer:
         queue = next(queue for queue in producer.message_queues(TOPIC) if queue.queue_id == 0)
         sent = producer.send(Message(TOPIC, b"traced", keys="traced"), queue)
@@ -152,7 +156,9 @@ def traced(namesrv: str) -> str:
 def run_round(
     name: str, settings: dict[str, str], official: tuple[Command, ...], ours: tuple[Command, ...], console: Console
 ) -> tuple[list[Ended], list[Ended]]:
-    """How the commands of both tools ended with one pair of servers; with settings of a guarded broker, signed."""
+    """The results of the commands of both tools with one pair of servers; with the settings of a guarded broker,
+    requests are signed.
+    """
     guarded = "authenticationEnabled" in settings
     with (
         tempfile.TemporaryDirectory(prefix="rucola-mqadmin-") as home,
@@ -169,7 +175,7 @@ def run_round(
 
 
 def main(arguments: list[str]) -> int:
-    """Run all commands against both pairs of servers and show what differs."""
+    """Run all commands against both pairs of servers, and show the differences."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.admin.run", description=__doc__)
     parser.add_argument("--show", action="store_true", help="print what every command prints")
     parser.add_argument("--round", action="append", choices=("plain", "access"), help="only this one")

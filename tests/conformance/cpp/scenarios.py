@@ -1,7 +1,7 @@
-"""Scenarios on the official C++ client 1.2 (librocketmq), as the PyPI package ``rocketmq`` ships and binds it.
+"""Scenarios with the official C++ client 1.2 (librocketmq), as the PyPI package ``rocketmq`` ships and binds it.
 
-Arguments: folder with the package, then the arguments that the runner gives every program, see run.py. The package
-calls back from threads of the library.
+Arguments: folder with the package, then the arguments that every program gets, see run.py. The package
+calls back in threads of the library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 
 
 class Peer:
-    """What a scenario works with: its own topic and group, clients that are shut down at the end."""
+    """The environment of a scenario: its own topic and group, and clients that are shut down at the end."""
 
     def __init__(self, namesrv: str, prefix: str, name: str) -> None:
         self.namesrv = namesrv
@@ -79,11 +79,11 @@ class Peer:
 
 
 class Refused(Exception):  # noqa: N818 - no error
-    """Makes the library send the message back."""
+    """Makes the library send the message back to the broker."""
 
 
 class Seen:
-    """A received message; the library frees its own when the callback returns."""
+    """A copy of a received message, because the library frees its own when the callback returns."""
 
     def __init__(self, message: RecvMessage) -> None:
         self.body, self.tags, self.keys = bytes(message.body), message.tags, message.keys
@@ -102,7 +102,7 @@ def until(what: str, holds: Callable[[], bool]) -> None:
 
 
 def expect(seen: list[Seen], wanted: range | list[int]) -> None:
-    """Exactly this many messages, and no others a little later; none comes twice."""
+    """Checks that exactly these messages arrive, and no others within a short time; none comes twice."""
     until(f"{len(wanted)} messages", lambda: len(seen) >= len(wanted))
     time.sleep(0.5)
     bodies = sorted(message.body for message in seen)
@@ -153,7 +153,9 @@ def send_oneway(peer: Peer) -> dict[str, object]:
 
 
 def send_batch(peer: Peer) -> dict[str, object]:
-    """This client sends ``batch=1``, which is not ``true``: servers store one message with the members' bytes."""
+    """This client sends ``batch=1``, which is not ``true``: servers therefore store one message that contains the bytes
+    of all members.
+    """
     result = peer.producer().send_batch([peer.message(i) for i in range(64)])
     equal("status", SendStatus.OK, result.status)
     seen: list[Seen] = []
@@ -166,7 +168,7 @@ def send_batch(peer: Peer) -> dict[str, object]:
 
 
 def send_large(peer: Peer) -> dict[str, object]:
-    """A body above 4 KiB travels compressed; a property beside it."""
+    """A body above 4 KiB is compressed; the message also has a property."""
     message = Message(peer.topic)
     message.set_body("abcdefgh" * 16_000)
     message.set_property("mine", "值")
@@ -180,7 +182,7 @@ def send_large(peer: Peer) -> dict[str, object]:
 
 
 def send_selector(peer: Peer) -> dict[str, object]:
-    """One queue for each number, order inside it."""
+    """One queue for each number; the order inside each queue is kept."""
     producer = peer.producer()
     for i in range(40):
         producer.send_orderly(peer.message(i), i % 5)
@@ -223,7 +225,7 @@ def push_tags(peer: Peer) -> dict[str, object]:
 
 
 def push_orderly(peer: Peer) -> dict[str, object]:
-    """Needs the broker's queue locks; order holds inside each queue."""
+    """Needs the broker's queue locks; the order inside each queue is kept."""
     peer.send(peer.producer(), 0, 60)
     seen: list[Seen] = []
     peer.consume(seen, orderly=True)
@@ -302,7 +304,7 @@ SCENARIOS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run the scenarios named, or all."""
+    """Run the named scenarios, or all."""
     if arguments == ["names"]:
         print("\n".join(scenario.__name__ for scenario in SCENARIOS))
         return 0

@@ -1,4 +1,4 @@
-"""The content of the stores of the conformance run: every kind of record that our appends can write."""
+"""The content of the stores in the conformance run: every kind of record that our appends can write."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def log_paths(path: Path) -> str:
 def opened(
     path: Path, record_crc: bool, clock: ManualClock, kinds: bool = False, several: bool = False
 ) -> MessageStore:
-    """A store that runs, and brings its queues and its checkpoint to the disk as often as it can.
+    """A running store that brings its queues and its checkpoint to the disk as often as possible.
 
     Args:
-        kinds: with light queues and extensions, and a topic of type BatchCQ.
+        kinds: whether there are light queues, extensions, and a topic of type BatchCQ.
         several: the log has several directories.
     """
     config = MessageStoreConfig(
@@ -90,7 +90,7 @@ def opened(
 
 
 def runs(long_topic: bool, kinds: bool = False) -> Iterator[list[Put]]:
-    """The puts, in order; a list of several is a batch."""
+    """The puts, in order; a list of several messages is a batch."""
     number = 0
 
     def message(topic: str, queue_id: int, size: int, **fields: Any) -> Put:
@@ -157,7 +157,7 @@ def light_names(put: Put) -> list[str]:
 def put_all(
     store: MessageStore, clock: ManualClock, long_topic: bool, undispatched: int, kinds: bool = False
 ) -> list[Put]:
-    """Puts everything; returns it with the places it got. The last ``undispatched`` runs stay in the log alone."""
+    """Puts everything; returns the puts with their places. The last ``undispatched`` runs are only in the log."""
     todo = list(runs(long_topic, kinds))
     light: Counter[str] = Counter()
     done: list[Put] = []
@@ -195,7 +195,7 @@ def store_message(put: Put) -> StoreMessage:
 
 
 def placed(result: PutMessageResult) -> Put:
-    """What the store answered."""
+    """The answer of the store."""
     assert result.status is PutMessageStatus.PUT_OK, result
     return {
         "physicalOffset": result.physical_offset,
@@ -217,7 +217,9 @@ def as_read(put: Put) -> dict[str, Any]:
 
 
 def in_queues(puts: list[Put]) -> dict[tuple[str, int], list[Put]]:
-    """The puts by queue, in order; prepared and rolled back messages are in none, some are in light queues too."""
+    """The puts by queue, in order; prepared and rolled back messages are in none, and some messages are in light
+    queues, too.
+    """
     queues: dict[tuple[str, int], list[Put]] = {}
     for put in puts:
         if put["sysFlag"] & 12 in (0, 8):
@@ -227,5 +229,5 @@ def in_queues(puts: list[Put]) -> dict[tuple[str, int], list[Put]]:
 
 
 def save(puts: list[Put], path: Path) -> None:
-    """Keeps the puts for the process that compares."""
+    """Saves the puts for the process that compares."""
     path.write_text(json.dumps(puts))

@@ -55,7 +55,9 @@ AT_ONCE = "delayed, came before"
 
 @dataclass
 class Expected:
-    """What the second broker must have in the end, by topic: bodies and times before which they may not come."""
+    """The expected content of the second broker at the end, by topic: bodies, and times before which they must not
+    come.
+    """
 
     bodies: dict[str, list[str]] = field(default_factory=dict)
     due_ms: dict[str, int] = field(default_factory=dict)
@@ -68,7 +70,7 @@ class Expected:
 
 
 def main() -> int:
-    """Run both directions, each after a clean stop and after a kill; two at a time, as they mostly wait."""
+    """Run both directions, each after a clean stop and after a kill; two run at a time, because they mostly wait."""
     console = Console()
     runs = [(*direction, killed) for direction in (("rucola", "java"), ("java", "rucola")) for killed in (False, True)]
     failed = 0
@@ -87,7 +89,7 @@ def main() -> int:
 
 
 def hand_over(first: str, second: str, killed: bool) -> Iterator[str]:
-    """The differences between the expected messages and those that the second broker has in the end."""
+    """The differences between the expected messages and the messages that the second broker has at the end."""
     with TemporaryDirectory(prefix="rucola-pending-") as directory:
         store = Path(directory) / "store"
         with KINDS[first](store=store, settings=SETTINGS) as servers:
@@ -108,12 +110,12 @@ def hand_over(first: str, second: str, killed: bool) -> Iterator[str]:
 
 
 def before(expected: Expected) -> dict[str, list[str]]:
-    """What of ``expected`` must come before the hand-over."""
+    """The part of ``expected`` that must come before the hand-over."""
     return {TOPIC: [body for body in expected.bodies[TOPIC] if not expected.due_ms[body]]}
 
 
 def prepare(servers: Servers) -> Expected:
-    """Messages in every state in which one waits."""
+    """Messages in every waiting state."""
     expected = Expected()
     for topic in (TOPIC, POPPED_TOPIC):
         make_topic(servers.namesrv, servers.broker, topic, 1)
@@ -148,7 +150,7 @@ def prepare(servers: Servers) -> Expected:
 
 
 def prepare_halves(servers: Servers, expected: Expected) -> None:
-    """Half messages: two are decided now, two when somebody asks."""
+    """Half messages: two are decided now, and two when the broker asks."""
     for body, decision in (
         ("half, committed", COMMIT),
         ("half, rolled back", ROLLBACK),
@@ -185,7 +187,9 @@ def pop(servers: Servers, expected: Expected) -> None:
 
 
 def decide(servers: Servers, expected: Expected) -> list[str]:
-    """A producer that is asked about half messages and decides; the bodies it was asked about, each once."""
+    """A producer that decides about half messages when it is asked; it records the bodies about which it was asked,
+    each once.
+    """
     keys = {f"key of {body}": body for body in expected.bodies[TOPIC] + expected.never}
     asked: set[str] = set()
     beat = {"clientID": "producer@1", "producerDataSet": [{"groupName": PRODUCERS}], "consumerDataSet": []}
@@ -207,7 +211,7 @@ def end_transaction(
     request: Callable[[int, dict[str, Any]], object], body: str, place: int, half_offset: str, decision: int,
     asked: bool = False,
 ) -> None:  # fmt: skip
-    """Commit or roll back."""
+    """Commits or rolls back."""
     names = {"producerGroup": PRODUCERS, "topic": TOPIC, "tranStateTableOffset": half_offset, "commitLogOffset": place,
              "commitOrRollback": decision, "fromTransactionCheck": str(asked).lower(), "msgId": f"key of {body}",
              "transactionId": f"key of {body}"}  # fmt: skip
@@ -215,7 +219,7 @@ def end_transaction(
 
 
 def send_back(servers: Servers, physical_offset: int) -> None:
-    """A consumer refuses a message for as long as the pending level."""
+    """A consumer refuses a message, which then waits for the pending level."""
     fields(
         servers, SEND_BACK, offset=physical_offset, group=GROUP, delayLevel=PENDING_LEVEL, originMsgId="key",
         originTopic=TOPIC, unitMode="false", maxReconsumeTimes=5,
@@ -223,7 +227,7 @@ def send_back(servers: Servers, physical_offset: int) -> None:
 
 
 def send(servers: Servers, body: str, properties: dict[str, str], flag: int = 0, topic: str = TOPIC) -> dict[str, str]:
-    """A message by hand; the fields of the answer."""
+    """Sends a message by hand; returns the fields of the answer."""
     properties = {"UNIQ_KEY": f"key of {body}", "TAGS": "TagA", **properties}
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     return fields(
@@ -241,7 +245,7 @@ def fields(servers: Servers, code: int, body: bytes = b"", /, **names: object) -
 
 
 def differences(servers: Servers, expected: Expected, wanted: dict[str, list[str]], killed: bool) -> Iterator[str]:
-    """Compares the broker's messages in the topics of ``wanted`` with ``wanted``, once all are there or the time is
+    """Compares the broker's messages in the topics of ``wanted`` with ``wanted``, when all are there or the time is
     over.
     """
     deadline = time.monotonic() + PATIENCE_S
@@ -268,7 +272,7 @@ def differences(servers: Servers, expected: Expected, wanted: dict[str, list[str
 
 
 async def read(namesrv: str, topic: str) -> list[MessageExt]:
-    """All messages of a topic; none before there is a route."""
+    """All messages of a topic; empty while there is no route."""
     found: list[MessageExt] = []
     async with PullConsumer("handed_over_reader", namesrv) as consumer:
         try:

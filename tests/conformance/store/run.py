@@ -1,8 +1,8 @@
-"""Stores of ours, opened by the official message store and by us again: ``python -m tests.conformance.store.run``.
+"""Our stores, opened by the official message store and then by ours again: ``python -m tests.conformance.store.run``.
 
-For each version of the official store, with and without record checksums, stopped and killed: we write a store; the
-official one reads all of it by queue, by key, by time and by place, appends and stops; we open what it left, find its
-messages and ours, and append on. Exit status: 0 all checks passed, 1 one failed, 2 set-up failed.
+This is done for each version of the official store, with and without record checksums, stopped and killed. We write a
+store. The official one reads all of it by queue, by key, by time and by place, appends, and stops. We open the result,
+find its messages and ours, and append again. Exit status: 0 all checks passed, 1 one failed, 2 set-up failed.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Answers = dict[str, dict[str, Any]]
 
 @dataclass
 class Case:
-    """One store: who reads it, and how it was written."""
+    """One store: its reader, and how it was written."""
 
     version: str
     killed: bool
@@ -72,7 +72,7 @@ class Case:
     failures: list[str] = field(default_factory=list)
 
     def check(self, name: str, found: object, expected: object) -> None:
-        """Counts one check; a failed one is kept with both values."""
+        """Counts one check; a failed one is saved with both values."""
         self.checks[found == expected] += 1
         if found != expected:
             if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
@@ -84,7 +84,7 @@ class Case:
 
     @property
     def version_5(self) -> bool:
-        """Version 5 reads records of version 2, finds times between two messages, and knows record checksums."""
+        """Version 5 reads records of version 2, finds times between two messages, and supports record checksums."""
         return not self.version.startswith("4.")
 
     def __str__(self) -> str:
@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(case: Case, directory: Path) -> None:
-    """Write, let the official store read and append, read again."""
+    """Writes a store, lets the official store read and append, and reads it again."""
     store = directory / "store"
     puts = write(case, store, directory / "puts.json")
     case.check("left running", (store / "abort").exists(), case.killed)
@@ -147,7 +147,7 @@ def run(case: Case, directory: Path) -> None:
 
 
 def write(case: Case, store: Path, puts: Path) -> list[Put]:
-    """A store of ours, written by a process of its own."""
+    """A store of ours, written by a separate process."""
     options = ["--crc"] * case.record_crc + ["--long-topic"] * case.version_5 + ["--kinds"] * case.kinds
     options += ["--several"] * case.several
     # A checkpoint that is up to date makes the official store look at least, one that is behind at most of the log.
@@ -161,7 +161,9 @@ def write(case: Case, store: Path, puts: Path) -> list[Put]:
 
 
 def set_times(store: Path, puts: list[Put]) -> None:
-    """Gives each queue file the time of its last entry: 4.9 chooses the file of a search by time by its own time."""
+    """Gives each queue file the time of its last entry, because 4.9 chooses the file for a search by the time of the
+    file.
+    """
     units = GEOMETRY["mappedFileSizeConsumeQueue"] // 20
     for (topic, queue_id), queue in in_queues(puts).items():
         for file in (store / "consumequeue" / topic / str(queue_id)).glob("*"):
@@ -170,7 +172,7 @@ def set_times(store: Path, puts: list[Put]) -> None:
 
 
 def questions(case: Case, puts: list[Put]) -> Iterator[str]:
-    """The list for the official store."""
+    """The list of messages for the official store."""
     yield "state"
     for topic, queue_id in in_queues(puts):
         yield f"queue\t{topic}\t{queue_id}"
@@ -188,7 +190,9 @@ def questions(case: Case, puts: list[Put]) -> Iterator[str]:
 
 
 def times(case: Case, queue: list[Put]) -> Iterator[int]:
-    """Store times to search for; between two messages only where the official store promises the later one."""
+    """Store times to search for; times between two messages only if the official store promises to find the later
+    one.
+    """
     counts = Counter(put["storeTimestamp"] for put in queue)
     for put in queue[:-1]:
         if counts[put["storeTimestamp"]] == 1:
@@ -198,14 +202,14 @@ def times(case: Case, queue: list[Put]) -> Iterator[int]:
 
 
 def appended_lines() -> Iterator[str]:
-    """What the official store puts: queues that go on, one that begins, enough for several segments."""
+    """Messages that the official store puts: for existing queues and for a new one, and enough for several segments."""
     for number in range(APPENDED):
         topic, queue_id = [("TopicTest", number % 4), ("FromOfficial", 1), ("Orders", 0)][number % 3]
         yield f"put\t{topic}\t{queue_id}\tKEYS\\1official-{number} both\\2TAGS\\1Tag1\\2\tbody {number} {'x' * 4000}"
 
 
 class OfficialError(RuntimeError):
-    """The official store did not start, or not answer everything."""
+    """The official store did not start, or did not answer everything."""
 
 
 def official(case: Case, store: Path, questions_file: Path) -> list[dict[str, Any]]:
@@ -271,7 +275,7 @@ def compare(case: Case, puts: list[Put], answers: Answers) -> None:
 
 
 def without_crc(case: Case, message: dict[str, Any]) -> dict[str, Any]:
-    """The message apart from the checksum, which must be there just when it was asked for."""
+    """The message without the checksum, which must exist if, and only if, it was requested."""
     properties = dict(message.get("properties", {}))
     if (properties.pop(CRC_PROPERTY, None) is not None) != case.record_crc:
         return {"wrong": f"{CRC_PROPERTY} of {message}"}
@@ -290,7 +294,7 @@ def has_key(put: Put, key: str) -> bool:
 def read_again(
     case: Case, path: Path, puts: list[Put], added: list[tuple[list[str], dict[str, Any]]], end: int
 ) -> None:
-    """Opens the store that the official one left: it must hold the messages of both and accept appends; twice."""
+    """Opens the store that the official one left, twice: it must hold the messages of both and accept appends."""
     queues = {
         name: [(put["physicalOffset"], put["body"].encode()) for put in queue]
         for name, queue in in_queues(puts).items()
@@ -326,7 +330,7 @@ def read_again(
 
 
 def append_on(case: Case, store: MessageStore, queues: dict[tuple[str, int], list[tuple[int, bytes]]]) -> int:
-    """Puts some messages more; returns the end of the log."""
+    """Puts some more messages; returns the end of the log."""
     for run, _ in zip(runs(long_topic=False), range(9), strict=False):
         results = store.put_messages([store_message(put | {"properties": {}}) for put in run])
         for put, result in zip(run, results, strict=True):
@@ -352,7 +356,7 @@ def read(store: MessageStore, topic: str, queue_id: int) -> list[MessageExt]:
 
 
 def summary(cases: list[Case], versions: list[str]) -> Table:
-    """Passed / total for each version and each end."""
+    """Passed / total for each version, and for each kind of end."""
     table = Table(title="stores of ours in the official message store and back: checks passed / total")
     table.add_column("official store")
     for column in ("clean", "killed"):

@@ -1,8 +1,8 @@
-"""Writes a store and ends as told: ``python -m tests.conformance.store.write DIRECTORY PUTS.json [options]``.
+"""Writes a store and ends as requested: ``python -m tests.conformance.store.write DIRECTORY PUTS.json [options]``.
 
-A process of its own, so that it can be killed: ``--kill`` ends it with SIGKILL while the store runs, a part of the
-messages not dispatched yet; with ``--settle`` only after the checkpoint has come as far as it can. PUTS.json says what
-was put and where it went.
+It is a separate process, so that it can be killed: ``--kill`` ends it with SIGKILL while the store runs and some
+messages are not dispatched yet. With ``--settle`` it waits first until the checkpoint is as late as possible. PUTS.json
+contains the messages and their places.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETTLE_TIMEOUT_S = 30
 
 
 def main(arguments: list[str]) -> int:
-    """Write, then stop the store or die."""
+    """Writes, then stops the store or kills itself."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.store.write", description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("puts", type=Path)
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
 
 
 def settle(checkpoint: Path, puts: list[Put], clock: ManualClock) -> None:
-    """Waits until the checkpoint knows the last message."""
+    """Waits until the checkpoint covers the last message."""
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     while StoreCheckpoint.decode(checkpoint.read_bytes()).physic_msg_timestamp_ms < puts[-1]["storeTimestamp"]:
         if time.monotonic() > deadline:

@@ -207,7 +207,7 @@ def test_a_taken_port_is_told():
 
 
 def test_lost_brokers_are_looked_for_again_after_a_look_that_failed(monkeypatch):
-    """It was the last run of that work: brokers that were gone stayed in the routes for ever."""
+    """Before, the failed look was the last one: lost brokers stayed in the routes for ever."""
 
     async def scene() -> None:
         server = NameServer(NamesrvConfig(listen_port=0, scan_not_active_broker_interval_ms=10))
