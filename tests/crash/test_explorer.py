@@ -155,8 +155,8 @@ def test_what_a_killed_process_leaves_is_what_processes_see() -> None:
 
 
 def test_a_tail_that_was_kept_whole_and_then_lost_a_page_is_kept() -> None:
-    """The first recovery reads bytes from memory that never reach the disk, and keeps a copy of them; then the power
-    fails before it ends.
+    """The first recovery reads bytes that are only in memory, and keeps a copy of them; before it ends, the power
+    fails.
     """
     life = StoreLife(empty_disk(), config(False))
     life.open()

@@ -85,7 +85,7 @@ class Group:
         await self._join(self._names[0])
 
     async def set_clock_back(self, by_ms: int) -> None:
-        """Set the clock of all members back; one of them begins anew then."""
+        """Sets the clock of all members back; then one of them starts again."""
         self._clock.step_ms -= by_ms
         if self.kind.consumer != "simple":  # see ``kill``
             await self._readers[self._names[0]].stop()
@@ -286,7 +286,9 @@ class Run:
                         continue
 
     async def _drained(self) -> None:
-        """Everything acknowledged was consumed; what is not after ``DRAIN_S`` is the checker's to tell."""
+        """Waits until everything acknowledged was consumed; after ``DRAIN_S`` the checker reports the missing
+        messages.
+        """
         deadline = time.monotonic() + DRAIN_S
         values = {send.value for send in self.sends if send.outcome is Outcome.OK}
         while time.monotonic() < deadline and any(group.missing(values) for group in self.groups):

@@ -95,7 +95,7 @@ KINDS = (
 
 
 class SteppedClock(SystemClock):
-    """A wall clock that can be set; the monotonic one goes on, as that of the system."""
+    """A wall clock that can be set; the monotonic clock is the system's."""
 
     def __init__(self) -> None:
         self.step_ms = 0

@@ -1,4 +1,4 @@
-"""A name server and a broker of ours whose faults are those of processes and clocks."""
+"""A name server and a broker of ours with faults of processes and clocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FaultServers(MixedServers):
         self.broker = self._rucola_broker("broker-rucola")
 
     def restart_namesrv(self) -> None:
-        """SIGKILL, and a start on the same port: it knows no broker until one registers."""
+        """SIGKILL and a start on the same port: the name server then knows no broker until one registers."""
         self._kill(self._processes.pop(0))
         self._rucola("namesrv", "--port", self.namesrv.rpartition(":")[2])
         self._processes.insert(0, self._processes.pop())

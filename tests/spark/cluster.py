@@ -60,7 +60,7 @@ class Place:
         }
 
     def log(self, name: str) -> Path:
-        """The file with what a process said."""
+        """The file with the output of a process."""
         return self.directory / f"{name}.log"
 
     @contextmanager
@@ -132,7 +132,7 @@ def standalone(place: Place, *arguments: str) -> dict[str, object]:
 
 
 def local_cluster(place: Place, *arguments: str) -> dict[str, object]:
-    """Two executors beside the driver."""
+    """The driver and two executors."""
     return place.submit("local-cluster", "local-cluster[2,1,2048]", *arguments)
 
 

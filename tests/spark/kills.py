@@ -152,7 +152,7 @@ class Scene:
         self.first.stop()
 
     def kill_something(self) -> None:
-        """One kill, if there is what was chosen."""
+        """One kill, if the chosen process exists."""
         what = self._choose.choice(list(self.killed))
         if self.driver.process.poll() is not None:
             print("the driver ended by itself; see", (self.directory / "driver.log").read_text()[-4000:], flush=True)

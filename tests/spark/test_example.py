@@ -1,4 +1,4 @@
-"""The pipeline in examples/spark: two runs over one checkpoint, and what stands in its topics then."""
+"""The pipeline in examples/spark: two runs over one checkpoint, and the content of its topics afterwards."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_a_broker_killed_in_the_middle(own_broker: BrokerProcess) -> None:
     killed = threading.Event()
 
     class Slow(list[tuple[Any, ...]]):
-        """Rows whose second half comes after the broker was killed."""
+        """Rows; the second half comes after the broker was killed."""
 
         def __getitem__(self, key: Any) -> Any:
             if isinstance(key, slice) and key.start == 10_000:

@@ -41,7 +41,7 @@ PLANTED = [
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """The output for a tree with all of them, each of which is named."""
+    """The output for a tree with all faults; each is named."""
     tree = tmp_path_factory.mktemp("planted")
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info"))
     for module, imported, _ in PLANTED:

@@ -1,4 +1,4 @@
-"""Filters of PyArrow are read from their pickles: what they can let through, and never less."""
+"""Filters of PyArrow are read from their pickles: the result covers everything that they can let through."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_topics_after_rows_in_between_were_left_out() -> None:
 
 @pytest.mark.parametrize("numbers", [[1, 1, 1], [1, 2, 1], [1, 6, 1], [6, 6], [6, 11]])
 def test_hosts(numbers: list[int]) -> None:
-    """Hosts: one for all, several, and IPv6 among them or alone."""
+    """Hosts: one for all rows, several, and IPv6 alone or mixed with others."""
     repeated = Repeated()
     hosts = [host_bytes(f"10.0.0.{number}" if number < 5 else f"2001:db8::{number}", 10911) for number in numbers]
     for given in (hosts, hosts[:1], hosts * 2):

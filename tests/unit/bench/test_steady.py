@@ -1,4 +1,4 @@
-"""What a request costs does not grow with what the broker has; the bench of a broker with very much, scaled down."""
+"""The cost of a request does not grow with the content of the broker: a small version of ``bench.steady``."""
 
 from __future__ import annotations
 

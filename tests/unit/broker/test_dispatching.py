@@ -19,7 +19,7 @@ SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
 class Hold:
-    """Pulls or pops that wait; those for topic ``Bad`` raise."""
+    """Waiting pulls or pops; for topic ``Bad`` they raise an error."""
 
     waiting = 1
 

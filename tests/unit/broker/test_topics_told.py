@@ -161,7 +161,7 @@ def test_a_registration_that_fails_delays_the_answer_and_does_not_fail_it(
 def test_a_start_does_not_wait_for_a_name_server_that_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first registration goes on by itself, and no other begins meanwhile."""
+    """The first registration continues in the background, and no other begins meanwhile."""
     asked: list[int] = []
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""``rucola mqadmin`` as a test runs it: beside a broker with a live consumer and producer."""
+"""``rucola mqadmin`` for tests: with a broker, a live consumer and a live producer."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a
 
 
 def figure(there: Administered, name: str, **labels: str) -> float:
-    """The one figure of that name that has these labels, and those of the node."""
+    """The only figure with this name, these labels and the node's labels."""
     text, _ = metrics_of(BrokerCollector(there.cluster.broker))
     (value,) = (
         sample.value

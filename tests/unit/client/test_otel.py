@@ -1,4 +1,4 @@
-"""Spans of clients that were handed to ``traced``, and of no others."""
+"""Spans of clients that were passed to ``traced``, and of no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures straight from the CSV, and the comparison that names what differs."""
+"""The figures computed from the CSV, and the comparison that names the differences."""
 
 from __future__ import annotations
 

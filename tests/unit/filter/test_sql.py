@@ -165,7 +165,7 @@ def test_any_text_compiles_or_is_refused_and_any_properties_are_judged(text, pro
     st.one_of(st.floats().map(repr), st.integers().map(str), st.text(alphabet="0123456789.eE+-xfdNaI ", max_size=12))
 )
 def test_forms_agree_on_numbers(text):
-    """Values that the kernel reads itself equal those of the general path."""
+    """Values that the kernel reads itself are equal to the values of the general path."""
     expression = compile_sql("a = 1.5 OR a = 3 OR a = 3000000000")
     assert expression.evaluate({"a": text}) in Outcome
     exact = parse_double(text.encode())

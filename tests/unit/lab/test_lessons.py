@@ -53,7 +53,7 @@ def test_lesson(name: str, tmp_path: Path) -> None:
 
 
 def varied(readings: Readings, random: Random) -> Readings:
-    """Numbers like those of a run on a very different machine."""
+    """Numbers as from a run on a very different machine."""
     other = Readings(readings.lesson, readings.size, listings=readings.listings)
     for quantity, series, row, values in readings.cells():
         factor = random.choice([0, 0.01, 0.5, 1, 2, 100])

@@ -1,4 +1,4 @@
-"""The release check names what is wrong with a wheel."""
+"""The release check names every fault of a wheel."""
 
 from __future__ import annotations
 

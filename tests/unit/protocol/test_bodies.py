@@ -1,4 +1,4 @@
-"""Typed bodies against recorded ones: what was sent comes back, in Java's, Go's and C++'s variants."""
+"""Compares typed bodies with recorded ones: they encode what was sent, in the variants of Java, Go and C++."""
 
 from __future__ import annotations
 

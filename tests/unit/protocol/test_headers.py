@@ -1,4 +1,4 @@
-"""Typed headers against ext fields, recorded ones among them."""
+"""Compares typed headers with ext fields, including recorded ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prepared send frames against the plain encoder, which writes the same request field by field."""
+"""Compares prepared send frames with the plain encoder, which writes the same request field by field."""
 
 from __future__ import annotations
 

@@ -496,8 +496,8 @@ def test_a_slow_or_idle_connection_is_kept():
 
 
 def test_a_loop_that_was_held_up_does_not_cost_the_connection():
-    """An answer may be there unread. The connection is closed when the next request expires, or kept if something has
-    arrived.
+    """An answer may have arrived but not been read. The connection is closed when the next request expires, or kept if
+    something has arrived.
     """
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""Modules imported in a thread while the loop goes on."""
+"""Modules imported in a thread while the loop runs."""
 
 from __future__ import annotations
 

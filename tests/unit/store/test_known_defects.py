@@ -1,6 +1,6 @@
 """Defects reported against RocketMQ that concern the store: each has a test, here or where ``ELSEWHERE`` says.
 
-Numbers are those of ``docs/reference/known_defects.md``; the issues of apache/rocketmq are named beside.
+The numbers are from ``docs/reference/known_defects.md``; the issues of apache/rocketmq follow in parentheses.
 """
 
 from __future__ import annotations

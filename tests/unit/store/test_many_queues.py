@@ -291,7 +291,7 @@ def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_pa
 
 
 def test_a_file_that_was_closed_after_its_sync_is_synced_by_its_new_descriptor(tmp_path: Path) -> None:
-    """The keeper had just synced and closed it when it was needed again."""
+    """The keeper had just synced and closed the queue's file when it was needed again."""
     synced: list[int] = []
 
     class Noting(Files):

@@ -88,7 +88,7 @@ class Deadlines(Generic[W]):
                 moment = self._order[0]
                 entries = self._moments[moment]
                 while entries:
-                    # Several at once, because each new search for the first entry passes all that were removed before it.
+                    # Several at once: each search for the first entry passes all entries removed before it.
                     for entry in list(itertools.islice(entries, _TAKEN_AT_ONCE)):
                         if self._monotonic() - began_s > TURN_S:
                             return  # the remaining entries expire in the next turn of the loop
