@@ -29,7 +29,7 @@ FULL_DISK = (True, errno.ENOSPC, NEEDS_SPACE)
 
 
 def plan(fault: str, nth: int) -> FaultPlan:
-    """The plan in which ``fault`` hits the ``nth`` call that it can hit."""
+    """The plan in which ``fault`` affects the ``nth`` of the calls that it can affect."""
     return FaultPlan(nth, *FAULTS[fault])
 
 

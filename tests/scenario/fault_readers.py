@@ -1,4 +1,4 @@
-"""The kinds of consumers that go through faults, each behind one face: start, stop, kill."""
+"""The kinds of consumers for the fault tests; all have the same methods: start, stop, kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The simple consumer: receives, processes and acknowledges messages one by one; others are delivered again.
+"""The simple consumer: receives, processes and acknowledges messages one by one; unacknowledged messages are delivered
+again.
 
 It pops messages (POP), so it owns no queues: any number of consumers can share any number of queues. Source: RocketMQ
 5.3.3, ``PopMessageProcessor`` and related classes; the names are those of the 5.x clients' ``SimpleConsumer``.

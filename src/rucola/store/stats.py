@@ -1,4 +1,4 @@
-"""Counters of a store since its start. Whoever reads them computes rates."""
+"""Counters of a store since its start. Readers of the counters compute the rates."""
 
 from __future__ import annotations
 

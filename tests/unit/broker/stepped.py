@@ -1,6 +1,6 @@
 """A broker whose clock, disk and loop the test moves, so that wake-ups can be checked to the millisecond.
 
-The real broker with requests and answers as bytes; sockets, threads and time come from ``tests.crash``.
+The real broker, with requests and answers as bytes; ``tests.crash`` replaces sockets, threads and time.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
 
 
 def test_81_920_pops_cost_no_more_than_few(scene):
-    """A search through a list of all requests made this quadratic: one wake-up took seconds."""
+    """Before, each wake-up searched a list of all requests, so the cost was quadratic: one wake-up took seconds."""
     began = time.process_time()
     channels = [Connection() for _ in range(20)]
     for number in range(81_920):

@@ -127,7 +127,7 @@ def test_messages_given_out_again_are_counted() -> None:
 
 
 def test_what_could_not_be_written_is_written_with_the_next_look() -> None:
-    """The thread writes what the table held when the write began, whatever is acknowledged meanwhile."""
+    """The thread writes the content of the table at the start of the write; later acknowledgements do not change it."""
     files: list[bytes] = []
     full = [True]
 

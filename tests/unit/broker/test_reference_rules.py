@@ -142,7 +142,7 @@ class Refusing:
 
 @pytest.mark.parametrize("good", [0, 1])
 def test_groups_are_made_all_or_none(good, tmp_path):
-    """There would be space for the first of two writes, but there is only one write."""
+    """The disk has space for the first of two writes, but the broker makes only one."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -1,4 +1,4 @@
-"""The lite pull consumer over our broker, and over a scripted one where the clock or the wire matters."""
+"""The lite pull consumer with our broker, and with a scripted broker if the clock or the wire matters."""
 
 from __future__ import annotations
 

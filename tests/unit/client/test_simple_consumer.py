@@ -1,4 +1,4 @@
-"""The simple consumer: over our broker, and over a scripted one where the clock or an old broker matters."""
+"""The simple consumer: with our broker, and with a scripted broker if the clock or an old broker matters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions: against our broker, also when the producer that began them is gone, and against a scripted one."""
+"""Transactions with our broker, also after their producer has ended, and with a scripted broker."""
 
 from __future__ import annotations
 

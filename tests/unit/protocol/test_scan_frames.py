@@ -1,4 +1,4 @@
-"""The frame kernel by hand-made cases, in both forms."""
+"""The frame kernel with cases made by hand, in both forms."""
 
 from __future__ import annotations
 

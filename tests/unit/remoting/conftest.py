@@ -1,4 +1,4 @@
-"""A handler that does what the test says, and both event loops."""
+"""A handler that the test controls, and both event loops."""
 
 from __future__ import annotations
 

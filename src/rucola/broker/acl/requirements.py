@@ -37,7 +37,7 @@ class Topic:
         yield topic(name, self.needed) if name else NOTHING
 
     def example(self) -> tuple[Resource, ...]:
-        """What a typical request needs, for the documentation."""
+        """The rights that a typical request needs, for the documentation."""
         return (topic("example", self.needed),)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Group:
             yield NOTHING
 
     def example(self) -> tuple[Resource, ...]:
-        """What a typical request needs, for the documentation."""
+        """The rights that a typical request needs, for the documentation."""
         return () if self.optional else (group("example"),)
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class PoppedTopic:
         yield topic(name, SUB) if name else NOTHING
 
     def example(self) -> tuple[Resource, ...]:
-        """What a typical request needs, for the documentation."""
+        """The rights that a typical request needs, for the documentation."""
         return (topic("example", SUB),)
 
     def __str__(self) -> str:
@@ -108,7 +108,7 @@ class MessageAt:
         yield NOTHING if name is None else topic(name, self.needed)
 
     def example(self) -> tuple[Resource, ...]:
-        """What a typical request needs, for the documentation."""
+        """The rights that a typical request needs, for the documentation."""
         return (topic("example", self.needed),)
 
     def __str__(self) -> str:
@@ -134,7 +134,7 @@ class InBody:
         yield from self.read(body)
 
     def example(self) -> tuple[Resource, ...]:
-        """What a typical request needs, for the documentation."""
+        """The rights that a typical request needs, for the documentation."""
         return group("example"), topic("example", SUB)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""``haStatus``: the lag of slaves behind their master."""
+"""``haStatus``: how far slaves lag behind their master."""
 
 from __future__ import annotations
 

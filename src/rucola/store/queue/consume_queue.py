@@ -208,7 +208,7 @@ class ConsumeQueue:
             stop = min(position + len(_PREFILL), end * UNIT_BYTES - file.start, file.size)
             file.ensure(position, stop - position)
             units = bytes(file.segment.view[position:stop])
-            # There may be very many of them.
+            # There may be very many fillers, so they are skipped in blocks.
             number += len(units) // UNIT_BYTES if units == _PREFILL[: len(units)] else 1
         return end
 
