@@ -13,6 +13,7 @@ import asyncio
 import sys
 import time
 from array import array
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 
@@ -185,20 +186,38 @@ async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
         await producer.send(Message(topic, body_of(body_bytes)))  # makes the topic
         readers = [asyncio.create_task(follow(consumer, queue)) for queue in await consumer.message_queues(topic)]
         await asyncio.sleep(0.5)
-        say({"ready": 1})
-        first = 0
-        while line := await asyncio.to_thread(sys.stdin.readline):
-            messages, rate = map(int, line.split())
-            current, first = Echo(first, messages), first + messages
-            start = time.perf_counter()
+
+        async def run(first: int, messages: int, rate: int) -> Echo:
+            nonlocal current
+            current = Echo(first, messages)
             await current.run(producer, topic, padding, rate)
-            seconds = time.perf_counter() - start
-            failed = max(current.failed, messages - len(current.latencies_ns))
-            latencies = current.latencies_ns or array("q", [0])
-            say({"messages": messages, "failed": failed, "seconds": seconds} | quantiles(latencies))
+            return current
+
+        await echo_rounds(run)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def echo_rounds(run: Callable[[int, int, int], Awaitable[Echo]]) -> None:
+    """Serves the rounds of ``MESSAGES RATE`` on standard input.
+
+    Args:
+        run: takes the number of the round's first message, the count and the rate; returns the finished round.
+    """
+    say({"ready": 1})
+    first = 0
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        messages, rate = map(int, line.split())
+        start = time.perf_counter()
+        done = await run(first, messages, rate)
+        seconds = time.perf_counter() - start
+        first += messages
+        failed = max(done.failed, messages - len(done.latencies_ns))
+        say(
+            {"messages": messages, "failed": failed, "seconds": seconds}
+            | quantiles(done.latencies_ns or array("q", [0]))
+        )
 
 
 def quantiles(latencies_ns: array[int]) -> dict[str, float]:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from array import array
 
 import uvloop
 
-from bench.load_client import Echo, quantiles, say
+from bench.load_client import Echo, echo_rounds, say
 from bench.samples import body_of
 from bench.soak_record import HEAD, MAGIC
 from rucola import ConsumeFromWhere, Message, MessageExt, Producer, ProducerConfig, PushConsumer, PushConsumerConfig
@@ -83,17 +82,14 @@ async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
         await consumer.subscribe(topic)
         async with consumer:
             await asyncio.sleep(STARTED_S)
-            say({"ready": 1})
-            first = 0
-            while line := await asyncio.to_thread(sys.stdin.readline):
-                messages, rate = map(int, line.split())
-                current, first = PushEcho(first, messages), first + messages
-                start = time.perf_counter()
+
+            async def run(first: int, messages: int, rate: int) -> Echo:
+                nonlocal current
+                current = PushEcho(first, messages)
                 await current.run(producer, topic, padding, rate)
-                seconds = time.perf_counter() - start
-                failed = max(current.failed, messages - len(current.latencies_ns))
-                latencies = current.latencies_ns or array("q", [0])
-                say({"messages": messages, "failed": failed, "seconds": seconds} | quantiles(latencies))
+                return current
+
+            await echo_rounds(run)
 
 
 if __name__ == "__main__":

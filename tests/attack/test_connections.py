@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import cast
 
@@ -205,36 +206,14 @@ def test_s07_who_is_not_read_is_not_slow() -> None:
     """A frame stays half read because unsent answers wait: its sender stays connected, and reading continues
     afterwards.
     """
+    owed = 2 * ServerOptions().outbound_bytes_high
 
     class Owing(Echo):
         def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-            channel.owe(2 * server.options.outbound_bytes_high)
+            channel.owe(owed)
             super().frames_received(channel, batch)
 
-    async def scene() -> None:
-        nonlocal server
-        server = RemotingServer(Owing(), "127.0.0.1", 0)
-        await server.start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(REQUEST + REQUEST[:-1])
-        while not (server.channels and next(iter(server.channels)).held_back):
-            await settle()
-        (channel,) = server.channels
-        writer.write(REQUEST[-1:])
-        for _ in range(10):
-            advance(6)
-            await settle()
-        assert not channel.closed
-        assert channel.begun_bytes == len(REQUEST) - 1
-        channel.settle(2 * server.options.outbound_bytes_high)
-        for _ in range(2):
-            head = await reader.readexactly(4)
-            await reader.readexactly(int.from_bytes(head, "big"))
-        writer.close()
-        await server.close()
-
-    server: RemotingServer
-    run_stepped(scene())
+    run_stepped(rest_of_a_frame_waits(Owing(), lambda channel: channel.held_back, lambda channel: channel.settle(owed)))
 
 
 def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
@@ -251,28 +230,38 @@ def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
             else:
                 super().frames_received(channel, batch)
 
-    async def scene() -> None:
+    def serve(channel: Channel) -> None:
         nonlocal busy
-        server = RemotingServer(Busy(), "127.0.0.1", 0)
-        await server.start()
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(REQUEST + REQUEST[:-1])
-        while not (server.channels and next(iter(server.channels)).begun_bytes):
-            await settle()
-        (channel,) = server.channels
-        writer.write(REQUEST[-1:])
-        for _ in range(10):
-            advance(6)
-            await settle()
-        assert not channel.closed
         busy = False
-        for _ in range(2):
-            head = await reader.readexactly(4)
-            await reader.readexactly(int.from_bytes(head, "big"))
-        writer.close()
-        await server.close()
 
-    run_stepped(scene())
+    run_stepped(rest_of_a_frame_waits(Busy(), lambda channel: channel.begun_bytes > 0, serve))
+
+
+async def rest_of_a_frame_waits(
+    protocol: Echo, waits: Callable[[Channel], bool], go_on: Callable[[Channel], None]
+) -> None:
+    """Sends a request and most of a second one. Sends its last byte when ``waits`` is true.
+    The server does not read it: after 60 s the channel is open. Both answers arrive after ``go_on``.
+    """
+    server = RemotingServer(protocol, "127.0.0.1", 0)
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(REQUEST + REQUEST[:-1])
+    while not (server.channels and waits(next(iter(server.channels)))):
+        await settle()
+    (channel,) = server.channels
+    writer.write(REQUEST[-1:])
+    for _ in range(10):
+        advance(6)
+        await settle()
+    assert not channel.closed
+    assert channel.begun_bytes == len(REQUEST) - 1
+    go_on(channel)
+    for _ in range(2):
+        head = await reader.readexactly(4)
+        await reader.readexactly(int.from_bytes(head, "big"))
+    writer.close()
+    await server.close()
 
 
 def test_s09_connections_leave_descriptors_for_the_store() -> None:

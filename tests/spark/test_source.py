@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import LongType, StructField, StructType
+from tests.unit.arrow.records import expected_row
+from tests.unit.arrow.stores import open_store
 
 from rucola.arrow.schema import all_columns
-from rucola.common.hosts import host_bytes, host_text
+from rucola.common.hosts import host_bytes
 from rucola.common.message import Message, StoreMessage
 from rucola.common.message_const import CRC32
 from rucola.errors import ConfigError
 from rucola.formats.properties import encode_properties
-from rucola.runtime.clock import SystemClock
-from rucola.runtime.files import Files
 from rucola.spark.options import parse_options
 from rucola.spark.pruning import prune
-from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 from rucola.store.offline.offline_store import OfflineStore
 
@@ -57,17 +56,7 @@ def put(store: MessageStore, topic: str, numbers: range) -> None:
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("source") / "store"
-    config = MessageStoreConfig(
-        store_path_root_dir=str(path),
-        mapped_file_size_commit_log=512 * 1024,
-        mapped_file_size_consume_queue=20 * 1000,
-        max_hash_slot_num=100,
-        max_index_num=20_000,
-    )
-    store = MessageStore(config, Files(), SystemClock())
-    store.store_host = host_bytes("127.0.0.1", 10911)
-    store.load()
-    store.start()
+    store = open_store(path, segment_bytes=512 * 1024, queue_file_units=1000, index_entries=20_000)
     put(store, "flights", range(COUNT))
     put(store, "other", range(100))
     store.shutdown()
@@ -82,28 +71,8 @@ def load(spark: SparkSession, schema: StructType | str | None = None, **options:
 def expected(directory: Path) -> list[dict[str, Any]]:
     store = OfflineStore(str(directory))
     rows = [
-        {
-            "topic": one.topic,
-            "flag": one.flag,
-            "body": one.body,
-            "properties": {name: value for name, value in one.properties.items() if name != CRC32},
-            "brokerName": "broker-a",
-            "queueId": one.queue_id,
-            "queueOffset": one.queue_offset,
-            "bornTimestamp": one.born_timestamp_ms,
-            "storeTimestamp": one.store_timestamp_ms,
-            "msgId": one.msg_id,
-            "tags": one.tags,
-            "keys": one.keys,
-            "sysFlag": one.sys_flag,
-            "reconsumeTimes": one.reconsume_times,
-            "bornHost": host_text(one.born_host),
-            "storeHost": host_text(one.store_host),
-            "bodyCrc": one.body_crc,
-            "physicalOffset": one.physical_offset,
-            "storeSize": one.store_size,
-            "preparedTransactionOffset": one.prepared_transaction_offset,
-        }
+        expected_row(one, "broker-a", 1)
+        | {"properties": {name: value for name, value in one.properties.items() if name != CRC32}}
         for queue_id in store.queues("flights")
         for one in store.messages("flights", queue_id, 0, COUNT)
     ]

@@ -139,6 +139,13 @@ class BrokerCatalog:
         options = self._options
         return list(split_queue_ranges(ranges, options.partitions_min, options.records_per_partition_max))
 
+    def plan_lookup(self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]) -> None:
+        """None: pieces are read by pulls, which use no index."""
+
+    def is_batch(self, topic: str) -> bool:
+        """False: a broker answers pulls of every type of queue."""
+        return False
+
     def close(self) -> None:
         """Leaves the brokers."""
         self._link.close()

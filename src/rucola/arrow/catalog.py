@@ -66,6 +66,16 @@ class Catalog(Protocol):
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
         """The ranges as pieces for tasks; depends only on the argument and the options."""
 
+    def plan_lookup(
+        self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
+    ) -> list[SourceRange] | None:
+        """Pieces with all messages of the ranges that have one of ``keys`` in KEYS or as UNIQ_KEY, or that begin at one
+        of ``physical_offsets``; they may contain others. None if there is no index that helps.
+        """
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic are of type BatchCQ and cannot be planned."""
+
     def close(self) -> None:
         """Frees files and connections."""
 

@@ -73,6 +73,22 @@ class StoresCatalog:
             pieces += store.plan([one for one in ranges if one.queue.broker_name == name])
         return pieces
 
+    def plan_lookup(
+        self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
+    ) -> list[SourceRange]:
+        """The pieces of each directory, by its index if it helps."""
+        keys, physical_offsets = list(keys), list(physical_offsets)
+        pieces: list[SourceRange] = []
+        for name, store in self._stores.items():
+            own = [one for one in ranges if one.queue.broker_name == name]
+            found = store.plan_lookup(own, keys, physical_offsets)
+            pieces += store.plan(own) if found is None else found
+        return pieces
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the queues of a topic are of type BatchCQ in any directory."""
+        return any(store.is_batch(topic) for store in self._stores.values())
+
     def close(self) -> None:
         """Closes the maps of all directories."""
         for store in self._stores.values():

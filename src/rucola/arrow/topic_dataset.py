@@ -24,7 +24,6 @@ from rucola.arrow.read_options import ReadOptions, Subscription
 from rucola.arrow.reading import open_catalog, read_range
 from rucola.arrow.schema import all_columns
 from rucola.arrow.selection import select_ranges, tag_expression
-from rucola.arrow.store_catalog import StoreCatalog
 from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import ConfigError
@@ -75,11 +74,8 @@ class TopicDataset(VirtualDataset):
                 return catalog.plan(ranges)
             ranges = select_ranges(node, ranges, catalog)
             keys = _keys(node) if self._use_index else None
-            if keys is not None and isinstance(catalog, StoreCatalog):
-                found = catalog.plan_lookup(ranges, *keys)
-                if found is not None:
-                    return found
-            return catalog.plan(ranges)
+            found = None if keys is None else catalog.plan_lookup(ranges, *keys)
+            return catalog.plan(ranges) if found is None else found
         finally:
             catalog.close()
 
@@ -112,7 +108,7 @@ def topic_options(
 def _ranges(options: ReadOptions, catalog: Catalog) -> list[QueueRange]:
     """All messages that the queues hold at this moment."""
     queues = catalog.queues(all_needed=not options.subscription.pattern)
-    if options.subscription.pattern and isinstance(catalog, StoreCatalog):
+    if options.subscription.pattern:
         batched = {topic for topic in {queue.topic for queue in queues} if catalog.is_batch(topic)}
         if batched:
             log.warning("left out, since their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))

@@ -180,6 +180,7 @@ class RemotingServer:
                     self.port,
                     backlog=_ACCEPTED_TOGETHER,
                 )
+                # ``backlog`` is also how many connections asyncio accepts at once. The kernel's queue is longer.
                 for each in self._server.sockets:
                     with each.dup() as listening:
                         listening.listen(options.backlog)

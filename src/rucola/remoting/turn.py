@@ -14,17 +14,15 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
-"""The steps yield wherever other requests may be served. Its result may combine states from before and after a
-change.
-"""
+"""Work in steps: other requests may be served at each ``yield``. Such a request may change what the next step reads."""
 
 TURN_S = 0.01
 """Time of one turn for all connections together; a request that has begun is always finished."""
 ANSWER_BYTES = 1024 * 1024
 """Limit for one connection."""
 COSTLY_S = 0.002
-"""If a connection's last request took longer, even the first request of its next read waits for a turn with time left,
-because many connections may each send such a request.
+"""A connection whose last request took longer gets no request served in a turn whose time is up, not even one.
+Otherwise, each of many connections could send one costly request per turn.
 """
 RESUMED_A_TURN = 1
 """Number of requests that waited for something else and go on in one turn after it. Each may take 20 ms."""

@@ -57,5 +57,11 @@ class DictCatalog:
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
         return list(split_queue_ranges(ranges, self.options.partitions_min, self.options.records_per_partition_max))
 
+    def plan_lookup(self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]) -> None:
+        return None
+
+    def is_batch(self, topic: str) -> bool:
+        return False
+
     def close(self) -> None:
         self.closed = True

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from rucola.common.hosts import host_bytes, host_text
-from rucola.common.message import StoreMessage
+from rucola.common.message import MessageExt, StoreMessage
 from rucola.formats.message import decode_messages, encode_message
 from rucola.formats.properties import encode_properties
 
@@ -82,34 +82,34 @@ def starts_of(log: bytes) -> list[int]:
 
 
 def expected_rows(log: bytes, broker_name: str) -> list[dict[str, object]]:
-    """The rows of the RocketMQ columns by the plain decoder, properties as a dict."""
-    rows: list[dict[str, object]] = []
-    for one in decode_messages(log):
-        rows.append(
-            {
-                "topic": one.topic,
-                "flag": one.flag,
-                "body": one.body,
-                "properties": one.properties,
-                "brokerName": broker_name,
-                "queueId": one.queue_id,
-                "queueOffset": one.queue_offset,
-                "bornTimestamp": one.born_timestamp_ms * 1000,
-                "storeTimestamp": one.store_timestamp_ms * 1000,
-                "msgId": one.msg_id,
-                "tags": one.tags,
-                "keys": one.keys,
-                "sysFlag": one.sys_flag,
-                "reconsumeTimes": one.reconsume_times,
-                "bornHost": host_text(one.born_host),
-                "storeHost": host_text(one.store_host),
-                "bodyCrc": one.body_crc,
-                "physicalOffset": one.physical_offset,
-                "storeSize": one.store_size,
-                "preparedTransactionOffset": one.prepared_transaction_offset,
-            }
-        )
-    return rows
+    """The rows of the RocketMQ columns by the plain decoder, properties as a dict, times in microseconds."""
+    return [expected_row(one, broker_name, 1000) for one in decode_messages(log)]
+
+
+def expected_row(one: MessageExt, broker_name: str, units_per_ms: int) -> dict[str, object]:
+    """The RocketMQ columns of one message; times have this many units per millisecond."""
+    return {
+        "topic": one.topic,
+        "flag": one.flag,
+        "body": one.body,
+        "properties": one.properties,
+        "brokerName": broker_name,
+        "queueId": one.queue_id,
+        "queueOffset": one.queue_offset,
+        "bornTimestamp": one.born_timestamp_ms * units_per_ms,
+        "storeTimestamp": one.store_timestamp_ms * units_per_ms,
+        "msgId": one.msg_id,
+        "tags": one.tags,
+        "keys": one.keys,
+        "sysFlag": one.sys_flag,
+        "reconsumeTimes": one.reconsume_times,
+        "bornHost": host_text(one.born_host),
+        "storeHost": host_text(one.store_host),
+        "bodyCrc": one.body_crc,
+        "physicalOffset": one.physical_offset,
+        "storeSize": one.store_size,
+        "preparedTransactionOffset": one.prepared_transaction_offset,
+    }
 
 
 def packed(body: bytes, codec: str) -> bytes:

@@ -15,13 +15,15 @@ from rucola.store.message_store import MessageStore
 SEGMENT_BYTES = 16 * 1024
 
 
-def open_store(path: Path) -> MessageStore:
+def open_store(
+    path: Path, *, segment_bytes: int = SEGMENT_BYTES, queue_file_units: int = 64, index_entries: int = 10_000
+) -> MessageStore:
     config = MessageStoreConfig(
         store_path_root_dir=str(path),
-        mapped_file_size_commit_log=SEGMENT_BYTES,
-        mapped_file_size_consume_queue=20 * 64,
+        mapped_file_size_commit_log=segment_bytes,
+        mapped_file_size_consume_queue=20 * queue_file_units,
         max_hash_slot_num=100,
-        max_index_num=10_000,
+        max_index_num=index_entries,
     )
     store = MessageStore(config, Files(), SystemClock())
     store.store_host = host_bytes("127.0.0.1", 10911)

@@ -116,6 +116,13 @@ def test_the_index_leads_to_a_key(directory: Path, planned: list[SourceRange]) -
     assert not any(isinstance(one, RecordRange) for one in planned)
 
 
+def test_each_of_several_directories_answers_from_its_index(directory: Path, planned: list[SourceRange]) -> None:
+    both = dataset(f"{directory},{directory}", "flights", broker_name="a,b")
+    found = both.to_table(["brokerName", "flag"], pc.field("keys") == "k9 all").to_pylist()
+    assert found == [{"brokerName": name, "flag": 9 * 7919} for name in "ab"]
+    assert [type(one) for one in planned].count(RecordRange) == 2
+
+
 def test_offsets_and_times_cut_queues(
     directory: Path, planned: list[SourceRange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
