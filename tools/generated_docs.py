@@ -140,7 +140,7 @@ def metrics(_: str) -> str:
             parts = node.args if isinstance(node, ast.Call) else node.elts if isinstance(node, ast.Tuple) else []
             texts = [str(part.value) for part in parts[:2] if isinstance(part, ast.Constant)]
             if len(texts) == 2 and re.fullmatch("(rucola|rocketmq)_[a-z_]+", texts[0]):
-                counter = isinstance(node, ast.Call) and "Counter" in ast.unparse(node.func)
+                counter = isinstance(node, ast.Call) and "CounterMetricFamily" in ast.unparse(node)
                 rows.append((f"`{texts[0]}{'_total' * counter}`", "counter" if counter else "gauge", texts[1]))
     return table(("metric", "kind", "meaning"), sorted(rows))
 

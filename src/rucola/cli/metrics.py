@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,8 +12,145 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from rucola.broker import Broker
+from rucola.broker.acl.access import BrokerAccess
 from rucola.cli.topic_metrics import broker_metrics, group_metrics, topic_metrics
 from rucola.runtime.supervision import Supervisor
+
+
+class Figure(NamedTuple):
+    """One number of a broker: its name, what it means, its kind, and where it comes from."""
+
+    name: str
+    text: str
+    kind: Callable[[str, str, float], Metric]
+    value: Callable[[Broker], float]
+
+
+_FIGURES = (
+    Figure(
+        "rucola_messages_put",
+        "Messages stored since the start.",
+        CounterMetricFamily,
+        lambda broker: broker.store.stats.put_messages,
+    ),
+    Figure(
+        "rucola_messages_got",
+        "Messages delivered to consumers since the start.",
+        CounterMetricFamily,
+        lambda broker: broker.store.stats.got_messages,
+    ),
+    Figure(
+        "rucola_bytes_got",
+        "Bytes of messages delivered to consumers since the start.",
+        CounterMetricFamily,
+        lambda broker: broker.store.stats.got_bytes,
+    ),
+    Figure(
+        "rucola_damaged_messages",
+        "Reads that found a damaged message.",
+        CounterMetricFamily,
+        lambda broker: broker.store.stats.damaged_messages,
+    ),
+    Figure(
+        "rucola_segments_expired",
+        "Segments of the commit log removed, for whatever reason.",
+        CounterMetricFamily,
+        lambda broker: broker.store.stats.expired_segments,
+    ),
+    Figure(
+        "rucola_segments_forced",
+        "Segments removed before fileReservedTime, because the disk was full.",
+        CounterMetricFamily,
+        lambda broker: broker.store.stats.forced_segments,
+    ),
+    Figure(
+        "rucola_consumer_offsets_clamped",
+        "Consumer offsets corrected at the start.",
+        CounterMetricFamily,
+        lambda broker: broker.offsets.clamped,
+    ),
+    Figure(
+        "rucola_connections_refused",
+        "Connections closed at once, because there were too many.",
+        CounterMetricFamily,
+        lambda broker: broker.refused_connections,
+    ),
+    Figure(
+        "rucola_loop_slow_turns",
+        "Turns of the event loop over 50 ms; nobody else is served in one.",
+        CounterMetricFamily,
+        lambda broker: broker.services.loop_watch.slow_turns,
+    ),
+    Figure(
+        "rucola_loop_longest_turn_seconds",
+        "Longest turn of the event loop in the last one to two minutes.",
+        GaugeMetricFamily,
+        lambda broker: broker.services.loop_watch.longest_s,
+    ),
+    Figure(
+        "rucola_ready",
+        "1 while the broker takes and delivers messages.",
+        GaugeMetricFamily,
+        lambda broker: broker.ready,
+    ),
+    Figure(
+        "rucola_commitlog_max_offset_bytes",
+        "End of the commit log, in bytes.",
+        GaugeMetricFamily,
+        lambda broker: broker.store.max_offset,
+    ),
+    Figure(
+        "rucola_commitlog_min_offset_bytes",
+        "Start of the commit log: the oldest message that is kept.",
+        GaugeMetricFamily,
+        lambda broker: broker.store.min_offset,
+    ),
+    Figure(
+        "rucola_commitlog_flushed_offset_bytes",
+        "The commit log is on the disk up to this offset.",
+        GaugeMetricFamily,
+        lambda broker: broker.store.flushed_offset,
+    ),
+    Figure(
+        "rucola_dispatch_behind_bytes",
+        "Bytes of the commit log that consumers cannot see yet.",
+        GaugeMetricFamily,
+        lambda broker: broker.store.dispatch_behind_bytes,
+    ),
+    Figure(
+        "rucola_index_behind_bytes",
+        "Bytes of the commit log whose keys are not in the index yet.",
+        GaugeMetricFamily,
+        lambda broker: broker.store.index_behind_bytes,
+    ),
+    Figure(
+        "rucola_queue_sync_failed",
+        "1 after a failed sync of queues or index: no file expires until a restart.",
+        GaugeMetricFamily,
+        lambda broker: broker.store.queue_sync_failed,
+    ),
+    Figure(
+        "rucola_commitlog_gaps",
+        "Damaged parts of the commit log that the broker serves around.",
+        GaugeMetricFamily,
+        lambda broker: len(broker.store.gaps),
+    ),
+    Figure("rucola_topics", "Topics.", GaugeMetricFamily, lambda broker: len(broker.topics.table)),
+    Figure(
+        "rucola_consumer_groups",
+        "Configured consumer groups.",
+        GaugeMetricFamily,
+        lambda broker: len(broker.groups.table),
+    ),
+    Figure("rucola_connections", "Open client connections.", GaugeMetricFamily, lambda broker: broker.connections),
+    Figure("rucola_pulls_held", "Pulls that wait for messages.", GaugeMetricFamily, lambda broker: broker.pulls_held),
+    Figure(
+        "rucola_sends_waiting",
+        "Batches of sends that wait for the disk sync.",
+        GaugeMetricFamily,
+        lambda broker: broker.sends_waiting,
+    ),
+)
 
 
 class BrokerCollector(Collector):
@@ -24,115 +162,40 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All metrics with their current values."""
-        broker, store = self._broker, self._broker.store
-        yield CounterMetricFamily("rucola_messages_put", "Messages stored since the start.", store.stats.put_messages)
-        yield CounterMetricFamily(
-            "rucola_messages_got", "Messages delivered to consumers since the start.", store.stats.got_messages
-        )
-        yield CounterMetricFamily(
-            "rucola_bytes_got", "Bytes of messages delivered to consumers since the start.", store.stats.got_bytes
-        )
-        yield CounterMetricFamily(
-            "rucola_damaged_messages", "Reads that found a damaged message.", store.stats.damaged_messages
-        )
-        yield CounterMetricFamily(
-            "rucola_segments_expired",
-            "Segments of the commit log removed, for whatever reason.",
-            store.stats.expired_segments,
-        )
-        yield CounterMetricFamily(
-            "rucola_segments_forced",
-            "Segments removed before fileReservedTime, because the disk was full.",
-            store.stats.forced_segments,
-        )
-        yield CounterMetricFamily(
-            "rucola_consumer_offsets_clamped", "Consumer offsets corrected at the start.", broker.offsets.clamped
-        )
-        yield CounterMetricFamily(
-            "rucola_connections_refused",
-            "Connections closed at once, because there were too many.",
-            broker.refused_connections,
-        )
-        failures = CounterMetricFamily(
+        broker = self._broker
+        for figure in _FIGURES:
+            yield figure.kind(figure.name, figure.text, figure.value(broker))
+        yield self._failures()
+        if broker.services.access is not None:
+            yield from _access_metrics(broker.services.access)
+        yield from broker_metrics(broker)
+        yield from topic_metrics(broker)
+        yield from group_metrics(broker)
+
+    def _failures(self) -> Metric:
+        family = CounterMetricFamily(
             "rucola_work_failures", "Failed turns of background work, by the name of the work.", labels=["work"]
         )
         counts = sum((supervisor.failures for supervisor in self._supervisors), Counter[str]())
         for work in sorted({name for supervisor in self._supervisors for name in supervisor.failures}):
-            failures.add_metric([work], counts[work])
-        yield failures
-        watch = broker.services.loop_watch
-        yield CounterMetricFamily(
-            "rucola_loop_slow_turns",
-            "Turns of the event loop over 50 ms; nobody else is served in one.",
-            watch.slow_turns,
-        )
-        access = broker.services.access
-        if access is not None:
-            accounts, guard = access.accounts, access.guard
-            yield CounterMetricFamily("rucola_acl_refused", "Requests refused by access control.", guard.refused)
-            yield CounterMetricFamily(
-                "rucola_acl_unknown_senders",
-                "Requests refused because they had no valid signature.",
-                guard.unknown_senders,
-            )
-            yield CounterMetricFamily(
-                "rucola_acl_reload_failures",
-                "Changed ACL files that were broken and therefore ignored.",
-                accounts.failures,
-            )
-            yield GaugeMetricFamily(
-                "rucola_acl_stale",
-                "1 while the ACL files are broken and the last good accounts are in use.",
-                int(bool(accounts.error)),
-            )
-        for name, text, value in (
-            (
-                "rucola_loop_longest_turn_seconds",
-                "Longest turn of the event loop in the last one to two minutes.",
-                watch.longest_s,
-            ),
-            ("rucola_ready", "1 while the broker takes and delivers messages.", int(broker.ready)),
-            ("rucola_commitlog_max_offset_bytes", "End of the commit log, in bytes.", store.max_offset),
-            (
-                "rucola_commitlog_min_offset_bytes",
-                "Start of the commit log: the oldest message that is kept.",
-                store.min_offset,
-            ),
-            (
-                "rucola_commitlog_flushed_offset_bytes",
-                "The commit log is on the disk up to this offset.",
-                store.flushed_offset,
-            ),
-            (
-                "rucola_dispatch_behind_bytes",
-                "Bytes of the commit log that consumers cannot see yet.",
-                store.dispatch_behind_bytes,
-            ),
-            (
-                "rucola_index_behind_bytes",
-                "Bytes of the commit log whose keys are not in the index yet.",
-                store.index_behind_bytes,
-            ),
-            (
-                "rucola_queue_sync_failed",
-                "1 after a failed sync of queues or index: no file expires until a restart.",
-                int(store.queue_sync_failed),
-            ),
-            (
-                "rucola_commitlog_gaps",
-                "Damaged parts of the commit log that the broker serves around.",
-                len(store.gaps),
-            ),
-            ("rucola_topics", "Topics.", len(broker.topics.table)),
-            ("rucola_consumer_groups", "Configured consumer groups.", len(broker.groups.table)),
-            ("rucola_connections", "Open client connections.", broker.connections),
-            ("rucola_pulls_held", "Pulls that wait for messages.", broker.pulls_held),
-            ("rucola_sends_waiting", "Batches of sends that wait for the disk sync.", broker.sends_waiting),
-        ):
-            yield GaugeMetricFamily(name, text, value)
-        yield from broker_metrics(broker)
-        yield from topic_metrics(broker)
-        yield from group_metrics(broker)
+            family.add_metric([work], counts[work])
+        return family
+
+
+def _access_metrics(access: BrokerAccess) -> Iterator[Metric]:
+    accounts, guard = access.accounts, access.guard
+    yield CounterMetricFamily("rucola_acl_refused", "Requests refused by access control.", guard.refused)
+    yield CounterMetricFamily(
+        "rucola_acl_unknown_senders", "Requests refused because they had no valid signature.", guard.unknown_senders
+    )
+    yield CounterMetricFamily(
+        "rucola_acl_reload_failures", "Changed ACL files that were broken and therefore ignored.", accounts.failures
+    )
+    yield GaugeMetricFamily(
+        "rucola_acl_stale",
+        "1 while the ACL files are broken and the last good accounts are in use.",
+        int(bool(accounts.error)),
+    )
 
 
 def metrics_of(collector: Collector) -> tuple[bytes, str]:
