@@ -11,6 +11,7 @@ import logging
 import re
 import struct
 import zlib
+from array import array
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.unit.protocol.rows import frame_of
 from rucola.broker.processor import send
 from rucola.client import pull_consumer
 from rucola.client.pull_consumer import PullConsumer
+from rucola.common.columns import new_table
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import FormatError
 from rucola.formats.message import decode_messages
@@ -370,6 +372,29 @@ def test_s18_a_batch_of_too_many_messages_is_refused(tmp_path: Path, monkeypatch
             refused = await cluster.send("T", member * 101, batch=True)
             assert (refused.code, refused.remark) == (13, "a batch of more than 100 messages")
             assert cluster.broker.store.max_offset == end
+
+    run(scene())
+
+
+def test_batches_share_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of 4,096 rows for each batch of more than 64 messages took more time than storing them."""
+    rows: list[int] = []
+
+    def counted(count: int) -> array[int]:
+        rows.append(count)
+        return new_table(count)
+
+    monkeypatch.setattr(send, "new_table", counted)
+    member = (23).to_bytes(4, "big") + bytes(12) + b"\0\0\0\x01x" + bytes(2)
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            rows.clear()
+            for count in (1, 1000, 1024):
+                assert (await cluster.send("T", member * count, batch=True)).code == 0
+            assert rows == []
+            larger = await cluster.send("T", member * 5000, batch=True)
+            assert (larger.code, larger.ext_fields["msgId"].count(","), rows) == (0, 4999, [5000 * 23 // 22])
 
     run(scene())
 

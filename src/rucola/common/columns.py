@@ -137,4 +137,4 @@ class WalkStop(IntEnum):
 
 def new_table(rows: int) -> array[int]:
     """A table of ``rows`` rows, filled with zeros."""
-    return array("q", bytes(8 * ROW_WIDTH * rows))
+    return array("q", (0,)) * (ROW_WIDTH * rows)

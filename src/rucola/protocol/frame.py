@@ -160,7 +160,8 @@ class FrameReader:
             self._source, self._view = source, memoryview(source)
         elif self._start < self._end:
             if self._start:
-                self._source[: self._end - self._start] = self._view[self._start : self._end]
+                # Through the view, so that the bytes move in place: a bytearray would copy them first.
+                self._view[: self._end - self._start] = self._view[self._start : self._end]
         else:
             self._start = self._end = 0  # the usual case after a read
             return self._view

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import orjson
 import pytest
 from tests.unit.protocol.rows import frame_of
@@ -69,6 +71,20 @@ def test_buffer_grows_while_reads_fill_it_up_to_capacity() -> None:
     found, largest = feed_all(reader, SMALL * 3000)
     assert (found, largest) == (3000, 64 * 1024)
     assert len(reader.buffer()) == 64 * 1024
+
+
+def test_the_begin_of_a_frame_is_moved_in_place() -> None:
+    reader = FrameReader()
+    frame = RemotingCommand(310, body=bytes(90 * 1024)).encode()
+    assert feed_all(reader, frame * 4)[0] == 4
+    assert feed(reader, frame + frame[:-1]) is not None
+    tracemalloc.start()
+    try:
+        reader.buffer()
+        assert tracemalloc.get_traced_memory()[1] < 4096
+    finally:
+        tracemalloc.stop()
+    assert feed(reader, frame[-1:] + SMALL) is not None
 
 
 def test_large_frame_and_back() -> None:

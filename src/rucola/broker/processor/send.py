@@ -46,10 +46,9 @@ _UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
 _BATCH_MEMBER_BYTES_MIN = 22
 _SLOW_ROWS = 64
 """Number of rows of an unclean run that are served at a time: each takes 20 to 100 µs."""
-_BATCH_ROWS = 64
-"""Initial number of rows for the members of a batch, and its growth. A table for the maximum number would be mostly
-empty.
-"""
+_BATCH_ROWS = 1024
+"""Number of members for which a table is kept. Larger batches get tables of their own, which grow by a factor."""
+_BATCH_ROWS_FACTOR = 8
 BATCH_MESSAGES_MAX = 32_768
 """Storing that many takes about 50 ms, in which nobody else is served; their ids fill a header of 1 MiB."""
 _MORE_ROWS = -2
@@ -106,6 +105,7 @@ class SendMessageProcessor:
         self._random_below = services.random_below
         self._body_bytes_max = store.config.max_message_size
         self._targets: dict[bytes, SendTarget] = {}
+        self._members = new_table(_BATCH_ROWS)
         self.topics_made = 0
         topics.on_change(self._targets.clear)
         groups.on_change(self._targets.clear)
@@ -246,7 +246,10 @@ class SendMessageProcessor:
     def _expand(
         self, channel: Channel, source: bytearray, table: array[int], row: int, target: SendTarget
     ) -> tuple[array[int], int, bool]:
-        """The members of a batch as rows, their number, and whether the answer waits for the disk."""
+        """The members of a batch as rows, their number, and whether the answer waits for the disk.
+
+        The rows are valid until the next call.
+        """
         base = row * ROW_WIDTH
         if is_retry_topic(target.config.topic_name) or len(target.name) > _TOPIC_BYTES_MAX:
             raise BrokerError(
@@ -259,11 +262,12 @@ class SendMessageProcessor:
             raise self._illegal()
         envelope_traits = inspect_rows(source, table, row, row + 1, self._body_bytes_max, target.queues)
         rows_max = min(max(table[base + FrameColumn.BODY_LEN], 0) // _BATCH_MEMBER_BYTES_MIN, BATCH_MESSAGES_MAX)
-        rows = min(rows_max, _BATCH_ROWS)
-        while (count := expand_batch(source, table, row, members := new_table(rows), rows)) == _MORE_ROWS:
+        rows, members = min(rows_max, _BATCH_ROWS), self._members
+        while (count := expand_batch(source, table, row, members, rows)) == _MORE_ROWS:
             if rows == BATCH_MESSAGES_MAX:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"a batch of more than {BATCH_MESSAGES_MAX} messages")
-            rows = min(rows_max, rows * _BATCH_ROWS)
+            rows = min(rows_max, rows * _BATCH_ROWS_FACTOR)
+            members = new_table(rows)
         if count <= 0:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the body is not a sequence of messages")
         if inspect_rows(source, members, 0, count, self._body_bytes_max, target.queues) & _ILLEGAL:
