@@ -25,7 +25,7 @@ from typing import Any, TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "rucola"
-BLOCK = re.compile(r"(<!-- generated: (\S+) ?(.*?) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- generated: (\S+) ?([^\n]*?) ?-->\n).*?(<!-- end of generated -->)", re.DOTALL)
 _TYPES = {"b": "int8", "h": "int16", "i": "int32", "q": "int64"}
 _CLIENTS = ("client", "sync")
 
@@ -88,6 +88,16 @@ def idle_keys(_: str) -> str:
     for key in keys:
         reasons.setdefault(without_effect([key]).rpartition(" (")[0], []).append(f"`{key}`")
     return table(("what it means here", "keys"), [(reason, " ".join(found)) for reason, found in reasons.items()])
+
+
+def remote_keys(_: str) -> str:
+    """Options that a request changes, and who may change them."""
+    from rucola.broker.processor.broker_manage import ADMINISTRATORS_KEYS, REMOTE_KEYS
+
+    return "\n".join(
+        f"- `{key}`" + " (with access control, and then administrators only)" * (key in ADMINISTRATORS_KEYS)
+        for key in sorted(REMOTE_KEYS)
+    )
 
 
 def layout(name: str) -> str:
@@ -196,6 +206,7 @@ KINDS: dict[str, Callable[[str], str]] = {
     "events": events,
     "exit-codes": exit_codes,
     "idle-keys": idle_keys,
+    "remote-keys": remote_keys,
     "layout": layout,
     "metrics": metrics,
     "options": options,

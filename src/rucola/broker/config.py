@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import orjson
 
 from rucola.broker.reference_keys import FORMER_KEYS, REFERENCE_KEYS, without_effect
-from rucola.common.hosts import check_bind_address
+from rucola.common.hosts import check_bind_address, is_loopback, join_address
 from rucola.common.key_builder import TRACE_TOPIC
 from rucola.common.options import ConfigProblems, check_options, option, parse_options, unknown_keys
 from rucola.common.tls_config import TlsConfig
@@ -22,6 +22,7 @@ from rucola.runtime.logs import event
 from rucola.store.config import MessageStoreConfig
 
 _log = logging.getLogger(__name__)
+_NO_SLAVES = "there are no slaves"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class BrokerConfig(TlsConfig):
     broker_name: str = option("brokerName", "broker-a", "Name of the broker.")
     broker_cluster_name: str = option("brokerClusterName", "DefaultCluster", "Cluster the broker belongs to.")
     broker_id: int = option(
-        "brokerId", 0, "Always 0, the number of a master: there are no slaves.", minimum=0, maximum=0
+        "brokerId", 0, "Always 0, the number of a master: there are no slaves.", minimum=0, maximum=0, reason=_NO_SLAVES
     )
     broker_role: str = option(
         "brokerRole",
@@ -48,6 +49,7 @@ class BrokerConfig(TlsConfig):
         "Both values mean the same, because there are no slaves. With SYNC_MASTER the start logs a warning that "
         "only this broker has an acknowledged message.",
         choices=("ASYNC_MASTER", "SYNC_MASTER"),
+        reason=_NO_SLAVES,
     )
     bind_address: str = option(
         "bindAddress",
@@ -473,7 +475,20 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     idle_keys = not_ours + ["brokerRole"] * (broker_config.broker_role == "SYNC_MASTER")
     if idle_keys:
         event(_log, logging.WARNING, "options of RocketMQ without effect here", meaning=without_effect(idle_keys))
+    if _is_loopback(broker_config.bind_address) and not _is_loopback(broker_config.client_host):
+        # RocketMQ listens on all addresses, so its files have brokerIP1 alone.
+        event(
+            _log,
+            logging.WARNING,
+            "clients are told an address on which the broker does not listen",
+            brokerIP1=broker_config.broker_ip1,
+            bindAddress=broker_config.bind_address,
+        )
     return broker_config, store_config
+
+
+def _is_loopback(host: str) -> bool:
+    return is_loopback(join_address(host, 0))
 
 
 def _in_todays_words(values: Mapping[str, str]) -> dict[str, str]:

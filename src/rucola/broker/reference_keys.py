@@ -112,12 +112,14 @@ waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQu
 waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable
 writeBufferHighWaterMark writeBufferLowWaterMark
 checkTransactionMessageEnable commercialBigCount commercialEnable commercialTimerCount commercialTransCount
-filterServerNums haSlaveFallbehindMax maxDelayTime
+filterServerNums haSlaveFallbehindMax maxDelayTime memTableFlushInterval serverLoadBalancerEnabled
+transferMetadataJsonToRocksdb transferOffsetJsonToRocksdb batchWriteKvCqSize enableTransparentRetry
+storePathConsumeQueue storePathIndex storeCheckpoint abortFile
 """.split()  # noqa: SIM905 - hundreds of names read best as a list of words
 )
 
 """The list includes keys of versions 3 and 4 that later versions dropped, because files from those years are still in
-use.
+use. No 4.x has a setter for the last four, and it ignores them. Most files that were written for it have them.
 """
 
 FORMER_KEYS = {
@@ -129,7 +131,9 @@ FORMER_KEYS = {
 _MEANINGS = (
     (
         re.compile(
-            "brokerRole|dleger|^ha[A-Z]|slave|replica|controller|electionPriority|duplication|InSync", re.IGNORECASE
+            "brokerRole|dleger|^ha[A-Z]|slave|replica|controller|electionPriority|duplication|InSync"
+            "|brokerHeartbeat|brokerNotActive|^sendHeartbeat",
+            re.IGNORECASE,
         ),
         "no replication: a message is acknowledged when this broker alone has it",
     ),
@@ -137,6 +141,10 @@ _MEANINGS = (
     (re.compile("Socket|^client[A-Z]|^server[A-Z]|Netty|writeBuffer|Epoll"), "connections are asyncio's"),
     (re.compile("rocksdb|memTable|dispatchCq|dispatchFromSender", re.IGNORECASE), "queues are files, without RocksDB"),
     (re.compile("^metric"), "figures are served at /metrics"),
+    (
+        re.compile("^(storePathConsumeQueue|storePathIndex|storeCheckpoint|abortFile)$"),
+        "these files are in storePathRootDir, as in RocketMQ 4 and 5",
+    ),
     (re.compile("cold", re.IGNORECASE), "reads from the disk do not delay other requests"),
     (re.compile(""), "not served"),
 )

@@ -24,6 +24,7 @@ from rich.table import Table
 
 from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
+from rucola.cli.fitted_table import print_fitted
 from rucola.errors import ConfigError, DiskError
 from rucola.lab import report as reports
 from rucola.lab.course import LESSONS, check_system, lesson_named, run_lesson
@@ -127,7 +128,7 @@ def _print_table(title: str, header: list[str], rows: list[list[str]], numbers: 
         table.add_column(escape(column), justify="right" if numbers and place else "left", overflow="fold")
     for row in rows:
         table.add_row(*map(escape, row))
-    _console().print(table)
+    print_fitted(_console(), table)
 
 
 @app.command()

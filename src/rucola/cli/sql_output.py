@@ -22,6 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rucola.cli.closed_output import OutputClosedError
+from rucola.cli.fitted_table import print_fitted
 from rucola.cli.store_text import body_text, shown
 from rucola.errors import ConfigError, DiskError
 
@@ -91,7 +92,7 @@ def _print_table(result: pa.RecordBatchReader, most: int) -> None:
             break
         table.add_row(*(escape(_cell(value)) for value in row))
     console = _Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
-    console.print(table)
+    print_fitted(console, table)
     if more:
         _Console(stderr=True, highlight=False).print(f"the first {most} rows; --max N shows more")
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 
 from rucola.cli.closed_output import OutputClosedError
+from rucola.cli.fitted_table import print_fitted
 from rucola.cli.message_lines import json_lines, text_lines
 from rucola.cli.store_text import shown, time_text
 from rucola.formats.annotate import AnnotatedField
@@ -91,7 +92,7 @@ def print_queues(infos: list[QueueInfo], json: bool) -> None:
         table.add_row(
             escape(held.topic), *numbers, time_text(info.first_timestamp_ms), time_text(info.last_timestamp_ms)
         )
-    _console().print(table)
+    print_fitted(_console(), table)
 
 
 def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
@@ -124,7 +125,7 @@ def print_dump(dump: Dump, json: bool) -> None:
             table.add_row("", "...", "", "", f"{len(field.data) - _FIELD_BYTES_MAX} more bytes")
     console = _console()
     console.print(f"{_shown(dump.title)}\n{_shown(dump.path)}", soft_wrap=True)
-    console.print(table)
+    print_fitted(console, table)
 
 
 def print_report(report: VerifyReport, json: bool) -> None:
@@ -137,7 +138,7 @@ def print_report(report: VerifyReport, json: bool) -> None:
         table = _table("kind!", "file", "position>", "count>", "first of them")
         for found in report.findings:
             table.add_row(found.kind, _shown(found.file), str(found.position), str(found.count), _shown(found.detail))
-        console.print(table)
+        print_fitted(console, table)
     for note in report.notes:
         console.print(f"note: {_shown(note)}", soft_wrap=True)
     if report.affected:
@@ -208,7 +209,7 @@ def _bytes(count: int) -> str:
 
 
 def _table(*columns: str) -> Table:
-    """A table. A column name ending in ``>`` marks a numeric column, ``!`` a column that is never wrapped."""
+    """A table. A column name ending in ``>`` marks a numeric column, ``!`` another one that is never wrapped."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"

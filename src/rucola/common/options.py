@@ -40,6 +40,7 @@ class Option:
         choices: the allowed strings; empty if any string is allowed.
         name: name of the dataclass field.
         secret: whether the value is never shown.
+        reason: why no other value is allowed, for messages; empty if the range says enough.
     """
 
     key: str
@@ -51,14 +52,20 @@ class Option:
     choices: tuple[str, ...] = ()
     name: str = ""
     secret: bool = False
+    reason: str = ""
 
     def allowed(self) -> str:
         """The allowed values, for messages and the documentation."""
+        return self._range() + (f", because {self.reason}" if self.reason else "")
+
+    def _range(self) -> str:
         if isinstance(self.default, bool):
             return "true or false"
         if isinstance(self.default, Enum):
             return " or ".join(str(member.value) for member in type(self.default))
         if isinstance(self.default, int | float):
+            if self.minimum is not None and self.minimum == self.maximum:
+                return str(self.minimum)
             kind = "an integer" if isinstance(self.default, int) else "a number"
             low = f" from {self.minimum}" if self.minimum is not None else ""
             high = f" up to {self.maximum}" if self.maximum is not None else ""
@@ -129,11 +136,12 @@ def option(
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
     secret: bool = False,
+    reason: str = "",
 ) -> Any:
     """A dataclass field that is an option; ``Option`` describes the arguments. A ``secret`` is left out of the
     ``repr``.
     """
-    described = Option(key, default, text, unit, minimum, maximum, choices, secret=secret)
+    described = Option(key, default, text, unit, minimum, maximum, choices, secret=secret, reason=reason)
     return field(default=default, metadata={_METADATA_KEY: described}, repr=not secret)
 
 

@@ -21,6 +21,7 @@ from rucola.runtime.logs import event
 _log = logging.getLogger(__name__)
 
 REMOTE_KEYS = frozenset({"scanNotActiveBrokerInterval"})
+_NOT_CHANGED = f"Can not update config in black list. A request changes only {', '.join(sorted(REMOTE_KEYS))}."
 """Options that a request may change. Each is read every time it is used."""
 CONFIG_BYTES_MAX = 64 * 1024
 
@@ -45,7 +46,7 @@ class NamesrvConfigProcessor:
             if values.keys() - REMOTE_KEYS:
                 keys = ",".join(sorted(values.keys() - REMOTE_KEYS))
                 event(_log, logging.WARNING, "options not changed by request", keys=keys, peer=channel.remote_address)
-                raise BrokerError(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+                raise BrokerError(ResponseCode.NO_PERMISSION, _NOT_CHANGED)
             changed = change_options(self._config, values)
         except (ConfigError, ValueError) as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None

@@ -47,30 +47,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.rucola_fields["meaning"] for record in caplog.records]
 
 
-def sample(name: str, broker_id: int, role: str) -> str:
-    """The values in the samples of RocketMQ's distribution; the directories differ in these three."""
-    return (
-        f"brokerClusterName=DefaultCluster\nbrokerName={name}\nbrokerId={broker_id}\ndeleteWhen=04\n"
-        f"fileReservedTime=48\nbrokerRole={role}\nflushDiskType=ASYNC_FLUSH\n"
-    )
-
-
 ALONE = "no replication: a message is acknowledged when this broker alone has it"
-RAFT_KEYS = "dLegerGroup, dLegerPeers, dLegerSelfId, enableDLegerCommitLog"
-NO_POOL = "requests wait in no thread pool"
-DLEDGER = """
-brokerClusterName = RaftCluster
-brokerName=RaftNode00
-listenPort=30911
-namesrvAddr=127.0.0.1:9876
-storePathRootDir=/tmp/rmqstore/node00
-storePathCommitLog=/tmp/rmqstore/node00/commitlog
-enableDLegerCommitLog=true
-dLegerGroup=RaftNode00
-dLegerPeers=n0-127.0.0.1:40911;n1-127.0.0.1:40912;n2-127.0.0.1:40913
-dLegerSelfId=n0
-sendMessageThreadPoolNums=16
-"""
 WEB_SHOP = """
 # 4.x, as blogs have it
 brokerName=broker-a
@@ -93,40 +70,11 @@ pullMessageThreadPoolNums=128
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "warned"),
-    [
-        (sample("broker-a", 0, "ASYNC_MASTER"), []),
-        (sample("broker-trace", 0, "ASYNC_MASTER"), []),
-        (sample("broker-b", 0, "SYNC_MASTER"), [f"{ALONE} (brokerRole)"]),
-        (
-            DLEDGER,
-            [f"{ALONE} ({RAFT_KEYS}); {NO_POOL} (sendMessageThreadPoolNums)"],
-        ),
-    ],
-)
-def test_samples_of_the_distribution_start_and_one_line_says_what_is_different(
-    text: str, warned: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.WARNING, "rucola.broker.config"):
-        options_of(text)
-    assert warnings_of(caplog) == warned
-
-
-def test_a_sample_of_a_slave_is_refused_with_both_reasons():
-    with pytest.raises(OptionsError) as caught:
-        options_of(sample("broker-a", 1, "SLAVE"))
-    assert [(error.key, error.value) for error in caught.value.errors] == [("brokerId", "1"), ("brokerRole", "SLAVE")]
-
-
-def test_a_web_shop_s_file_starts(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "rucola.broker.config"):
-        config, store_config = options_of(WEB_SHOP)
+def test_a_web_shop_s_file_is_obeyed() -> None:
+    """What the start says about such files is in ``tests/scenario/sample_configurations.txt``."""
+    config, store_config = options_of(WEB_SHOP)
     assert (config.default_topic_queue_nums, store_config.max_message_size) == (4, 65536)
     assert store_config.mapped_file_size_commit_log == 1 << 29
-    assert warnings_of(caplog) == [
-        f"not served (checkTransactionMessageEnable); {NO_POOL} (pullMessageThreadPoolNums, sendMessageThreadPoolNums)"
-    ]
 
 
 def test_a_key_in_both_spellings_must_say_the_same():

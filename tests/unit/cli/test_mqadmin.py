@@ -9,6 +9,7 @@ import pytest
 from tests.unit.broker.administered import CLIENT_ID, Administered
 from tests.unit.cli.shell import Capture, Shell, scene
 
+from rucola.broker.processor.broker_manage import REMOTE_KEYS
 from rucola.cli.main import main
 from rucola.cli.mqadmin.run import app
 
@@ -58,7 +59,8 @@ def test_clusters_and_brokers(tmp_path: Path, capsys: Capture) -> None:
         assert "brokerName" in await shell("getBrokerConfig -b BROKER")
         await shell("updateBrokerConfig -b BROKER -k longPollingEnable -v false")
         assert there.cluster.broker.config.long_polling_enable is False
-        assert "code 16" in await shell("updateBrokerConfig -b BROKER -k bindAddress -v x", code=1)
+        refusal = await shell("updateBrokerConfig -b BROKER -k bindAddress -v x", code=1)
+        assert "code 16" in refusal and all(key in refusal for key in REMOTE_KEYS)
         assert "code 29" in await shell("updateBrokerConfig -b BROKER -k shortPollingTimeMills -v 0", code=1)
         assert (await shell.rows("wipeWritePerm -b broker-a"))[0]["topics"] > 3
         assert (await shell.rows("topicRoute -t T_live"))[0]["Perm"] == 4

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import ast
 import gc
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import rucola
 from rucola.cli import start
+from rucola.cli.completion import words
 from rucola.cli.main import main
 from rucola.errors import ConfigError
+
+ELSEWHERE = {
+    "--archives": ["spark.py"],
+    "--descriptor": ["decoding.py"],
+    "--disable-pip-version-check": ["spark.py"],
+    "--include": ["decoding.py"],
+    "--no-compile": ["spark.py"],
+    "--quiet": ["spark.py"],
+}
+"""Options of other programs, with the files that name them."""
 
 
 def test_a_server_carries_no_libraries_of_the_tools() -> None:
@@ -70,6 +85,24 @@ def completed(shell_line: str, script: str) -> list[str]:
     )
     ended = subprocess.run(["bash", "-c", program], check=True, capture_output=True, text=True)
     return ended.stdout.split()
+
+
+def test_advice_names_only_options_that_exist() -> None:
+    """In errors and log lines of the whole package, and on the pages."""
+    package, pages = Path(rucola.__file__).parent, Path(__file__).parents[3] / "docs"
+    known = {word.split()[0] for command in words().values() for word in command} | {"--under-up"}
+    named: dict[str, set[str]] = {}
+    for path in sorted(package.rglob("*.py")):
+        strings = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))
+        for text in strings:
+            for option in re.findall(r"(?<![\w-])--[a-z][A-Za-z0-9-]+", text if isinstance(text, str) else ""):
+                named.setdefault(option, set()).add(path.name)
+    for path in sorted(pages.glob("*.md")):
+        for line in re.findall(r"`?rucola (?:up|broker|namesrv|store|sql|mqadmin|lab)\b[^`\n]*", path.read_text()):
+            for option in re.findall(r"(?<![\w-])--[a-z][A-Za-z0-9-]+", line):
+                named.setdefault(option, set()).add(path.name)
+    assert {option: sorted(places) for option, places in named.items() if option not in known} == ELSEWHERE
+    assert {"--quarantine", "--namesrv-port"} <= named.keys()
 
 
 def test_bash_completes_commands_and_options(capsys: pytest.CaptureFixture[str]) -> None:

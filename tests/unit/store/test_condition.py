@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,9 @@ def condition(told: list[StoreState]) -> StoreCondition:
 
 
 def test_messages_are_taken_again_when_the_last_cause_is_gone(
-    condition: StoreCondition, told: list[StoreState]
+    condition: StoreCondition, told: list[StoreState], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     condition.space_is_gone("segment")
     condition.judged(True)
     assert condition.state is StoreState.DISK_FULL
@@ -43,6 +45,21 @@ def test_messages_are_taken_again_when_the_last_cause_is_gone(
     condition.judged(False)
     assert condition.state is StoreState.RUNNING and not condition.missing
     assert told == [StoreState.DISK_FULL, StoreState.RUNNING]
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", "disk full, store is read-only"),
+        ("INFO", "space is back, store takes messages again"),
+    ]
+
+
+def test_a_recovery_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    store = opened(tmp_path)
+    assert store.put_message(message(0)).status is PutMessageStatus.PUT_OK
+    store.shutdown()
+    (tmp_path / "abort").touch()  # as after a kill
+    opened(tmp_path).shutdown()
+    loaded = [vars(record)["rucola_fields"] for record in caplog.records if record.getMessage() == "store loaded"]
+    assert [(fields["unclean"], fields["records_checked"]) for fields in loaded] == [(False, 0), (True, 1)]
 
 
 def test_what_was_not_missing_is_not_told(condition: StoreCondition, told: list[StoreState]) -> None:

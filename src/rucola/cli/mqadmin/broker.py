@@ -72,7 +72,10 @@ def get_broker_config(namesrv: Namesrv, broker: Broker = None, cluster: Cluster 
 @app.command("updateBrokerConfig")
 def update_broker_config(
     namesrv: Namesrv,
-    key: Annotated[str, typer.Option("-k", "--key", help="Option.", show_default=False)],
+    key: Annotated[
+        str,
+        typer.Option("-k", "--key", help="Option. A wrong one is answered with the others.", show_default=False),
+    ],
     value: Annotated[str, typer.Option("-v", "--value", help="Its value.", show_default=False)],
     broker: Broker = None,
     cluster: Cluster = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -13,9 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from rucola.cli.closed_output import OutputClosedError
+from rucola.cli.fitted_table import print_fitted
 
 JSON: ContextVar[bool] = ContextVar("json", default=False)
 _PIPE_COLUMNS = 1000
+_FIGURE = re.compile("[-+0-9.,:% ]*")
+"""A number, a time or nothing."""
 
 
 class _Console(Console):
@@ -30,11 +34,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
             _json(dict(zip(columns, row, strict=True)))
         return
     shown = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        shown.add_column(column, overflow="fold")
-    for row in rows:
-        shown.add_row(*[Text(_text(value)) for value in row])
-    _console().print(shown)
+    cells = [[_text(value) for value in row] for row in rows]
+    for number, column in enumerate(columns):
+        is_figures = all(_FIGURE.fullmatch(row[number]) for row in cells)
+        shown.add_column(column, overflow="fold", no_wrap=is_figures)
+    for row in cells:
+        shown.add_row(*map(Text, row))
+    print_fitted(_console(), shown)
 
 
 def facts(values: Mapping[str, object]) -> None:

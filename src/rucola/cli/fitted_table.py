@@ -1,0 +1,34 @@
+"""Tables on a terminal that is too narrow for them: texts are folded, numbers and times never are."""
+
+from __future__ import annotations
+
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.table import Column, Table
+
+_FOLDED_COLUMNS = 12
+"""A column of texts keeps this width at least."""
+_UNLIMITED = 1_000_000
+_PADDING = 3
+"""Between two columns: at most two spaces and a line."""
+
+
+def print_fitted(console: Console, table: Table) -> None:
+    """Print ``table``. Right-aligned columns and those with ``no_wrap`` keep their width. If they need more than the
+    terminal has, its lines are longer than the terminal, which wraps them.
+    """
+    for column in table.columns:
+        column.no_wrap = column.no_wrap or column.justify == "right"
+    width = console.width
+    console.width = max(width, sum(_needed(console, column) + _PADDING for column in table.columns))
+    console.print(table)
+    console.width = width
+
+
+def _needed(console: Console, column: Column) -> int:
+    widest = max(_width(console, cell) for cell in (column.header, *column.cells))
+    return widest if column.no_wrap else min(widest, _FOLDED_COLUMNS)
+
+
+def _width(console: Console, cell: RenderableType) -> int:
+    return Measurement.get(console, console.options.update(max_width=_UNLIMITED), cell).maximum
