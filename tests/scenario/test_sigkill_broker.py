@@ -16,7 +16,7 @@ from rucola import Message, Producer, ProducerConfig, PullConsumer, PullStatus, 
 from rucola.errors import RucolaError
 
 SOURCE = Path(__file__).parents[2] / "src"
-ROUNDS = 10
+ROUNDS = 6
 IN_FLIGHT = 32
 TIMEOUT_S = 60
 CONFIG = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
@@ -108,7 +108,7 @@ def test_nothing_acknowledged_is_lost(tmp_path, flush):
         acknowledged: set[bytes] = set()
         server = start()
         for round_number in range(ROUNDS):
-            await send_until_killed(server, round_number, acknowledged, 40 + 90 * round_number)
+            await send_until_killed(server, round_number, acknowledged, 40 + 150 * round_number)
             server = start()
             found = await read_all(server)
             assert acknowledged <= set(found)
