@@ -117,6 +117,24 @@ class AnotherLogError(DataLossError):
         )
 
 
+class TableConflictError(RucolaError):
+    """Another writer has changed an archived table meanwhile; nothing was changed by this one.
+
+    Args:
+        table: where the table is.
+        version: the commit that the other writer made.
+    """
+
+    retriable = True
+
+    def __init__(self, table: str, version: int) -> None:
+        super().__init__(table, version)
+        self.table, self.version = table, version
+
+    def __str__(self) -> str:
+        return f"table {self.table}: another writer made commit {self.version}; plan again"
+
+
 class RemotingError(RucolaError):
     """A connection failed or a peer did not answer."""
 

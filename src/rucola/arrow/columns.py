@@ -138,6 +138,7 @@ def _builders(options: ReadOptions, broker_name: str) -> dict[str, Builder]:
         "physicalOffset": _int64(RecordColumn.PHYSICAL_OFFSET),
         "storeSize": _int32(RecordColumn.RECORD_SIZE),
         "preparedTransactionOffset": _int64(RecordColumn.PREPARED_TRANSACTION_OFFSET),
+        "record": _bytes(RecordColumn.RECORD_POS, RecordColumn.RECORD_SIZE),
     }
 
 

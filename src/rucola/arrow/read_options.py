@@ -123,6 +123,8 @@ class ReadOptions:
     properties_as_map: bool = False
     schema_style: SchemaStyle = SchemaStyle.ROCKETMQ
     include_headers: bool = False
+    include_record: bool = False
+    """Adds column ``record``: the stored bytes of the message, with the header. Only in style ``rocketmq``."""
     consumer_group: str = DEFAULT_GROUP
     access: Access = NO_ACCOUNT
     pull_batch_size: int = 1024

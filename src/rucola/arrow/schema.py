@@ -22,6 +22,7 @@ class Column:
 
 PROPERTIES = Column("properties", "string")
 PROPERTIES_MAP = Column("properties", "map<string,string>")
+RECORD = Column("record", "binary")
 HEADERS = Column("headers", "array<struct<key:string,value:binary>>")
 
 ROCKETMQ_COLUMNS: tuple[Column, ...] = (
@@ -64,9 +65,10 @@ def all_columns(options: ReadOptions) -> tuple[Column, ...]:
     """Every column that the options allow, in order."""
     if options.schema_style is SchemaStyle.KAFKA:
         return (*KAFKA_COLUMNS, HEADERS) if options.include_headers else KAFKA_COLUMNS
+    columns = (*ROCKETMQ_COLUMNS, RECORD) if options.include_record else ROCKETMQ_COLUMNS
     if options.properties_as_map:
-        return tuple(PROPERTIES_MAP if column is PROPERTIES else column for column in ROCKETMQ_COLUMNS)
-    return ROCKETMQ_COLUMNS
+        return tuple(PROPERTIES_MAP if column is PROPERTIES else column for column in columns)
+    return columns
 
 
 def chosen_columns(options: ReadOptions) -> tuple[Column, ...]:

@@ -199,7 +199,7 @@ def command_line() -> argparse.ArgumentParser:
     commands.add_parser("sql", help="Query topics of a store directory or of brokers with SQL.")
     commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
     commands.add_parser("lab", help="Measure common claims about storage engines.")
-    commands.add_parser("spark", help="Pack a Python environment for Spark's executors.")
+    commands.add_parser("spark", help="Archive topics into tables with Spark; pack an environment for executors.")
     return parser
 
 

@@ -1,4 +1,5 @@
-"""``rucola spark package``: one archive with a Python environment for Spark's executors.
+"""``rucola spark``: its commands, and ``rucola spark package``: one archive with a Python environment for Spark's
+executors.
 
 Executors need this package with compiled kernels, PyArrow, and the dependencies of both. They need no PySpark, because
 Spark brings it along, and no compiler. The archive is made from a fresh environment, so that it contains nothing
@@ -22,13 +23,14 @@ from typing import Annotated
 
 import typer
 
+from rucola.cli import spark_archive
 from rucola.cli.exit_codes import ExitCode
 from rucola.errors import ConfigError, MissingProgramError
 from rucola.runtime import extras
 
 app = typer.Typer(
     name="spark",
-    help="Prepare Spark's executors for the format rocketmq.",
+    help="Archive topics into tables, and prepare Spark's executors.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -58,9 +60,8 @@ def run(arguments: list[str]) -> int:
     return result if isinstance(result, int) else ExitCode.CLEAN
 
 
-@app.callback()
-def _group() -> None:
-    """Makes ``package`` a subcommand although it is the only one."""
+app.command()(spark_archive.archive)
+app.command()(spark_archive.compact)
 
 
 @app.command()

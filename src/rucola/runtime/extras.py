@@ -18,6 +18,9 @@ ARROW = "arrow", ("lark", "numpy", "pyarrow")
 SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
 """Needed by ``rucola.sql``."""
 
+SPARK = "spark", ("lark", "numpy", "pandas", "pyarrow", "pyspark")
+"""Needed by ``rucola.spark``."""
+
 
 def require(extra: tuple[str, Sequence[str]], user: str) -> None:
     """Checks that the modules of an extra are installed, without importing them.

@@ -186,6 +186,40 @@ class Files:
         with _disk(path, "rename"):
             os.replace(path, new_path)  # noqa: PTH105
 
+    def link(self, path: str, new_path: str) -> bool:
+        """Gives a file a second name; returns False, and changes nothing, if the name is taken. The caller syncs the
+        directory.
+        """
+        with _disk(path, "link"):
+            try:
+                os.link(path, new_path)
+            except FileExistsError:
+                return False
+        return True
+
+    def publish_directory(self, path: str, new_path: str) -> bool:
+        """Renames a directory, and syncs the new parent; returns False, and changes nothing, if there is a file or a
+        directory that is not empty at ``new_path``.
+        """
+        with _disk(path, "rename"):
+            try:
+                os.rename(path, new_path)  # noqa: PTH104
+            except OSError as error:
+                if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                    return False
+                raise
+        self.sync_directory(os.path.dirname(new_path))  # noqa: PTH120
+        return True
+
+    def sync_file(self, path: str) -> None:
+        """Makes the content of a file durable that other code has written."""
+        with _disk(path, "sync"):
+            descriptor = os.open(path, os.O_RDWR | _BINARY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
     def remove(self, path: str) -> None:
         """Removes a file; the caller syncs the directory."""
         with _disk(path, "remove"):

@@ -1,0 +1,166 @@
+"""``rucola spark archive`` and ``compact``: topics as tables.
+
+Exit codes: 0 success, 1 brokers do not answer or messages were lost, 2 usage, 5 the store cannot be read, 6 the disk is
+full or fails, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import orjson
+import typer
+
+from rucola.errors import ConfigError
+from rucola.runtime import extras
+from rucola.spark.archive import Step, TableFormat
+from rucola.spark.archive.archiver import MESSAGES_PER_COMMIT
+from rucola.spark.archive.maintenance import TARGET_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_TABLE = typer.Argument(metavar="TABLE", help="Directory of the table.", show_default=False)
+_STORE = typer.Option("--store", metavar="DIR", help="Store directory to read in place.")
+_MASTER = typer.Option("--master", metavar="URL", help="Spark master. [default: local[*]]")
+_NO_SPARK = typer.Option("--no-spark", help="Do the work in this process, without Java.")
+_JSON = typer.Option("--json", help="One object for each line of output.")
+
+
+def archive(
+    table: Annotated[str, _TABLE],
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", "-t", metavar="TOPIC", help="May be given often. [default: all]")
+    ] = None,
+    store: Annotated[str | None, _STORE] = None,
+    namesrv: Annotated[
+        str | None, typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers: read through brokers.")
+    ] = None,
+    broker_name: Annotated[
+        str, typer.Option("--broker-name", metavar="NAME", help="Broker of the directory.")
+    ] = "broker-a",
+    format: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = TableFormat.PARQUET,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="TIME", help="Go on, and look so often, such as 10s.")
+    ] = None,
+    record: Annotated[bool, typer.Option("--record", help="Add column record, the stored bytes.")] = False,
+    decode: Annotated[
+        str | None, typer.Option("--decode", metavar="FORMAT", help="Typed bodies: json, avro, protobuf or string.")
+    ] = None,
+    schema: Annotated[str | None, typer.Option("--schema", metavar="SCHEMA", help="DDL or file for --decode.")] = None,
+    message: Annotated[
+        str | None, typer.Option("--message", metavar="NAME", help="Message for --decode protobuf.")
+    ] = None,
+    messages_per_commit: Annotated[
+        int, typer.Option("--messages-per-commit", min=1, help="Limit of one commit.")
+    ] = MESSAGES_PER_COMMIT,
+    master: Annotated[str | None, _MASTER] = None,
+    no_spark: Annotated[bool, _NO_SPARK] = False,
+    json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Copy new messages of topics into a table, each once."""
+    from rucola.spark import archive as lake
+    from rucola.spark.decoding import decode as decode_bodies
+
+    decoding = None
+    if decode is not None:
+        decoding = partial(decode_bodies, format=decode, schema=schema, message=message)
+    with session(master, no_spark) as spark:
+        count = lake.archive(
+            table,
+            topic,
+            spark=spark,
+            store=store,
+            name_server=namesrv or "",
+            format=format,
+            decode=decoding,
+            record=record,
+            messages_per_commit=messages_per_commit,
+            every_s=None if every is None else seconds("--every", every),
+            on_step=partial(_say_step, json),
+            broker_name=broker_name,
+        )
+    say(json, f"{count:,} messages archived", {"archived": count})
+
+
+def compact(
+    table: Annotated[str, _TABLE],
+    target_mib: Annotated[int, typer.Option("--target-mib", min=1, help="Wanted size of a file in MiB.")] = TARGET_BYTES
+    >> 20,
+    keep_days: Annotated[
+        int | None, typer.Option("--keep-days", min=1, help="Remove messages that are older, in days.")
+    ] = None,
+    master: Annotated[str | None, _MASTER] = None,
+    no_spark: Annotated[bool, _NO_SPARK] = False,
+    json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Join small files of a plain Parquet table, remove old days, delete files that nobody needs."""
+    from rucola.spark.archive import maintenance
+    from rucola.spark.archive.manifest_log import ManifestLog
+
+    log = ManifestLog(table)
+    expired = 0
+    if keep_days is not None:
+        expired = maintenance.expire(log, (datetime.now(UTC) - timedelta(days=keep_days)).date())
+    with session(master, no_spark) as spark:
+        joined = maintenance.compact(log, spark, target_mib << 20)
+    deleted = maintenance.clean(log)
+    text = f"{joined.before} files became {joined.after}, {expired} expired, {deleted} old files deleted"
+    say(json, text, {"joined": joined.before, "made": joined.after, "expired": expired, "deleted": deleted})
+
+
+@contextmanager
+def session(master: str | None, no_spark: bool) -> Iterator[SparkSession | None]:
+    """A session that ends with the block; None with ``--no-spark``.
+
+    Raises:
+        ConfigError: both options are given.
+        MissingExtraError: PySpark is not installed.
+    """
+    extras.require(extras.SPARK, "rucola spark")
+    if no_spark:
+        if master is not None:
+            raise ConfigError("--master", master, "no value, because --no-spark is given")
+        yield None
+        return
+    from rucola.spark.session import local_session
+
+    spark = local_session("rucola archive", master=master or "local[*]")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def seconds(option: str, text: str) -> float:
+    """A time with a unit, in seconds.
+
+    Raises:
+        ConfigError: it has another form.
+    """
+    found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h)", text)
+    if found is None:
+        raise ConfigError(option, text, "a whole number and ms, s, m or h, such as 10s")
+    return int(found[1]) * _UNITS_S[found[2]]
+
+
+def say(json: bool, text: str, facts: dict[str, object]) -> None:
+    """One line of output."""
+    sys.stdout.write((orjson.dumps(facts).decode() if json else text) + "\n")
+    sys.stdout.flush()
+
+
+def _say_step(json: bool, step: Step) -> None:
+    rate = step.messages / step.seconds if step.seconds else 0.0
+    text = (
+        f"commit {step.version}: {step.messages:,} messages in {step.files} files, {step.size / 1e6:,.1f} MB, "
+        f"{rate:,.0f}/s, {step.lag:,} to do"
+    )
+    say(json, text, step._asdict())

@@ -1,0 +1,117 @@
+"""The log as a lakehouse: topics archived into tables of Parquet, read together with the store, and restored.
+
+``archive`` copies what is new, in one run or continuously. ``topic_table`` is one table over archive and store.
+``compact`` and ``expire`` keep tables in order. ``archive_raw`` and ``restore`` copy a whole log, byte for byte.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rucola.spark.archive.archiver import MESSAGES_PER_COMMIT, Archiver, Decode, Step
+from rucola.spark.archive.table_formats import TableFormat, open_table
+from rucola.spark.archive.topic_table import table_over_both
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Step", "TableFormat", "archive", "topic_table"]
+
+
+def archive(
+    table: str | os.PathLike[str],
+    topic: str | Sequence[str] | None = None,
+    *,
+    spark: SparkSession | None = None,
+    store: str | os.PathLike[str] | None = None,
+    name_server: str = "",
+    format: str = TableFormat.PARQUET,
+    decode: Decode | None = None,
+    record: bool = False,
+    messages_per_commit: int = MESSAGES_PER_COMMIT,
+    every_s: float | None = None,
+    stop: threading.Event | None = None,
+    on_step: Callable[[Step], None] | None = None,
+    **options: Any,
+) -> int:
+    """Copies the messages of topics that are not in the table yet; returns their number.
+
+    Several runs, also at the same time and also after kills, put each message into the table once.
+
+    Args:
+        table: directory of the table; the first run creates it.
+        topic: one topic, or several; without it, all topics except the cluster's own.
+        spark: the session whose executors read and write; None for this process, which needs no Java.
+        store: store directory; give either this or ``name_server``.
+        name_server: name servers, `host:port` separated by `;`, to read through brokers.
+        format: ``parquet``, ``delta`` or ``iceberg``; the last two need the extra ``lake``.
+        decode: adds typed columns to the rows; needs a session. For example ``partial(decode, schema="...")`` with
+            ``rucola.spark.decoding.decode``.
+        record: adds column ``record``, the stored bytes of each message.
+        messages_per_commit: limit of one commit.
+        every_s: goes on, and looks for new messages so often, in seconds; None for one run.
+        stop: ends a continuous run.
+        on_step: gets each commit.
+        options: further fields of ``rucola.arrow.read_options.ReadOptions``.
+
+    Raises:
+        AnotherLogError: the store is not the one whose messages are in the table.
+        ConfigError: arguments exclude each other, a topic does not exist, or a typed column has another type than
+            before.
+        DataLossError: messages expired before they were archived, and ``fail_on_data_loss`` is set.
+    """
+    from rucola.arrow.topic_dataset import topic_options
+
+    read = topic_options(store, topic, name_server, include_record=record, **options)
+    archiver = Archiver(open_table(table, format), read, spark, decode, messages_per_commit)
+    count, stop = 0, stop or threading.Event()
+    while True:
+        for step in archiver.steps():
+            count += step.messages
+            if on_step is not None:
+                on_step(step)
+            if stop.is_set():
+                break
+        if every_s is None or stop.wait(every_s):
+            return count
+
+
+def topic_table(
+    spark: SparkSession,
+    topic: str,
+    table: str | os.PathLike[str],
+    *,
+    store: str | os.PathLike[str] | None = None,
+    name_server: str = "",
+    format: str = TableFormat.PARQUET,
+    columns: Sequence[str] = (),
+    decode: Decode | None = None,
+    **options: Any,
+) -> DataFrame:
+    """All messages of a topic, each once: the archived ones, and those that only the store has yet.
+
+    The rows are those of the moment of this call. Call it again for newer ones. A filter on ``storeDay`` (UTC) selects
+    archived files before they are opened.
+
+    Args:
+        spark: a session.
+        topic: the topic.
+        table: directory of the table.
+        store: store directory; give either this or ``name_server``.
+        name_server: name servers, `host:port` separated by `;`, to read through brokers.
+        format: as in ``archive``.
+        columns: names of the wanted columns; other columns are not read.
+        decode: as in ``archive``; needed if the table has typed columns and they are wanted.
+        options: further fields of ``rucola.arrow.read_options.ReadOptions``.
+
+    Raises:
+        ConfigError: a column or the topic does not exist, or ``decode`` is missing.
+        DataLossError: messages expired before they were archived, and ``fail_on_data_loss`` is set.
+    """
+    from rucola.arrow.topic_dataset import topic_options
+
+    read = topic_options(store, topic, name_server, **options)
+    return table_over_both(spark, open_table(table, format), read, columns, decode)

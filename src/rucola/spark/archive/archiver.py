@@ -1,0 +1,257 @@
+"""Archives topics into a table: in one run, or continuously.
+
+A step plans on the driver, lets tasks write files, and commits files and archived offsets together. Nothing else is
+remembered between steps, so a step that was killed is simply done again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rucola.arrow.catalog import Bounds, Catalog, checked_ranges
+from rucola.arrow.offsets import QueueOffsets, StreamOffsets, queue_text
+from rucola.arrow.ranges import SourceRange
+from rucola.arrow.read_options import BodyForm, ReadOptions, SchemaStyle
+from rucola.arrow.reading import open_catalog
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import AnotherLogError, ConfigError, DataLossError, TableConflictError
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files
+from rucola.spark.admission import admit_rows
+from rucola.spark.archive.columns import merged_schema, source_schema, with_day
+from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableLog, lag
+from rucola.spark.archive.tasks import Task, rows_of, run_tasks, writing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+MESSAGES_PER_COMMIT = 20_000_000
+CONFLICTS_MAX = 20
+"""Plans that may be lost to other writers in a row."""
+
+log = logging.getLogger(__name__)
+
+Decode = Callable[["DataFrame"], "DataFrame"]
+"""Adds typed columns to rows of messages, as ``rucola.spark.decoding.decode`` does."""
+
+
+class Step(NamedTuple):
+    """What one commit archived.
+
+    Attributes:
+        version: number of the commit.
+        messages: rows of its files.
+        size: bytes of its files.
+        files: number of its files.
+        lag: messages that are not in the table yet, as of the plan.
+        seconds: duration from plan to commit.
+    """
+
+    version: int
+    messages: int
+    size: int
+    files: int
+    lag: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Plan:
+    base: Snapshot
+    pieces: Sequence[SourceRange]
+    offsets: StreamOffsets
+    lag: int
+
+
+class Archiver:
+    """Copies what is new in some topics into a table.
+
+    Args:
+        table: the table's log.
+        options: where and what to read; all messages of the topics are taken.
+        spark: the session whose executors read and write; None for this process, which needs no Java.
+        decode: adds typed columns; needs a session.
+        messages_per_commit: limit of one step, so that a long backlog does not begin again after a failure.
+        clock: source of time.
+
+    Raises:
+        ConfigError: the options select single messages, other columns, or decoding without a session.
+    """
+
+    def __init__(
+        self,
+        table: TableLog,
+        options: ReadOptions,
+        spark: SparkSession | None = None,
+        decode: Decode | None = None,
+        messages_per_commit: int = MESSAGES_PER_COMMIT,
+        clock: Clock | None = None,
+    ) -> None:
+        if options.schema_style is not SchemaStyle.ROCKETMQ or options.columns or not options.expression.matches_all:
+            raise ConfigError("columns, schemaStyle, subExpression", "given", "nothing: a table has whole topics")
+        if options.body is not BodyForm.DECOMPRESSED:
+            raise ConfigError("body", options.body, "decompressed; include_record adds the stored bytes")
+        if decode is not None and spark is None:
+            raise ConfigError("decode", "given", "with a Spark session only, since the JVM decodes")
+        self._table = table
+        self._options = options
+        self._spark = spark
+        self._decode = decode
+        self._messages_per_commit = messages_per_commit
+        self._clock = clock or SystemClock()
+
+    def steps(self) -> Iterator[Step]:
+        """Archives until nothing is left that was there when the last plan was made; yields each commit."""
+        while (step := self.step()) is not None:
+            yield step
+
+    def step(self) -> Step | None:
+        """One commit; None if there is nothing new.
+
+        Raises:
+            AnotherLogError: the last archived record of a queue is not in its place any more.
+            DataLossError: messages expired before they were archived, and ``fail_on_data_loss`` is set.
+            TableConflictError: other writers were faster many times in a row.
+        """
+        for attempt in range(CONFLICTS_MAX):
+            began_s = self._clock.monotonic()
+            plan = self._plan()
+            if not plan.pieces and not plan.offsets.offsets:
+                return None
+            added, schema = self._written(plan)
+            change = Change("archive", tuple(added), (), plan.offsets, merged_schema(plan.base.schema, schema))
+            try:
+                version = commit_rebased(self._table, plan.base, change)
+            except TableConflictError:
+                # The other writer has archived these messages, or some of them.
+                for one in added:
+                    Files().remove(f"{self._table.root}/{one.path}")
+                if attempt == CONFLICTS_MAX - 1:
+                    raise
+                continue
+            rows, size = sum(one.rows for one in added), sum(one.size for one in added)
+            return Step(version, rows, size, len(added), plan.lag, self._clock.monotonic() - began_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _plan(self) -> _Plan:
+        catalog = open_catalog(self._options)
+        try:
+            queues = plannable_queues(self._options, catalog)
+            bounds = catalog.bounds(queues)
+            base = self._table.snapshot(bounds)
+            start = start_offsets(base, bounds)
+            self._check_same_log(base, catalog, bounds)
+            available = {queue: max(held.max, start[queue]) for queue, held in bounds.items()}
+            end = admit_rows(start, available, self._messages_per_commit)
+            ranges = checked_ranges(start, end, bounds, self._options.fail_on_data_loss)
+            moved = {queue: end[queue] for queue in end if end[queue] > start[queue]}
+            found = catalog.marks({queue: at - 1 for queue, at in moved.items()})
+            marks = {queue: mark for queue, mark in found.items() if mark is not None}
+            starts = {queue: start[queue] for queue in moved if base.end_of(queue) is None}
+            return _Plan(base, catalog.plan(ranges), StreamOffsets(moved, starts, marks), lag(end, available))
+        finally:
+            catalog.close()
+
+    def _check_same_log(self, base: Snapshot, catalog: Catalog, bounds: Mapping[MessageQueue, Bounds]) -> None:
+        """Raises ``AnotherLogError`` if the store is not the one whose messages are in the table."""
+        archived = {queue: end for queue in bounds if (end := base.end_of(queue)) is not None}
+        for queue, end in archived.items():
+            if bounds[queue].max < end:
+                raise DataLossError(queue_text(queue), end, end, *bounds[queue])
+        places = {
+            queue: end - 1
+            for queue, end in archived.items()
+            if base.mark_of(queue) is not None and bounds[queue].min < end
+        }
+        for queue, mark in catalog.marks(places).items():
+            if mark is not None and mark != base.mark_of(queue):
+                raise AnotherLogError(queue_text(queue), archived[queue], archived[queue], *bounds[queue])
+
+    def _written(self, plan: _Plan) -> tuple[list[DataFile], dict[str, Any]]:
+        """The files that the tasks have written, and their columns."""
+        source = source_schema(self._options)
+        root, options, pieces = self._table.root, self._options, plan.pieces
+        if self._decode is None or not pieces:
+            schema = with_day(source).jsonValue()
+            return files_of(run_tasks(self._spark, _writing_task(root, options, schema, pieces), len(pieces))), schema
+        assert self._spark is not None
+        decoded = self._decode(rows_of(self._spark, options, source, pieces))
+        schema = with_day(source).jsonValue()
+        schema["fields"] += decoded.schema.jsonValue()["fields"][len(source) :]
+        return files_of(writing(decoded, _row_writer(root, schema))), schema
+
+
+def files_of(texts: Iterable[str]) -> list[DataFile]:
+    """The files that tasks report."""
+    return [DataFile.from_json(one) for text in texts for one in json.loads(text)]
+
+
+def write_all(root: str, schema: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> str:
+    """Writes rows into new files; the report of the task. Runs in tasks."""
+    from rucola.spark.archive.columns import arrow_of
+    from rucola.spark.archive.parquet_writer import TableWriter
+
+    writer = TableWriter(root, arrow_of(schema))
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return json.dumps([one.to_json() for one in writer.finish()])
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def _writing_task(root: str, options: ReadOptions, schema: dict[str, Any], pieces: Sequence[SourceRange]) -> Task:
+    def write_piece(number: int) -> str:
+        from pyspark.sql.types import StructType
+
+        from rucola.spark.reading import read_range
+
+        source = StructType.fromJson(schema)
+        return write_all(root, schema, read_range(options, StructType(source.fields[:-1]), pieces[number]))
+
+    return write_piece
+
+
+def _row_writer(root: str, schema: dict[str, Any]) -> Callable[[Iterable[pa.RecordBatch]], str]:
+    return lambda batches: write_all(root, schema, batches)
+
+
+def start_offsets(base: Snapshot, bounds: Mapping[MessageQueue, Bounds]) -> QueueOffsets:
+    """Where the part of each queue begins that is not in the table."""
+    archived = {queue: base.end_of(queue) for queue in bounds}
+    return {queue: held.min if (end := archived[queue]) is None else end for queue, held in bounds.items()}
+
+
+def plannable_queues(options: ReadOptions, catalog: Catalog) -> list[MessageQueue]:
+    """The queues of the subscription. Of a pattern, topics are left out whose queues cannot be planned."""
+    queues = catalog.queues(all_needed=not options.subscription.pattern)
+    if not options.subscription.pattern:
+        return queues
+    batched = {topic for topic in {queue.topic for queue in queues} if catalog.is_batch(topic)}
+    if batched:
+        log.warning("left out, since their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
+    return [queue for queue in queues if queue.topic not in batched]
+
+
+def commit_rebased(table: TableLog, base: Snapshot, change: Change) -> int:
+    """Commits ``change`` after ``base``, or after a newer commit that it does not contradict; returns its number.
+
+    Raises:
+        TableConflictError: another commit advanced the same queues or removed the same files.
+    """
+    while True:
+        try:
+            table.commit(base, change)
+        except TableConflictError:
+            newer = table.snapshot(change.offsets.offsets)
+            if newer.version == base.version or not newer.allows(base, change):
+                raise
+            base = replace(newer, time_ms=base.time_ms)
+        else:
+            return base.version + 1

@@ -1,0 +1,85 @@
+"""The columns of a table of messages: those of the source, the day, and typed fields of the bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from rucola.arrow.read_options import ReadOptions
+from rucola.arrow.schema import all_columns
+from rucola.errors import ConfigError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+DAY = "storeDay"
+"""The column by which tables are partitioned besides the topic: the day of the store time, UTC."""
+
+
+def source_schema(options: ReadOptions, names: Iterable[str] = ()) -> StructType:
+    """The columns that a reader builds; only those in ``names``, if that is not empty."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from rucola.arrow.columns import arrow_schema
+
+    wanted = {name.lower() for name in names}
+    chosen = [column for column in all_columns(options) if not wanted or column.name.lower() in wanted]
+    return from_arrow_schema(arrow_schema(chosen))
+
+
+def with_day(schema: StructType) -> StructType:
+    """The columns of ``schema`` and the day."""
+    from pyspark.sql.types import DateType, StructField, StructType
+
+    return StructType([*schema.fields, StructField(DAY, DateType())])
+
+
+def arrow_of(schema: dict[str, Any]) -> pa.Schema:
+    """Columns as Spark writes a schema, in Arrow's form; every column may be null."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    fields = to_arrow_schema(StructType.fromJson(schema), timezone="UTC")
+    import pyarrow as pa
+
+    return pa.schema([field.with_nullable(True) for field in fields])
+
+
+def merged_schema(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any] | None:
+    """The columns of a table that gets rows with the columns ``new``; None if they are those of ``old``.
+
+    Columns that only one of the two has stay, and are null in the other's rows.
+
+    Raises:
+        ConfigError: a column has another type than in the table.
+    """
+    if old is None:
+        return new
+    known = {field["name"].lower(): field for field in old["fields"]}
+    added = []
+    for field in new["fields"]:
+        before = known.get(field["name"].lower())
+        if before is None:
+            added.append(field)
+        elif _plain(before["type"]) != _plain(field["type"]):
+            raise ConfigError(
+                "schema",
+                f"{field['name']} {field['type']}",
+                f"{before['type']}, the type of the column in the table; take another name, or another table",
+            )
+    return {"type": "struct", "fields": [*old["fields"], *added]} if added else None
+
+
+def typed_names(schema: dict[str, Any], options: ReadOptions) -> list[str]:
+    """The columns of a table that come from the bodies."""
+    known = {column.name for column in all_columns(options)} | {DAY, "record"}
+    return [field["name"] for field in schema["fields"] if field["name"] not in known]
+
+
+def _plain(kind: Any) -> Any:
+    """A type without what says whether something may be null."""
+    if isinstance(kind, dict):
+        left_out = ("nullable", "containsNull", "valueContainsNull", "metadata")
+        return {key: _plain(value) for key, value in kind.items() if key not in left_out}
+    return [_plain(one) for one in kind] if isinstance(kind, list) else kind

@@ -1,0 +1,143 @@
+"""Keeps plain tables in order: joins small files, removes old days, deletes files that no query can still read.
+
+Every change is a commit like those of the archiver and may run at the same time. Files that a commit removes stay on
+the disk for a day, for queries that began before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rucola.errors import TableConflictError
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files
+from rucola.spark.archive.archiver import commit_rebased, files_of, write_all
+from rucola.spark.archive.columns import DAY, arrow_of
+from rucola.spark.archive.manifest_log import LOG, ManifestLog
+from rucola.spark.archive.table_log import STALE_S, Change, DataFile, Snapshot
+from rucola.spark.archive.tasks import run_tasks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+TARGET_BYTES = 128 << 20
+"""Wanted length of a data file."""
+BATCH_ROWS = 4096
+
+
+class Compacted(NamedTuple):
+    """Numbers of files that were joined, and of files that they became."""
+
+    before: int
+    after: int
+
+
+def compact(table: ManifestLog, spark: SparkSession | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
+    """Joins files of one topic and day that are smaller than half of the target.
+
+    If another run has joined some of them meanwhile, nothing is changed, and the result is 0.
+    """
+    base = table.snapshot()
+    groups = small_files(base, target_bytes)
+    if not groups:
+        return Compacted(0, 0)
+    assert base.schema is not None
+    added = files_of(run_tasks(spark, _joining_task(table.root, base.schema, groups), len(groups)))
+    removed = tuple(one for group in groups for one in group)
+    try:
+        commit_rebased(table, base, Change("compact", tuple(added), removed))
+    except TableConflictError:
+        for one in added:
+            Files().remove(f"{table.root}/{one.path}")
+        return Compacted(0, 0)
+    return Compacted(len(removed), len(added))
+
+
+def small_files(snapshot: Snapshot, target_bytes: int) -> list[list[DataFile]]:
+    """Files to join: groups of at least two small files of one partition, in the order of their commits."""
+    partitions: dict[tuple[str, ...], list[list[DataFile]]] = {}
+    for one in snapshot.files.values():
+        if one.size * 2 >= target_bytes:
+            continue
+        groups = partitions.setdefault(tuple(one.partition.values()), [[]])
+        if sum(other.size for other in groups[-1]) >= target_bytes:
+            groups.append([])
+        groups[-1].append(one)
+    return [group for groups in partitions.values() for group in groups if len(group) > 1]
+
+
+def expire(table: ManifestLog, before: date) -> int:
+    """Removes all messages that were stored before a day (UTC) from the table; returns the number of files.
+
+    The archived offsets stay, so the messages are not archived again.
+
+    Raises:
+        TableConflictError: other runs removed the same files many times in a row.
+    """
+    while True:
+        base = table.snapshot()
+        removed = tuple(one for one in base.files.values() if one.partition[DAY] < before.isoformat())
+        if not removed:
+            return 0
+        try:
+            commit_rebased(table, base, Change("expire", (), removed))
+        except TableConflictError:
+            continue  # a compaction has joined some of them
+        return len(removed)
+
+
+def clean(table: ManifestLog, files: Files | None = None, clock: Clock | None = None) -> int:
+    """Deletes data files that left the table a day ago or more, files of killed runs of the same age, and commits that
+    a checkpoint covers; returns the number of deleted files.
+    """
+    files, clock = files or Files(), clock or SystemClock()
+    snapshot = table.snapshot()
+    oldest = clock.wall_ms() - STALE_S * 1000
+    count = 0
+    for path in _data_files(files, table.root):
+        if path in snapshot.files:
+            continue
+        name = f"{table.root}/{path}"
+        if snapshot.removed.get(path, files.modified_ms(name)) < oldest:
+            files.remove(name)
+            count += 1
+    return count + table.clean()
+
+
+def _data_files(files: Files, root: str, below: str = "") -> Iterator[str]:
+    """Paths of all Parquet files of a table, also of those that were never completed."""
+    for name in files.list_files(f"{root}/{below}"):
+        if name.endswith(".parquet"):
+            yield below + name
+    for name in files.list_directories(f"{root}/{below}"):
+        if below or name != LOG:
+            yield from _data_files(files, root, f"{below}{name}/")
+
+
+def _joining_task(root: str, schema: dict[str, Any], groups: Sequence[Sequence[DataFile]]) -> Callable[[int], str]:
+    def join(number: int) -> str:
+        return write_all(root, schema, joined_rows(root, arrow_of(schema), groups[number]))
+
+    return join
+
+
+def joined_rows(root: str, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+    """The rows of some files with all columns of the table but the day. Runs in tasks."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = pa.schema([field for field in schema if field.name != DAY])
+    for one in group:
+        with pq.ParquetFile(f"{root}/{one.path}", page_checksum_verification=True) as file:
+            for batch in file.iter_batches(BATCH_ROWS):
+                here = set(batch.schema.names)
+                columns = [
+                    batch.column(field.name).cast(field.type)
+                    if field.name in here
+                    else pa.nulls(batch.num_rows, field.type)
+                    for field in wanted
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=wanted)

@@ -1,0 +1,201 @@
+"""The log of a plain Parquet table: numbered JSON files in ``_log``, one for each commit.
+
+A commit writes its file under a temporary name, syncs it, and links it to the next number. A link never replaces a
+file, so of two writers one gets the number, and the other one notices. A crash leaves a temporary file or a whole
+commit. Every 16 commits a checkpoint holds the whole state, so that a reader does not read all commits.
+
+The directory must be on a file system with hard links. The links of NFS are atomic as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from uuid import uuid4
+
+from rucola.arrow.offsets import StreamOffsets
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError, FormatError, TableConflictError
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files
+from rucola.spark.archive.table_log import STALE_S, Change, DataFile, Snapshot, TableKind, changed
+
+LOG = "_log"
+FORMAT = 1
+CHECKPOINT_EVERY = 16
+DIGITS = 20
+FORGET_MS = int(7 * STALE_S * 1000)
+"""How long a checkpoint lists a removed file."""
+_COMMIT = re.compile(rf"(\d{{{DIGITS}}})\.json")
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+_CHECKPOINT = re.compile(rf"(\d{{{DIGITS}}})\.checkpoint")
+
+
+class ManifestLog:
+    """``TableLog`` of a plain Parquet table.
+
+    Args:
+        root: directory of the table; the first commit makes it.
+        kind: what a new table holds.
+        files: door to the disk.
+        clock: source of time.
+    """
+
+    def __init__(
+        self, root: str, kind: TableKind = TableKind.MESSAGES, files: Files | None = None, clock: Clock | None = None
+    ) -> None:
+        self._files = files or Files()
+        self._clock = clock or SystemClock()
+        self.root = self._files.expand(root)
+        self._log = f"{self.root}/{LOG}"
+        self._kind = kind
+
+    def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
+        """The state after the newest commit.
+
+        Raises:
+            ConfigError: the table has another kind, or a newer version of this package wrote it.
+            FormatError: a commit is missing or is no JSON.
+        """
+        names = self._files.list_files(self._log)
+        commits = _versions(_COMMIT, names)
+        newest = max(commits, default=-1)
+        start = max(_versions(_CHECKPOINT, names), default=-1)
+        now = self._clock.wall_ms()
+        state = Snapshot(-1, now, self._kind, None, {}, StreamOffsets({}))
+        if start >= 0:
+            state = self._from_checkpoint(self._read(f"{start:0{DIGITS}}.checkpoint"), now)
+        for version in range(start + 1, newest + 1):
+            state = self._with_commit(state, version, self._read(_commit_name(version)))
+        if state.kind is not self._kind:
+            raise ConfigError("table", self.root, f"a table of kind {self._kind}; this one is of kind {state.kind}")
+        return state
+
+    def commit(self, base: Snapshot, change: Change) -> None:
+        """Links the commit to its number.
+
+        Raises:
+            ConfigError: the plan is older than a day.
+            DiskError: the commit could not be written; it is not there.
+            TableConflictError: the number is taken.
+        """
+        now = self._clock.wall_ms()
+        if now - base.time_ms > STALE_S * 1000:
+            raise ConfigError("commit", f"planned {(now - base.time_ms) // 3_600_000} h ago", "less than a day ago")
+        self._files.make_directory(self._log)
+        version = base.version + 1
+        content = {
+            "format": FORMAT,
+            "kind": self._kind,
+            "time_ms": now,
+            "action": change.action,
+            "schema": change.schema,
+            "add": [one.to_json() for one in change.added],
+            "remove": [one.path for one in change.removed],
+            "offsets": change.offsets.to_document(),
+        }
+        temporary = f"{self._log}/.{uuid4().hex}.tmp"
+        try:
+            self._files.write_file(temporary, _text(content))
+            if not self._files.link(temporary, f"{self._log}/{_commit_name(version)}"):
+                raise TableConflictError(self.root, version)
+        finally:
+            if self._files.exists(temporary):
+                self._files.remove(temporary)
+        self._files.sync_directory(self._log)
+        if version % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
+            self._write_checkpoint(version)
+
+    def clean(self) -> int:
+        """Deletes old files of the log: commits that a checkpoint covers and that are older than a day, and temporary
+        files of that age; returns their number.
+        """
+        names = self._files.list_files(self._log)
+        last = max(_versions(_CHECKPOINT, names), default=-1)
+        old = []
+        for name in names:
+            match = _COMMIT.fullmatch(name) or _CHECKPOINT.fullmatch(name)
+            covered = _TEMPORARY.fullmatch(name) is not None if match is None else int(match[1]) < last
+            if covered and self._clock.wall_ms() - self._files.modified_ms(f"{self._log}/{name}") > STALE_S * 1000:
+                old.append(name)
+        # The oldest first: what remains after a crash is still a chain that ends at the newest commit.
+        for name in old:
+            self._files.remove(f"{self._log}/{name}")
+        return len(old)
+
+    def _write_checkpoint(self, version: int) -> None:
+        """The state after the commit ``version``; whoever writes it writes the same."""
+        state = self.snapshot()
+        if state.version != version:  # others have committed; they write a later one
+            return
+        content = {
+            "format": FORMAT,
+            "kind": state.kind,
+            "version": state.version,
+            "schema": state.schema,
+            "files": [one.to_json() for one in state.files.values()],
+            # The cleaner finds files that are forgotten here by their age.
+            "removed": {path: at for path, at in state.removed.items() if state.time_ms - at < FORGET_MS},
+            "offsets": state.offsets.to_document(),
+        }
+        temporary = f"{self._log}/.{uuid4().hex}.tmp"
+        self._files.write_file(temporary, _text(content))
+        self._files.rename(temporary, f"{self._log}/{version:0{DIGITS}}.checkpoint")
+        self._files.sync_directory(self._log)
+
+    def _from_checkpoint(self, content: Mapping[str, Any], now: int) -> Snapshot:
+        files = [DataFile.from_json(one) for one in content["files"]]
+        return Snapshot(
+            content["version"],
+            now,
+            TableKind(content["kind"]),
+            content["schema"],
+            {one.path: one for one in files},
+            StreamOffsets.from_document(content["offsets"]),
+            content["removed"],
+        )
+
+    def _with_commit(self, state: Snapshot, version: int, content: Mapping[str, Any]) -> Snapshot:
+        files, removed = dict(state.files), dict(state.removed)
+        for one in content["add"]:
+            files[one["path"]] = DataFile.from_json(one)
+        for path in content["remove"]:
+            files.pop(path, None)
+            removed[path] = content["time_ms"]
+        return Snapshot(
+            version,
+            state.time_ms,
+            TableKind(content["kind"]),
+            content["schema"] or state.schema,
+            files,
+            changed(state.offsets, StreamOffsets.from_document(content["offsets"])),
+            removed,
+        )
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = f"{self._log}/{name}"
+        content = self._files.read_file(path)
+        if content is None:
+            raise FormatError("commit of a table", 0, "a file", "none", path)
+        try:
+            value: dict[str, Any] = json.loads(content)
+            newer = value["format"] > FORMAT
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError("commit of a table", 0, "JSON of a commit", str(error), path) from error
+        if newer:
+            raise ConfigError("table", path, f"a table of format {FORMAT}: a newer version of Rucola wrote this one")
+        return value
+
+
+def _versions(pattern: re.Pattern[str], names: Iterable[str]) -> Iterator[int]:
+    return (int(match[1]) for name in names if (match := pattern.fullmatch(name)))
+
+
+def _commit_name(version: int) -> str:
+    return f"{version:0{DIGITS}}.json"
+
+
+def _text(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, separators=(",", ":"), sort_keys=True).encode() + b"\n"

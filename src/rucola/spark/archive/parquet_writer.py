@@ -1,0 +1,202 @@
+"""Writes the Parquet files of a table, in the task that has read the rows.
+
+Rows go to one file for each topic and day. In a row group, rows are sorted by broker, queue and offset, so that the
+statistics of pages cut reads by offset and time. Keys and ids are spread over all row groups, whatever the order, so
+minimum and maximum say nothing about them: they have Bloom filters. A file gets its name only when it is complete and
+synced; no reader sees it before a commit names it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from uuid import uuid4
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rucola.arrow.buffers import from_mask, from_numbers, numbers_of
+from rucola.runtime.files import Files
+from rucola.spark.archive.columns import DAY
+from rucola.spark.archive.table_log import DataFile
+
+PARTITIONS = ("topic", DAY)
+ORDER = ("brokerName", "queueId", "queueOffset")
+BLOOM_COLUMNS = ("keys", "msgId")
+BLOOM_ERRORS = 0.01
+REPETITIVE = ("topic", DAY, "brokerName", "tags", "bornHost", "storeHost")
+"""Columns for which a dictionary is tried."""
+GROUP_ROWS = 131_072
+GROUP_BYTES = 32 << 20
+HELD_BYTES = 96 << 20
+"""Rows of all files that wait for their row group; then the largest group is written."""
+HIDDEN = "."
+_DAY_US = 86_400_000_000
+_EPOCH = date(1970, 1, 1)
+_ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+"""Characters that Hive and Spark escape in the name of a directory."""
+
+
+@dataclass
+class _Part:
+    """A file that is being written, and the rows for its next row group."""
+
+    partition: dict[str, str]
+    batches: list[pa.RecordBatch] = field(default_factory=list)
+    rows: int = 0
+    held: int = 0
+    path: str = ""
+    writer: pq.ParquetWriter | None = None
+    written: int = 0
+
+
+class TableWriter:
+    """Writes rows into new files of a table.
+
+    Args:
+        root: directory of the table.
+        schema: the columns of the files, in order.
+        partitioned: whether rows are divided by topic and day; otherwise all go into one file.
+        bloom: columns that get a Bloom filter.
+        files: door to the disk.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        schema: pa.Schema,
+        partitioned: bool = True,
+        bloom: Sequence[str] = BLOOM_COLUMNS,
+        files: Files | None = None,
+    ) -> None:
+        self._root = root
+        self._schema = schema
+        self._partitioned = partitioned
+        self._bloom = [name for name in bloom if name in schema.names]
+        self._order = [name for name in ORDER if name in schema.names]
+        self._files = files or Files()
+        self._parts: dict[tuple[str, int], _Part] = {}
+        self._held = 0
+        self._done: list[DataFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Adds rows. They have the columns of the schema, in order, apart from the day."""
+        if not batch.num_rows:
+            return
+        if not self._partitioned:
+            self._add(("", 0), batch)
+            return
+        days = numbers_of(batch.column("storeTimestamp"), np.int64) // _DAY_US
+        topics = batch.column("topic").dictionary_encode()
+        codes = numbers_of(topics.indices, np.int32).astype(np.int64)
+        names = topics.dictionary.to_pylist()
+        at = self._schema.names.index(DAY)
+        for code, day in np.unique(np.stack([codes, days], axis=1), axis=0).tolist():
+            chosen = (codes == code) & (days == day)
+            part = batch if chosen.all() else batch.filter(from_mask(chosen))
+            column = from_numbers(np.full(part.num_rows, day, np.int32), pa.date32())
+            self._add((names[code], day), part.add_column(at, self._schema.field(at), column))
+
+    def finish(self) -> list[DataFile]:
+        """Completes all files, and makes them durable."""
+        for part in self._parts.values():
+            self._flush(part)
+            self._complete(part)
+        self._parts.clear()
+        return self._done
+
+    def abandon(self) -> None:
+        """Deletes what was written."""
+        for part in self._parts.values():
+            if part.writer is not None:
+                part.writer.close()
+                self._files.remove(self._hidden(part.path))
+        for one in self._done:
+            self._files.remove(f"{self._root}/{one.path}")
+        self._parts.clear()
+        self._done.clear()
+
+    def _add(self, key: tuple[str, int], batch: pa.RecordBatch) -> None:
+        part = self._parts.get(key)
+        if part is None:
+            part = self._parts[key] = _Part(self._partition(*key))
+        part.batches.append(batch)
+        part.rows += batch.num_rows
+        size = batch.nbytes
+        part.held += size
+        self._held += size
+        if part.rows >= GROUP_ROWS or part.held >= GROUP_BYTES:
+            self._flush(part)
+        elif self._held >= HELD_BYTES:
+            self._flush(max(self._parts.values(), key=lambda one: one.held))
+
+    def _partition(self, topic: str, day: int) -> dict[str, str]:
+        return {"topic": topic, DAY: (_EPOCH + timedelta(days=day)).isoformat()} if self._partitioned else {}
+
+    def _flush(self, part: _Part) -> None:
+        """Writes the rows that wait, as a row group."""
+        if not part.rows:
+            return
+        table = pa.Table.from_batches(part.batches)
+        if self._order and not _is_sorted(table, self._order):
+            table = table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in self._order]))
+        if part.writer is None:
+            self._open(part, table.num_rows)
+        assert part.writer is not None
+        part.writer.write_table(table.cast(self._schema), row_group_size=table.num_rows)
+        part.written += part.rows
+        self._held -= part.held
+        part.batches, part.rows, part.held = [], 0, 0
+
+    def _open(self, part: _Part, rows: int) -> None:
+        folder = "/".join(f"{name}={escaped(value)}" for name, value in part.partition.items())
+        if folder:
+            self._files.make_directory(f"{self._root}/{folder}")
+        else:
+            self._files.make_directory(self._root)
+        part.path = f"{folder}/{uuid4().hex}.parquet".lstrip("/")
+        part.writer = pq.ParquetWriter(
+            self._hidden(part.path),
+            self._schema,
+            compression="zstd",
+            use_dictionary=[name for name in REPETITIVE if name in self._schema.names],
+            write_page_index=True,
+            write_page_checksum=True,
+            bloom_filter_options={name: {"ndv": rows, "fpp": BLOOM_ERRORS} for name in self._bloom} or None,
+        )
+
+    def _complete(self, part: _Part) -> None:
+        if part.writer is None:
+            return
+        part.writer.close()
+        part.writer = None
+        hidden, path = self._hidden(part.path), f"{self._root}/{part.path}"
+        self._files.sync_file(hidden)
+        self._files.rename(hidden, path)
+        self._files.sync_directory(path.rpartition("/")[0])
+        self._done.append(DataFile(part.path, part.written, self._files.size(path), part.partition))
+
+    def _hidden(self, path: str) -> str:
+        """The path of a file that is not complete; Spark and others ignore such names."""
+        folder, _, name = path.rpartition("/")
+        return f"{self._root}/{folder}/{HIDDEN}{name}" if folder else f"{self._root}/{HIDDEN}{name}"
+
+
+def escaped(value: str) -> str:
+    """A partition value as it is in the name of a directory, by the rules of Hive and Spark."""
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value)
+
+
+def _is_sorted(table: pa.Table, order: Sequence[str]) -> bool:
+    """Whether all rows are of one queue and in its order, as those of a queue scan are."""
+    *same, last = order
+    for name in same:
+        column = table.column(name)
+        if pc.any(pc.not_equal(column, column[0])).as_py():
+            return False
+    numbers = table.column(last).combine_chunks()
+    return bool((np.diff(numbers_of(numbers, np.int64)) >= 0).all())

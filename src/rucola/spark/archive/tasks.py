@@ -1,0 +1,92 @@
+"""Runs tasks on Spark, or one after another in this process, and turns planned pieces into rows of a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rucola.arrow.ranges import SourceRange
+from rucola.arrow.read_options import ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+Task = Callable[[int], str]
+"""Does the work of the given number and returns a text. It may run more than once, at the same time as well."""
+ANSWER = "answer string"
+
+
+def run_tasks(spark: SparkSession | None, task: Task, count: int) -> list[str]:
+    """The answers of the tasks 0 to ``count`` - 1, in order.
+
+    Args:
+        spark: the session whose executors run the tasks; None for this process, which needs no Java.
+        task: is pickled, with everything that it refers to.
+        count: number of tasks.
+    """
+    if spark is None:
+        return [task(number) for number in range(count)]
+    if not count:
+        return []
+    found = numbered(spark, count).mapInArrow(_answering(task), "number long, " + ANSWER).collect()
+    return [row.answer for row in sorted(found)]
+
+
+def numbered(spark: SparkSession, count: int) -> DataFrame:
+    """The numbers from 0, each in a partition of its own."""
+    return spark.range(0, count, 1, count)
+
+
+def rows_of(spark: SparkSession, options: ReadOptions, schema: StructType, pieces: Sequence[SourceRange]) -> DataFrame:
+    """The rows of ``pieces``, each read by a task of its own."""
+    return reading(spark, schema, len(pieces), _piece_reader(options, schema, pieces))
+
+
+def reading(
+    spark: SparkSession, schema: StructType, count: int, read: Callable[[int], Iterator[pa.RecordBatch]]
+) -> DataFrame:
+    """What ``read`` yields for each number from 0 to ``count`` - 1, as rows of ``schema``."""
+    if not count:
+        return spark.createDataFrame([], schema)
+
+    def read_numbers(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from read(number)
+
+    return numbered(spark, count).mapInArrow(read_numbers, schema)
+
+
+def writing(rows: DataFrame, write: Callable[[Iterable[pa.RecordBatch]], str]) -> list[str]:
+    """The answers of ``write``, which is called with the rows of each partition."""
+
+    def write_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        yield pa.RecordBatch.from_pydict({"answer": [write(batches)]})
+
+    return [row.answer for row in rows.mapInArrow(write_rows, ANSWER).collect()]
+
+
+def _answering(task: Task) -> Any:
+    def answer(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield pa.RecordBatch.from_pydict({"number": [number], "answer": [task(number)]})
+
+    return answer
+
+
+def _piece_reader(
+    options: ReadOptions, schema: StructType, pieces: Sequence[SourceRange]
+) -> Callable[[int], Iterator[pa.RecordBatch]]:
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        from rucola.spark.reading import read_range
+
+        return read_range(options, schema, pieces[number])
+
+    return read

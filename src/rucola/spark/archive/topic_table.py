@@ -1,0 +1,188 @@
+"""One table over archive and store: the archived messages of a topic, and after them those that only the store has.
+
+The archived offsets of one commit divide the two parts. Spark's own reader reads the files of this commit, so columns
+are pruned and filters pushed down as in any Parquet table. Tasks read the rest in place, or through brokers. If
+retention takes messages away that a task is about to read, a later commit has archived them, and the task reads them
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rucola.arrow.catalog import checked_ranges
+from rucola.arrow.ranges import QueueRange, SourceRange, UnitRange
+from rucola.arrow.read_options import ReadOptions, ScanOrder
+from rucola.arrow.reading import open_catalog
+from rucola.errors import ConfigError, DataLossError
+from rucola.spark.archive.archiver import Decode, plannable_queues, start_offsets
+from rucola.spark.archive.columns import DAY, source_schema, typed_names
+from rucola.spark.archive.table_log import DataFile, Snapshot, TableLog
+from rucola.spark.archive.tasks import reading
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+PLANS_MAX = 20
+"""Plans that retention may overtake in a row."""
+_DAY_OF = "date_add(DATE'1970-01-01', CAST(floor(unix_micros(storeTimestamp) / 86400000000) AS INT))"
+"""The day in UTC, whatever time zone the session has."""
+PLACE = ("brokerName", "queueId", "queueOffset")
+
+
+class _Plan(NamedTuple):
+    snapshot: Snapshot
+    tail: Sequence[SourceRange]
+
+
+def table_over_both(
+    spark: SparkSession,
+    table: TableLog,
+    options: ReadOptions,
+    columns: Sequence[str] = (),
+    decode: Decode | None = None,
+) -> DataFrame:
+    """The messages of one topic, each once: those of the table, and those that are in the store only.
+
+    The rows are those of this moment, however often the DataFrame is evaluated.
+
+    Args:
+        spark: a session.
+        table: the table's log.
+        options: the topic, and the store or brokers.
+        columns: names of the wanted columns, in order; empty for all.
+        decode: adds the typed columns to rows from the store, as it did in the archive.
+
+    Raises:
+        ConfigError: a column does not exist, or the table has typed columns and ``decode`` is None.
+        DataLossError: messages expired before they were archived.
+    """
+    plan = _plan(table, options)
+    options = as_archived(options, plan.snapshot.schema)
+    source = source_schema(options)
+    typed = [] if plan.snapshot.schema is None else typed_names(plan.snapshot.schema, options)
+    if decode is None and (missing := [name for name in columns or typed if name in typed]):
+        raise ConfigError("decode", "none", f"what archived the typed columns: {', '.join(missing)}")
+    # What decodes may look at any column, and the day is made of the time.
+    read = source if decode is not None or not columns else source_schema(options, [*columns, "storeTimestamp"])
+    tail = reading(spark, read, len(plan.tail), _tail_reader(table, options, read, plan.tail))
+    tail = tail.selectExpr("*", f"{_DAY_OF} AS {DAY}")
+    if decode is not None:
+        tail = decode(tail)
+    names = list(columns) or tail.columns
+    if unknown := [name for name in names if name not in {*tail.columns, *typed}]:
+        raise ConfigError("columns", ", ".join(unknown), ", ".join(tail.columns))
+    topics = set(options.subscription.named_topics)
+    files = [one for one in plan.snapshot.files.values() if one.partition["topic"] in topics]
+    if not files:
+        return tail.select(names)
+    old = archived_rows(spark, table, plan.snapshot, files)
+    return old.select(names).unionByName(tail.select(names))
+
+
+def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, files: Sequence[DataFile]) -> DataFrame:
+    """Rows of some files of a table, by Spark's Parquet reader; topic and day select files before they are opened."""
+    from pyspark.sql.types import StructType
+
+    assert snapshot.schema is not None
+    reader = spark.read.schema(StructType.fromJson(snapshot.schema)).option("basePath", table.root)
+    return reader.parquet(*(f"{table.root}/{one.path}" for one in files))
+
+
+def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOptions:
+    """``options`` whose columns have the form that they have in the table."""
+    if schema is None:
+        return options
+    types = {field["name"]: field["type"] for field in schema["fields"]}
+    return replace(options, properties_as_map=isinstance(types["properties"], dict), include_record="record" in types)
+
+
+def _plan(table: TableLog, options: ReadOptions) -> _Plan:
+    """A commit, and the pieces of the store after its archived offsets."""
+    for _ in range(PLANS_MAX):
+        catalog = open_catalog(options)
+        try:
+            queues = plannable_queues(options, catalog)
+            # In this order: messages that are archived from here on belong to the tail.
+            snapshot = table.snapshot(queues)
+            bounds = catalog.bounds(queues)
+            start = start_offsets(snapshot, bounds)
+            overtaken = any(start[queue] < held.min for queue, held in bounds.items())
+            if overtaken and table.snapshot(queues).version > snapshot.version:
+                continue  # retention has taken what a later commit has archived
+            end = {queue: max(held.max, start[queue]) for queue, held in bounds.items()}
+            ranges = checked_ranges(start, end, bounds, options.fail_on_data_loss)
+        finally:
+            catalog.close()
+        return _Plan(snapshot, _pieces(options, ranges, any(snapshot.end_of(queue) is not None for queue in queues)))
+    raise ConfigError("table", table.root, f"a table whose commits are not overtaken {PLANS_MAX} times in a row")
+
+
+def _pieces(options: ReadOptions, ranges: Sequence[QueueRange], archived: bool) -> list[SourceRange]:
+    """The ranges as pieces. Pieces of one queue can be read from the archive later, pieces of the log cannot."""
+    if archived and options.store_path:
+        options = replace(options, scan_order=ScanOrder.QUEUE)
+    catalog = open_catalog(options)
+    try:
+        return catalog.plan(ranges)
+    finally:
+        catalog.close()
+
+
+def _tail_reader(table: TableLog, options: ReadOptions, schema: StructType, pieces: Sequence[SourceRange]) -> Any:
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        return tail_batches(table, options, schema, pieces[number])
+
+    return read
+
+
+def tail_batches(
+    table: TableLog, options: ReadOptions, schema: StructType, piece: SourceRange
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece; those that the store has lost meanwhile come from the table. Runs in tasks.
+
+    Raises:
+        DataLossError: neither store nor table has a message.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    from rucola.arrow.reading import read_range
+
+    wanted = piece.wanted if isinstance(piece, UnitRange) else piece
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    if not isinstance(wanted, QueueRange):
+        yield from read_range(options, arrow, piece)
+        return
+    reads = to_arrow_schema(source_schema(options, [*schema.names, "queueOffset"]), timezone="UTC")
+    at = wanted.start
+    try:
+        for batch in read_range(options, reads, piece):
+            if batch.num_rows:
+                yield batch.select(schema.names)
+                at = batch.column("queueOffset")[batch.num_rows - 1].as_py() + 1
+    except DataLossError as error:
+        left = QueueRange(wanted.queue, at, wanted.end)
+        if not left.count:
+            return
+        end = table.snapshot([left.queue]).end_of(left.queue)
+        if end is None or end < left.end:
+            raise error
+        yield from _from_table(table, arrow, left)
+
+
+def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
+    """Rows of a table that have the given places."""
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+
+    queue, snapshot = wanted.queue, table.snapshot([wanted.queue])
+    paths = [f"{table.root}/{one.path}" for one in snapshot.files.values() if one.partition["topic"] == queue.topic]
+    broker, queue_id, offset = (pc.field(name) for name in PLACE)
+    here = (broker == queue.broker_name) & (queue_id == queue.queue_id)
+    here &= (offset >= wanted.start) & (offset < wanted.end)
+    for batch in ds.dataset(paths, format="parquet").to_batches(columns=schema.names, filter=here):
+        yield batch.cast(schema)

@@ -1,0 +1,160 @@
+"""``topic_table`` on Spark: archive and store as one table, compared with a read of the store in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.spark.conftest import BrokerProcess
+from tests.unit.arrow.records import message
+from tests.unit.arrow.stores import open_store
+
+from rucola.common.message import Message
+from rucola.errors import ConfigError, DataLossError
+from rucola.spark.archive import archive, topic_table
+from rucola.spark.archive.maintenance import compact
+from rucola.spark.archive.manifest_log import ManifestLog
+from rucola.spark.decoding import decode
+from rucola.store.message_store import MessageStore
+
+TOPIC = "007"
+"""A name that Spark would take for a number."""
+DECODE = partial(decode, schema="n int, s string")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    one = open_store(tmp_path / "store")
+    put(one, 0, 200)
+    yield one
+    one.shutdown()
+
+
+def put(store: MessageStore, first: int, count: int, body: bytes = b"") -> None:
+    for number in range(first, first + count):
+        one = message(number, TOPIC.encode())
+        one.body = body or b'{"n": %d, "s": "%d"}' % (number, number)
+        one.store_host = store.store_host
+        store.put_message(one)
+    store.dispatch()
+
+
+def in_place(spark: SparkSession, directory: Path, topic: str = TOPIC) -> DataFrame:
+    return spark.read.format("rocketmq").options(storePath=str(directory / "store"), topic=topic).load()
+
+
+def same_rows(one: DataFrame, other: DataFrame) -> bool:
+    names = other.columns
+    found, wanted = (
+        sorted(frame.select(names).collect(), key=lambda row: (row.brokerName, row.queueId, row.queueOffset))
+        for frame in (one, other)
+    )
+    return len(found) > 0 and found == wanted
+
+
+def test_archive_and_tail_are_one_table(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    both = partial(topic_table, spark, TOPIC, table, store=tmp_path / "store")
+    assert same_rows(both(), in_place(spark, tmp_path))  # no table yet
+    assert archive(table, TOPIC, spark=spark, store=tmp_path / "store", messages_per_commit=150) == 200
+    put(store, 200, 60)
+    fixed = both()
+    put(store, 260, 10)
+    assert (fixed.count(), both().count()) == (260, 270)
+    assert same_rows(both(), in_place(spark, tmp_path))
+    assert fixed.columns == [*in_place(spark, tmp_path).columns, "storeDay"]
+    days = both(columns=["storeDay", "tags"]).selectExpr("min(storeDay)", "max(storeDay)", "count(*)").first()
+    expected = in_place(spark, tmp_path).selectExpr(
+        "min(date(storeTimestamp))", "max(date(storeTimestamp))", "count(*)"
+    )
+    assert days == expected.first()
+
+
+def test_lookups_skip_row_groups(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:
+    for first in (200, 300, 400):
+        archive(tmp_path / "table", TOPIC, store=tmp_path / "store")
+        put(store, first, 100)
+    archive(tmp_path / "table", TOPIC, store=tmp_path / "store")
+
+    def scanned(condition: str) -> int:
+        """Rows that the scan of the archived files has passed on."""
+        found = topic_table(spark, TOPIC, tmp_path / "table", store=tmp_path / "store").where(condition)
+        rows = found._jdf.queryExecution().executedPlan()
+        assert found.collect()
+        return max(_metrics(rows, "FileSourceScanExec"))
+
+    assert scanned("queueOffset >= 0") == 500
+    assert scanned(f"msgId = '{7:032X}'") == 200  # the Bloom filters of three files say no
+    assert scanned("keys = 'k450'") == 100
+    assert scanned("queueOffset > 150") == 100
+
+
+def _metrics(plan: Any, kind: str) -> Iterator[int]:
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        if node.getClass().getSimpleName() == kind:
+            yield int(node.metrics().apply("numOutputRows").value())
+        children = node.children()
+        waiting += [children.apply(number) for number in range(children.size())]
+        if node.getClass().getSimpleName() == "AdaptiveSparkPlanExec":
+            waiting.append(node.executedPlan())
+
+
+def test_rows_that_retention_takes_come_from_the_archive(
+    spark: SparkSession, store: MessageStore, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    archive(table, TOPIC, store=tmp_path / "store")
+    put(store, 200, 200)
+    expected = in_place(spark, tmp_path).collect()
+    planned = topic_table(spark, TOPIC, table, store=tmp_path / "store")
+    unarchived = topic_table(spark, TOPIC, table, store=tmp_path / "store")
+    for path in sorted((tmp_path / "store" / "commitlog").iterdir())[:-1]:
+        path.rename(tmp_path / path.name)
+    with pytest.raises(Exception, match=DataLossError.__name__):
+        unarchived.collect()
+    for path in tmp_path.glob("0" * 10 + "*"):
+        path.rename(tmp_path / "store" / "commitlog" / path.name)
+    archive(table, TOPIC, store=tmp_path / "store")
+    compact(ManifestLog(str(table)))
+    for path in sorted((tmp_path / "store" / "commitlog").iterdir())[:-1]:
+        path.unlink()
+    assert sorted(planned.drop("storeDay").collect()) == sorted(expected)
+
+
+def test_typed_bodies_have_columns(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    both = partial(topic_table, spark, TOPIC, table, store=tmp_path / "store")
+    archive(table, TOPIC, store=tmp_path / "store")
+    put(store, 200, 50)
+    archive(table, TOPIC, spark=spark, store=tmp_path / "store", decode=DECODE)
+    put(store, 250, 50)
+    put(store, 300, 1, b"poison")
+    rows = both(decode=DECODE)
+    # The first 200 rows were archived without these columns.
+    assert rows.selectExpr("count(*)", "count(n)", "sum(n)", "count(_error)").first() == (
+        301,
+        100,
+        sum(range(200, 300)),
+        1,
+    )
+    assert rows.columns[-4:] == ["storeDay", "n", "s", "_error"]
+    with pytest.raises(ConfigError, match="typed columns: n, s, _error"):
+        both()
+    assert both(columns=["keys"]).count() == 301
+    with pytest.raises(ConfigError, match="integer, the type"):
+        archive(table, TOPIC, spark=spark, store=tmp_path / "store", decode=partial(decode, schema="n bigint"))
+
+
+def test_through_brokers(spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path) -> None:
+    with shared_broker.producer() as producer:
+        producer.send_many([Message("archived", b"%d" % number, tags="A", keys=[f"k{number}"]) for number in range(60)])
+        assert archive(tmp_path / "table", "archived", name_server=shared_broker.namesrv) == 60
+        producer.send_many([Message("archived", b"%d" % number) for number in range(60, 80)])
+    rows = topic_table(spark, "archived", tmp_path / "table", name_server=shared_broker.namesrv, columns=["body"])
+    assert sorted(int(bytes(row.body)) for row in rows.collect()) == list(range(80))
