@@ -27,16 +27,18 @@ complete -F _rucola rucola
 _ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
 
 
-def words() -> dict[str, list[str]]:
-    """The words after each command: subcommands, then options. Keys are commands without ``rucola``."""
+def words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
+    """The words after each command: subcommands, then options. Keys are commands without ``rucola``.
+
+    Args:
+        parser: the parser of ``rucola`` itself.
+    """
     import typer
 
     from rucola.cli import lab, spark, sql, store
-    from rucola.cli.main import command_line
     from rucola.cli.mqadmin import command as mqadmin
     from rucola.cli.mqadmin.run import FAMILIES
 
-    parser = command_line()
     (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     table = {"": [*commands.choices, *_options(parser)]}
     for name, command in commands.choices.items():
@@ -54,9 +56,9 @@ def words() -> dict[str, list[str]]:
     return table
 
 
-def script(shell: str) -> str:
-    """The completion script for ``shell``: bash, zsh or fish."""
-    table = words()
+def script(shell: str, parser: argparse.ArgumentParser) -> str:
+    """The completion script for ``shell``: bash, zsh or fish. ``parser`` is the parser of ``rucola`` itself."""
+    table = words(parser)
     if shell == "fish":
         return _fish(table)
     cases = "\n".join(f'            "{_parent(path)} {_last(path)}") path="{path}" ;;' for path in table if path)

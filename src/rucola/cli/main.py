@@ -121,7 +121,7 @@ def _start(options: argparse.Namespace) -> int:
         extras.require(extras.CLI, "rucola completion")
         from rucola.cli.completion import script
 
-        print(script(options.shell), end="")  # noqa: T201 - this is the output
+        print(script(options.shell, command_line()), end="")  # noqa: T201 - this is the output
         return ExitCode.CLEAN
     extras.require(extras.SERVER, f"rucola {options.command}")
     from rucola.cli import start

@@ -90,7 +90,7 @@ def run_lesson(name: str, size: Size, below: Path, tell: Callable[[str], None], 
     logging.disable(logging.CRITICAL)  # messages of the engine about crashes that a lesson causes
     try:
         with room(name, lesson.space_bytes(size), below, tell) as path:
-            bench = Workbench(name, lesson, size, path, progress)
+            bench = Workbench(name, lesson.quantities, size, path, progress)
             lesson.run(bench)
     except OSError as error:
         raise DiskError(str(error.filename or below), f"lesson {name}", error.strerror or str(error)) from error

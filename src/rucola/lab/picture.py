@@ -14,8 +14,9 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rucola.errors import MissingProgramError
-from rucola.lab.lesson import Lesson, Quantity, X
+from rucola.lab.lesson import Lesson
 from rucola.lab.readings import Readings, middle_and_spread
+from rucola.lab.terms import Quantity, X
 from rucola.lab.text import row_text
 
 if TYPE_CHECKING:

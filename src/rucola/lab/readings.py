@@ -8,7 +8,7 @@ from enum import Enum
 from statistics import median
 from typing import Any
 
-from rucola.lab.lesson import Claim, Numbers, X
+from rucola.lab.terms import Claim, Numbers, X
 
 REPETITIONS = 5
 REPETITIONS_TEXT = "five"

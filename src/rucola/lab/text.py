@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rucola.lab.lesson import Claim, Lesson, Quantity, Words, X
+from rucola.lab.lesson import Lesson
 from rucola.lab.readings import REPETITIONS, Amount, Readings, Verdict, middle_and_spread
+from rucola.lab.terms import Claim, Quantity, Words, X
 
 
 def claim_text(claim: Claim, readings: Readings) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from rucola.errors import DiskFullError
-from rucola.lab.lesson import Lesson, Size, X
 from rucola.lab.readings import REPETITIONS, Listing, Readings
+from rucola.lab.terms import Quantity, Size, X
 from rucola.runtime.files import Files
 
 Progress = Callable[[int], None]
@@ -26,14 +26,15 @@ class Workbench:
         readings: what was found so far.
 
     Args:
+        quantities: what the lesson measures.
         room: an empty directory for its files.
         progress: called before each repetition, and after the last.
     """
 
-    def __init__(self, name: str, lesson: Lesson, size: Size, room: Path, progress: Progress) -> None:
+    def __init__(self, name: str, quantities: Iterable[Quantity], size: Size, room: Path, progress: Progress) -> None:
         self.size = size
         self.readings = Readings(name, size.value)
-        self._quantities = {quantity.name for quantity in lesson.quantities}
+        self._quantities = {quantity.name for quantity in quantities}
         self._room = room
         self._progress = progress
 

@@ -11,25 +11,72 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.hosts import host_bytes, join_address
 from rucola.errors import FormatError, RemotingClosedError
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.remoting.linger import Linger
 from rucola.remoting.peer import Part
 from rucola.remoting.response_future import ResponseFuture, ResponseTable
-from rucola.remoting.turn import ANSWER_BYTES
-
-if TYPE_CHECKING:
-    from rucola.remoting.server import RemotingServer
-
+from rucola.remoting.server_options import ServerOptions
+from rucola.remoting.turn import ANSWER_BYTES, Turn
 
 _REQUEST_BYTES = 512
 """Memory that a waiting request needs, in addition to the kept part of the request."""
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
+
+
+class FramesHandler(Protocol):
+    """The handler of a server's frames."""
+
+    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
+        """Handles all complete frames of one read. ``batch`` is valid during this call, and as long as some of its rows
+        are postponed.
+
+        Rows with bit 0 of FLAG are answers to ``Channel.invoke`` that were already delivered: skip them.
+        """
+
+    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+        """Continues at row ``first``, which was given to ``channel.put_off``."""
+
+    def channel_closed(self, channel: Channel) -> None:
+        """``channel`` has ended; called once per channel."""
+
+
+class ChannelOwner(Protocol):
+    """The server of a channel, as the channel sees it."""
+
+    handler: FramesHandler
+    options: ServerOptions
+    turn: Turn
+    linger: Linger
+
+    def next_opaque(self) -> int:
+        """Correlation id of the server's next request to a client."""
+
+    def opened(self, channel: Channel) -> None:
+        """``channel`` was accepted."""
+
+    def closed(self, channel: Channel) -> None:
+        """``channel`` has ended."""
+
+    def refused(self, channel: Channel, error: FormatError) -> None:
+        """``channel`` sent something that is not a frame."""
+
+    def overrun(self, channel: Channel) -> None:
+        """``channel`` accepts its answers too slowly."""
+
+    def has_room(self, channel: Channel, size: int) -> bool:
+        """Whether more may be read of a large frame of which ``size`` bytes have arrived; if not, the server calls
+        ``room_found`` later.
+        """
+
+    def large_frame_ended(self, channel: Channel) -> None:
+        """A large frame of ``channel`` is complete."""
 
 
 class Channel(asyncio.BufferedProtocol):
@@ -91,7 +138,7 @@ class Channel(asyncio.BufferedProtocol):
         "verified",
     )
 
-    def __init__(self, server: RemotingServer, loop: asyncio.AbstractEventLoop, reader: FrameReader) -> None:
+    def __init__(self, server: ChannelOwner, loop: asyncio.AbstractEventLoop, reader: FrameReader) -> None:
         self._server = server
         self._loop = loop
         self._reader = reader
@@ -359,7 +406,7 @@ class Channel(asyncio.BufferedProtocol):
     def _large_frame(self) -> None:
         """Accounts for a frame that needs more than the ordinary buffer, or that needed more until now."""
         if not self._reader.wants_more:
-            self._server.large_frames.ended(self)
+            self._server.large_frame_ended(self)
         elif not self._server.has_room(self, self._reader.begun_bytes):
             self._waits_for_room = True
             self._stop_reading()

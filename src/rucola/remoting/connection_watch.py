@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rucola.remoting.channel import Channel
-    from rucola.remoting.server import ServerOptions
+    from rucola.remoting.server_options import ServerOptions
 
 _PORT_BYTES = 4  # a stored host ends with its port
 _NO_LIMIT = 1 << 31

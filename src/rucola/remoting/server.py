@@ -10,17 +10,16 @@ import errno
 import itertools
 import logging
 import socket
-from dataclasses import dataclass
-from typing import Protocol
 
 from rucola.common.hosts import join_address
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import AddressInUseError, ConfigError, FormatError
-from rucola.protocol.frame import FrameBatch, FrameReader
-from rucola.remoting.channel import Channel
+from rucola.protocol.frame import FrameReader
+from rucola.remoting.channel import Channel, FramesHandler
 from rucola.remoting.connection_watch import ConnectionWatch
 from rucola.remoting.large_frames import RETRY_S, LargeFrames
 from rucola.remoting.linger import Linger
+from rucola.remoting.server_options import ServerOptions
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.remoting.turn import Turn
 from rucola.runtime.logs import event
@@ -51,60 +50,6 @@ def server_tls(config: TlsConfig) -> ServerTls | None:
         config.tls_cert_path, config.tls_key_path, config.tls_trust_cert_path, config.tls_need_client_auth
     )
     return ServerTls(context, permissive=config.tls_mode == "permissive")
-
-
-class FramesHandler(Protocol):
-    """The handler of a server's frames."""
-
-    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Handles all complete frames of one read. ``batch`` is valid during this call, and as long as some of its rows
-        are postponed.
-
-        Rows with bit 0 of FLAG are answers to ``Channel.invoke`` that were already delivered: skip them.
-        """
-
-    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Continues at row ``first``, which was given to ``channel.put_off``."""
-
-    def channel_closed(self, channel: Channel) -> None:
-        """``channel`` has ended; called once per channel."""
-
-
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """Limits of one server.
-
-    Attributes:
-        idle_timeout_ms: a connection without a byte in either direction for this long is closed
-            (serverChannelMaxIdleTimeSeconds, 120 s). The check runs at an eighth of this interval or more often, which
-            adds to the time.
-        frame_timeout_ms: time in which a frame must be completed, plus the time that its bytes take at
-            ``frame_bytes_per_s_min``.
-        frame_bytes_per_s_min: the lowest accepted rate of a sending peer.
-        stalled_timeout_ms: a peer that has accepted none of its unsent answers for this long is closed.
-        connections_max: maximum number of connections; connections_per_address_max: of one address.
-        receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
-        begun_bytes_max: maximum number of bytes of all incomplete frames that are larger than that.
-        outbound_bytes_high: amount of unsent answers at which reading from the connection pauses.
-        outbound_bytes_max: amount of unsent answers at which the connection is dropped.
-        close_grace_ms: how long ``RemotingServer.close`` waits for unsent answers.
-        backlog: number of connections that the system holds before they are accepted (serverSocketBacklog, 1024).
-        tls: encryption; None accepts plain connections only.
-    """
-
-    idle_timeout_ms: int = 120_000
-    frame_timeout_ms: int = 15_000
-    frame_bytes_per_s_min: int = 16 * 1024
-    stalled_timeout_ms: int = 30_000
-    connections_max: int = 8192
-    connections_per_address_max: int = 4096
-    receive_bytes: int = 256 * 1024
-    begun_bytes_max: int = 128 * 1024 * 1024
-    outbound_bytes_high: int = 1024 * 1024
-    outbound_bytes_max: int = 256 * 1024 * 1024
-    close_grace_ms: int = 3_000
-    backlog: int = 1024
-    tls: ServerTls | None = None
 
 
 class RemotingServer:
@@ -256,6 +201,10 @@ class RemotingServer:
         self.handler.channel_closed(channel)
         if not self.channels and self._all_closed is not None:
             self._all_closed.set()
+
+    def large_frame_ended(self, channel: Channel) -> None:
+        """A large frame of ``channel`` is complete."""
+        self.large_frames.ended(channel)
 
     def has_room(self, channel: Channel, size: int) -> bool:
         """Whether more may be read from ``channel``, which has ``size`` bytes of a large frame; otherwise the channel

@@ -14,7 +14,7 @@ import pytest
 import rucola
 from rucola.cli import start
 from rucola.cli.completion import words
-from rucola.cli.main import main
+from rucola.cli.main import command_line, main
 from rucola.errors import ConfigError
 
 ELSEWHERE = {
@@ -90,7 +90,7 @@ def completed(shell_line: str, script: str) -> list[str]:
 def test_advice_names_only_options_that_exist() -> None:
     """In errors and log lines of the whole package, and on the pages."""
     package, pages = Path(rucola.__file__).parent, Path(__file__).parents[3] / "docs"
-    known = {word.split()[0] for command in words().values() for word in command} | {"--under-up"}
+    known = {word.split()[0] for command in words(command_line()).values() for word in command} | {"--under-up"}
     named: dict[str, set[str]] = {}
     for path in sorted(package.rglob("*.py")):
         strings = (node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant))

@@ -126,7 +126,7 @@ def test_json_brings_the_same_readings_back() -> None:
 
 
 def test_a_number_missing_in_a_repetition_is_an_error() -> None:
-    bench = Workbench("made-up", LESSON, Size.SMALL, None, lambda done: None)  # type: ignore[arg-type]
+    bench = Workbench("made-up", LESSON.quantities, Size.SMALL, None, lambda done: None)  # type: ignore[arg-type]
     for number in bench.repetitions():
         bench.note("time", "map", 64, 1.0)
         if number != 3:

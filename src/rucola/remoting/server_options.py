@@ -1,0 +1,47 @@
+"""Limits of a remoting server.
+
+Source: RocketMQ 5.3.3, NettyServerConfig.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rucola.remoting.tls_listener import ServerTls
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Limits of one server.
+
+    Attributes:
+        idle_timeout_ms: a connection without a byte in either direction for this long is closed
+            (serverChannelMaxIdleTimeSeconds, 120 s). The check runs at an eighth of this interval or more often, which
+            adds to the time.
+        frame_timeout_ms: time in which a frame must be completed, plus the time that its bytes take at
+            ``frame_bytes_per_s_min``.
+        frame_bytes_per_s_min: the lowest accepted rate of a sending peer.
+        stalled_timeout_ms: a peer that has accepted none of its unsent answers for this long is closed.
+        connections_max: maximum number of connections; connections_per_address_max: of one address.
+        receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
+        begun_bytes_max: maximum number of bytes of all incomplete frames that are larger than that.
+        outbound_bytes_high: amount of unsent answers at which reading from the connection pauses.
+        outbound_bytes_max: amount of unsent answers at which the connection is dropped.
+        close_grace_ms: how long ``RemotingServer.close`` waits for unsent answers.
+        backlog: number of connections that the system holds before they are accepted (serverSocketBacklog, 1024).
+        tls: encryption; None accepts plain connections only.
+    """
+
+    idle_timeout_ms: int = 120_000
+    frame_timeout_ms: int = 15_000
+    frame_bytes_per_s_min: int = 16 * 1024
+    stalled_timeout_ms: int = 30_000
+    connections_max: int = 8192
+    connections_per_address_max: int = 4096
+    receive_bytes: int = 256 * 1024
+    begun_bytes_max: int = 128 * 1024 * 1024
+    outbound_bytes_high: int = 1024 * 1024
+    outbound_bytes_max: int = 256 * 1024 * 1024
+    close_grace_ms: int = 3_000
+    backlog: int = 1024
+    tls: ServerTls | None = None
