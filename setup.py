@@ -19,6 +19,7 @@ KERNELS = [
     "rucola.formats._send_cy",
     "rucola.formats._timer_cy",
     "rucola.protocol._answer_cy",
+    "rucola.protocol._batch_members_cy",
     "rucola.protocol._frame_cy",
     "rucola.protocol._send_request_cy",
 ]

@@ -17,12 +17,13 @@ import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 from tests.unit.spark.ddl import schema_of
 
+from rucola.client.producer import Producer
 from rucola.client.send_result import SendResult, SendStatus
 from rucola.common.message import Message, MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError, ClientError, ConfigError, RefusedRowError, RucolaError, SendManyError
 from rucola.spark import sink_rows
-from rucola.spark.repeats import drop_repeats
+from rucola.spark.repeats import drop_repeats, position_id
 from rucola.spark.sink_options import parse_sink_options, sink_layout
 from rucola.spark.sink_send import RowSender
 from rucola.spark.sink_task import TaskPlace, Written, write_rows
@@ -91,6 +92,27 @@ def test_a_task_that_fails_and_is_repeated(shared_broker: BrokerProcess) -> None
     found = messages_of(shared_broker, "repeated", 3000)
     assert len(found) > 3000
     assert once_each(found) == list(range(3000))
+
+
+def test_requests_that_fail_are_sent_again_with_their_ids(
+    shared_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, bodies = Producer.submit_packed, []
+
+    def submit(producer: Producer, topic: str, body: bytes) -> asyncio.Future[SendResult]:
+        bodies.append(body)
+        if len(bodies) in (2, 5):
+            raise BrokerError(2, "busy")
+        return whole(producer, topic, body)
+
+    monkeypatch.setattr(Producer, "submit_packed", submit)
+    rows = positions(2000)
+    assert write(shared_broker, POSITION, rows, topic="packed", batchBytes="10000") == (2000, 0)
+    assert len(bodies) > 10
+    found = messages_of(shared_broker, "packed", 2000)
+    ids = {position_id("query", *row[:4]): row[4] for row in rows}
+    assert len(found) == 2000
+    assert {one.uniq_key: one.body for one in found} == ids
 
 
 def test_two_attempts_of_a_task_at_a_time(shared_broker: BrokerProcess) -> None:

@@ -15,6 +15,7 @@ from rucola.common import columns
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.formats import consume_queue, index_file, message, properties, timer
+from rucola.protocol.batch_members import ID_BYTES, PACKED_PROPERTIES_BYTES_MAX
 from rucola.store.log import log_reader
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,8 @@ OTHERS = {
     # and the 8 bytes of the store time, the 2 of the length of the properties
     "RECORD_FIXED_BYTES": message.RECORD_HEAD.size + message.RECORD_MIDDLE.size + 8 + 2,
     "BATCH_MEMBER_FIXED_BYTES": message.BATCH_MEMBER_HEAD.size + 2,
+    "ID_BYTES": ID_BYTES,
+    "ID_PROPERTY_BYTES": len("UNIQ_KEY\x01") + ID_BYTES + len("\x02"),
     "PROPERTIES_BYTES_MAX": properties.PROPERTIES_BYTES_MAX,
     "CRC_PROPERTY_BYTES": len("__CRC32#\x01" + 10 * "0" + "\x02"),
     "CHECK_BODY_CRC": message.CHECK_BODY_CRC,
@@ -101,7 +104,11 @@ def test_each_form_is_what_it_says(name: str) -> None:
         assert kernel(name.removeprefix("rucola."), form)._is_compiled() == (form == "compiled")
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if ".formats." in name])
+COLUMNS = "rucola.protocol._batch_members_cy"
+"""A kernel of the protocol without tables."""
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if ".formats." in name or name == COLUMNS])
 def test_constants_of_the_format_kernels(name: str) -> None:
     constants = restated(name)
     assert constants
@@ -121,7 +128,11 @@ def meaning(constant: str) -> int:
     return PREFIXES[prefix + "_"][rest]
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if ".protocol." in name])
+def test_the_packed_properties_leave_room_for_the_id() -> None:
+    assert properties.PROPERTIES_BYTES_MAX - OTHERS["ID_PROPERTY_BYTES"] == PACKED_PROPERTIES_BYTES_MAX
+
+
+@pytest.mark.parametrize("name", [name for name in KERNELS if ".protocol." in name and name != COLUMNS])
 def test_columns_of_the_protocol_kernels(name: str) -> None:
     constants = {constant.removeprefix("_"): value for constant, value in restated(name).items()}
     assert constants["WIDTH"] == columns.ROW_WIDTH

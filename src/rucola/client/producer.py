@@ -257,6 +257,32 @@ class Producer:
         await self._pipeline.ready()
         return await self._submit_batch(messages, members, queue, timeout_ms)
 
+    def submit_packed(self, topic: str, body: bytes, *, timeout_ms: int | None = None) -> asyncio.Future[SendResult]:
+        """Send several messages, packed by ``rucola.protocol.batch_members``, to one queue without waiting.
+
+        All of them are stored, or none. They go unchecked, and no trace is written.
+
+        Args:
+            topic: their topic; its queues are used in turn.
+            body: the messages, each with a UNIQ_KEY.
+            timeout_ms: for all attempts together; by default as configured.
+
+        Returns:
+            A future with one result, whose ``msg_id`` is empty, or one of the errors of ``send``.
+
+        Raises:
+            ClientError: the topic is invalid, or the body is too large.
+        """
+        self._check_running()
+        self._encoder.check_topic(topic)
+        if len(body) > self._config.max_message_size:
+            raise ClientError(f"the batch takes {len(body)} bytes, the limit is {self._config.max_message_size}")
+        encoded = self._encoder.batch([body], wait_store_ok=True)
+        retries = self._config.retry_times_when_send_failed
+        return self._pipeline.submit(
+            topic, None, "", encoded, self._timeout_ms(timeout_ms), retries, BATCH, PendingSend, self._wall_ms()
+        )
+
     async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
         """Recall a delayed message. Success does not guarantee that the message was still waiting.
 

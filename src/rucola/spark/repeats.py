@@ -17,6 +17,10 @@ from rucola.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+OFFSET_MAX = 1 << 40
+"""Queue offsets in ids are below it."""
+OFFSET_DIGITS = tuple((14 + i, 36 - 4 * i) for i in range(6)) + tuple((28 + i, 12 - 4 * i) for i in range(4))
+"""Of the digits that hold the queue offset: place in the id, and lowest bit of the offset."""
 _TIME = "00000000"
 
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from rucola.common import message_const
 from rucola.common.message import Message
-from rucola.errors import ClientError, ConfigError, RucolaError
+from rucola.errors import ClientError, RucolaError
 from rucola.spark.repeats import position_id, value_id
 from rucola.spark.sink_options import POSITION, SinkLayout, SinkOptions
+from rucola.spark.sink_pack import PackedBatch, RowPacker, same_position
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,10 +70,12 @@ class Chunk:
 
     Attributes:
         rows: the rows, for the dead letters.
-        messages: one for each row, even an invalid one.
+        messages: one for each row, even an invalid one; empty as long as ``packed`` holds them.
         queues: if a column chooses queues: broker name (empty for any broker) and queue id, by number of the row.
         invalid: the reason why a row does not make a message, by number of the row.
         size: bytes of the bodies.
+        topic: the topic of packed rows.
+        packed: requests for all rows, if they could be packed.
     """
 
     rows: pa.RecordBatch
@@ -80,6 +83,14 @@ class Chunk:
     queues: dict[int, tuple[str, int]] = field(default_factory=dict)
     invalid: dict[int, RucolaError] = field(default_factory=dict)
     size: int = 0
+    topic: str = ""
+    packed: list[PackedBatch] = field(default_factory=list)
+
+    def unpack(self) -> None:
+        """Makes messages of the packed requests."""
+        for batch in self.packed:
+            self.messages += batch.messages(self.topic)
+        self.packed = []
 
 
 class RowReader:
@@ -97,6 +108,7 @@ class RowReader:
         by_position = layout.has_position and layout.id_field is None
         self._scope = options.id_scope or (query_id if by_position else "")
         self._has_id = by_position or layout.id_field is not None
+        self._packer = RowPacker(options, layout, self._scope, has_id=self._has_id)
 
     def chunks(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
         """The rows of ``batch``, in order.
@@ -113,6 +125,24 @@ class RowReader:
             start += step
 
     def _chunk(self, rows: pa.RecordBatch) -> Chunk:
+        if self._packer.can_pack:
+            chunk = Chunk(rows, [], topic=self._topic)
+            given = self._properties(rows, chunk) if self._has_objects(rows) else None
+            if not chunk.invalid:
+                chunk.packed = self._packer.pack(rows, given) or []
+            if chunk.packed:
+                chunk.size = sum(len(batch.body) for batch in chunk.packed)
+                return chunk
+        return self._row_by_row(rows)
+
+    def _has_objects(self, rows: pa.RecordBatch) -> bool:
+        """Whether the properties of a row come from more than texts."""
+        keys = self._layout.fields.get("keys")
+        return "properties" in self._layout.fields or (
+            keys is not None and not pa.types.is_string(rows.column(keys).type)
+        )
+
+    def _row_by_row(self, rows: pa.RecordBatch) -> Chunk:
         bodies = self._bytes(rows, "body")
         topics: Sequence[str | None]
         topics = [self._topic] * rows.num_rows if self._topic else self._values(rows, "topic")
@@ -169,9 +199,7 @@ class RowReader:
                     chunk.invalid[number] = ClientError("the source position is not complete")
                 ids.append(position_id(scope, topic or "", broker or "", queue or 0, offset or 0))
             if len(set(ids)) < len(ids) - len(chunk.invalid):
-                raise ConfigError(
-                    "idColumn", "", "a column that distinguishes rows, because several have the same source position"
-                )
+                raise same_position()
         for own, msg_id in zip(properties, ids, strict=True):
             own[message_const.UNIQ_KEY] = msg_id
 

@@ -28,6 +28,7 @@ from rucola.errors import BrokerError, ClientError, RucolaError, SendManyError
 from rucola.protocol.codes import ResponseCode
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.spark.sink_options import SinkOptions
+from rucola.spark.sink_pack import PackedBatch
 
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
@@ -134,6 +135,27 @@ class RowSender:
         for more in await _all(works):
             refused |= more
         return refused
+
+    async def send_packed(self, topic: str, batches: Sequence[PackedBatch]) -> list[PackedBatch]:
+        """Sends packed rows of one topic to its queues in turn.
+
+        Returns:
+            The requests that did not succeed. ``send`` must decide about their messages.
+        """
+        outcomes: list[asyncio.Future[SendResult] | RucolaError] = []
+        for batch in batches:
+            await self._producer.ready()
+            try:
+                outcomes.append(self._producer.submit_packed(topic, batch.body))
+            except RucolaError as error:
+                outcomes.append(error)
+        failed: list[PackedBatch] = []
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            why = self._error_of(outcome if isinstance(outcome, RucolaError) else await _outcome(outcome))
+            if why is not None:
+                log.info("%d rows for topic %s are sent once more: %s", batch.rows, topic, why)
+                failed.append(batch)
+        return failed
 
     async def _route(self, topic: str) -> list[MessageQueue] | RucolaError:
         """The queues of a topic, or the reason for a refusal if no broker has the topic at the time limit."""

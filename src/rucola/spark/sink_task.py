@@ -105,7 +105,7 @@ class _Task:
             future, chunk = self._sent.popleft()
             refused = future.result()
             self._bytes -= chunk.size
-            self.rows += len(chunk.messages)
+            self.rows += chunk.rows.num_rows
             if refused:
                 self._put_aside(chunk, refused)
 
@@ -115,12 +115,24 @@ class _Task:
             future.cancel()
 
     async def _send(self, chunk: Chunk) -> Refused:
+        if chunk.packed:
+            return await self._send_packed(chunk)
         if not chunk.invalid:
             return await self._sender.send(chunk.messages, chunk.queues)
         numbers = [number for number in range(len(chunk.messages)) if number not in chunk.invalid]
         queues = {at: chunk.queues[number] for at, number in enumerate(numbers) if number in chunk.queues}
         refused = await self._sender.send([chunk.messages[number] for number in numbers], queues)
         return chunk.invalid | {numbers[at]: error for at, error in refused.items()}
+
+    async def _send_packed(self, chunk: Chunk) -> Refused:
+        """Sends requests as they are; the messages of those that fail go on one by one, with the same ids."""
+        failed = await self._sender.send_packed(chunk.topic, chunk.packed)
+        numbers = [number for batch in failed for number in range(batch.first, batch.first + batch.rows)]
+        if not numbers:
+            return {}
+        chunk.unpack()
+        refused = await self._sender.send([chunk.messages[number] for number in numbers])
+        return {numbers[at]: error for at, error in refused.items()}
 
     def _put_aside(self, chunk: Chunk, refused: Refused) -> None:
         """Makes dead letters of the refused rows, if the options ask for that."""

@@ -177,6 +177,26 @@ class Producer:
         """
         return self._loop.run(self._async.send_batch(messages, queue, timeout_ms=timeout_ms))
 
+    def submit_packed(
+        self, topic: str, body: bytes, *, timeout_ms: int | None = None
+    ) -> concurrent.futures.Future[SendResult]:
+        """Send several messages, packed by ``rucola.protocol.batch_members``, to one queue without waiting.
+
+        All of them are stored, or none. They go unchecked, and no trace is written.
+
+        Args:
+            topic: their topic; its queues are used in turn.
+            body: the messages, each with a UNIQ_KEY.
+            timeout_ms: for all attempts together; by default as configured.
+
+        Returns:
+            A future with one result, whose ``msg_id`` is empty, or one of the errors of ``send``.
+
+        Raises:
+            ClientError: the topic is invalid, or the body is too large.
+        """
+        return self._loop.submit(self._async.submit_packed, topic, body, timeout_ms=timeout_ms)
+
     def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
         """Recall a delayed message. Success does not guarantee that the message was still waiting.
 

@@ -7,12 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from tests.unit.spark.ddl import schema_of
 
+from rucola.common.message import Message
 from rucola.errors import ConfigError
-from rucola.spark import sink_rows
+from rucola.spark import sink_pack, sink_rows
 from rucola.spark.repeats import position_id, value_id
 from rucola.spark.sink_options import parse_sink_options, sink_layout
 from rucola.spark.sink_rows import Chunk, RowReader
@@ -32,7 +35,92 @@ def batch(ddl: str, rows: list[tuple[Any, ...]]) -> tuple[StructType, pa.RecordB
 def chunks_of(ddl: str, rows: list[tuple[Any, ...]], query_id: str = "", **given: str) -> list[Chunk]:
     schema, table = batch(ddl, rows)
     options = parse_sink_options({"nameServer": "h:1", "topic": "t", **given})
-    return list(RowReader(options, sink_layout(options, schema), query_id).chunks(table))
+    chunks = list(RowReader(options, sink_layout(options, schema), query_id).chunks(table))
+    for chunk in chunks:
+        chunk.unpack()
+    return chunks
+
+
+TEXTS = (
+    st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=6) | st.sampled_from(["", "a\x01b", "\x02"])
+)
+PROPERTIES = st.none() | st.dictionaries(st.sampled_from(["TAGS", "n", "__SHARDINGKEY", "UNIQ_KEY"]), TEXTS, max_size=3)
+ROW = st.tuples(
+    st.none() | st.binary(max_size=30), TEXTS, TEXTS, PROPERTIES,
+    st.sampled_from(["in", "on"]), st.sampled_from(["broker-a", "b"]), st.integers(0, 2),
+    st.sampled_from([0, 1, 1 << 16, (1 << 40) - 1]) | st.integers(0, 1 << 34) | st.none(),
+)  # fmt: skip
+DDL = "body binary, tags string, keys string, properties map<string,string>, {}"
+DDL = DDL.format("topic string, brokerName string, queueId int, queueOffset bigint")
+
+
+@given(
+    rows=st.lists(ROW, min_size=1, max_size=12, unique_by=lambda row: row[4:]),
+    start=st.integers(0, 11),
+    names=st.sets(st.sampled_from(["tags", "keys", "properties"])),
+    batch_bytes=st.sampled_from([1, 100, 300, 100_000]),
+)
+def test_packed_rows_are_the_messages_of_the_rows(
+    rows: list[tuple[Any, ...]], start: int, names: set[str], batch_bytes: int
+) -> None:
+    schema, table = batch(DDL, rows)
+    left_out = {"tags", "keys", "properties"} - names
+    table = table.drop_columns(sorted(left_out)).slice(min(start, len(rows) - 1))
+    schema = StructType([field for field in schema.fields if field.name not in left_out])
+    options = parse_sink_options({"nameServer": "h:1", "topic": "t", "batchBytes": str(batch_bytes), "idScope": "s"})
+    reader = RowReader(options, sink_layout(options, schema), "")
+    (chunk,) = reader.chunks(table)
+    assert all(one.rows == 1 or len(one.body) <= batch_bytes for one in chunk.packed)
+    assert not chunk.packed or sum(one.rows for one in chunk.packed) == table.num_rows
+    chunk.unpack()
+    one_by_one = reader._row_by_row(table)
+    assert list(map(parts, chunk.messages)) == list(map(parts, one_by_one.messages))
+    assert chunk.invalid.keys() == one_by_one.invalid.keys()
+
+
+def parts(message: Message) -> tuple[object, ...]:
+    return message.topic, message.body, message.flag, message.properties
+
+
+@pytest.mark.parametrize(
+    ("ddl", "row", "packed"),
+    [
+        ("body string", ("b",), True),
+        ("body binary, tags string, keys string", (b"b", "T", None), True),
+        ("body string, keys array<string>", ("b", ["a", "b"]), True),
+        ("body string, properties string", ("b", '{"n": "1"}'), True),
+        (POSITION, ("in", "b", 0, 7, b"x"), True),
+        (POSITION, ("in", "b", 0, None, b"x"), False),
+        ("body string, tags string", ("b", "a\x02b"), False),
+        ("body string, properties string", ("b", '{"__SHARDINGKEY": "1"}'), False),
+        ("body string, queueId int", ("b", 1), False),
+        ("body string, delayMs int", ("b", 0), False),
+        ("body string", ("b" * 5000,), False),
+        ("body string, tags string", ("b", "t" * 32_800), False),
+        ("body string", ("",), False),
+    ],
+)
+def test_the_rows_that_are_packed(ddl: str, row: tuple[Any, ...], packed: bool) -> None:
+    schema, table = batch(ddl, [row])
+    options = parse_sink_options({"nameServer": "h:1", "topic": "t"})
+    (chunk,) = RowReader(options, sink_layout(options, schema), "").chunks(table)
+    assert bool(chunk.packed) == packed
+    assert not chunk.packed or not chunk.messages
+
+
+def test_packed_rows_without_an_id_get_new_ones() -> None:
+    ids = [one.uniq_key for chunk in chunks_of("body string", [("b",)] * 500) for one in chunk.messages]
+    ids += [one.uniq_key for chunk in chunks_of("body string", [("b",)] * 500) for one in chunk.messages]
+    assert len({*ids}) == 1000
+    assert {len(one or "") for one in ids} == {32}
+
+
+def test_a_request_has_a_limited_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_pack, "BATCH_MESSAGES_MAX", 3)
+    schema, table = batch("body string", [("b",)] * 8)
+    options = parse_sink_options({"nameServer": "h:1", "topic": "t"})
+    (chunk,) = RowReader(options, sink_layout(options, schema), "").chunks(table)
+    assert [(one.first, one.rows) for one in chunk.packed] == [(0, 3), (3, 3), (6, 2)]
 
 
 def test_every_column_becomes_a_part_of_the_message() -> None:
