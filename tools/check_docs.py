@@ -46,7 +46,7 @@ BUDGETS = {
     "docs/spark.md": 1600,
     "docs/sql.md": 600,
     "docs/start.md": 600,
-    "docs/store-doctor.md": 900,
+    "docs/store-doctor.md": 1800,
     "docs/testing-java-go.md": 300,
     "docs/testing.md": 850,
     "docs/tutorial.md": 700,

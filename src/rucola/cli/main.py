@@ -195,11 +195,11 @@ def command_line() -> argparse.ArgumentParser:
     completion("shell", choices=SHELLS, help="For example: source <(rucola completion bash)")
 
     # Listed only for the help: these commands parse their own arguments.
-    commands.add_parser("store", help="Inspect a store directory without changing it.")
+    commands.add_parser("store", help="Inspect or repair a store directory.")
     commands.add_parser("sql", help="Query topics of a store directory or of brokers with SQL.")
     commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
     commands.add_parser("lab", help="Measure common claims about storage engines.")
-    commands.add_parser("spark", help="Archive topics into tables with Spark; pack an environment for executors.")
+    commands.add_parser("spark", help="Work on stores and archives with Spark; pack an environment for executors.")
     return parser
 
 

@@ -5,7 +5,8 @@ Executors need this package with compiled kernels, PyArrow, and the dependencies
 Spark brings it along, and no compiler. The archive is made from a fresh environment, so that it contains nothing
 unneeded.
 
-Exit codes: 0 success, 1 something is missing or pip failed, 2 usage, 130 after Ctrl-C.
+Exit codes: 0 success, 1 something is missing or pip failed, 2 usage, 4 a broker uses the store, 5 the store is damaged,
+6 the disk refused something, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from typing import Annotated
 
 import typer
 
-from rucola.cli import spark_archive
+from rucola.cli import spark_archive, spark_doctor
 from rucola.cli.exit_codes import ExitCode
 from rucola.errors import ConfigError, MissingProgramError
 from rucola.runtime import extras
 
 app = typer.Typer(
     name="spark",
-    help="Archive topics into tables, and prepare Spark's executors.",
+    help="Archive topics into tables, repair stores, and prepare Spark's executors.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -62,6 +63,7 @@ def run(arguments: list[str]) -> int:
 
 app.command()(spark_archive.archive)
 app.command()(spark_archive.compact)
+app.command()(spark_doctor.rebuild)
 
 
 @app.command()

@@ -1,6 +1,8 @@
-"""``rucola store``: inspects a store directory without changing it, even while a broker uses it.
+"""``rucola store``: inspects a store directory without changing it, even while a broker uses it. Commands that change a
+store say so, and need it for themselves (``store_doctor``).
 
-Exit codes: 0 no problem found, 1 ``verify`` has findings, 2 usage, 5 the store cannot be read.
+Exit codes: 0 no problem found, 1 ``verify`` has findings, 2 usage, 4 a broker uses the store, 5 the store cannot be
+read.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,8 @@ import typer
 from rucola.cli import store_output as output
 from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
+from rucola.cli.store_arguments import CommitLog, Directory, Json
+from rucola.cli.store_doctor import rebuild
 from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.offline.hexdump import Hexdump
@@ -29,7 +32,7 @@ from rucola.store.verify.findings import Findings
 
 app = typer.Typer(
     name="store",
-    help="Inspect a store directory without changing it, even while a broker uses it.",
+    help="Inspect a store directory, even while a broker uses it, and repair one that no broker uses.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -41,22 +44,6 @@ _INTERRUPTED = 130
 """Shell exit code after Ctrl-C; an unfinished check must not report a clean store."""
 
 
-def _existing(directory: str) -> str:
-    if not Path(directory).expanduser().is_dir():
-        raise ConfigError("DIR", directory, "an existing directory")
-    return directory
-
-
-Directory = Annotated[
-    str, typer.Argument(metavar="DIR", help="Store directory.", show_default=False, callback=_existing)
-]
-CommitLog = Annotated[
-    str | None,
-    typer.Option(
-        "--commit-log", metavar="PATHS", help="storePathCommitLog: directories of the commit log, separated by commas."
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object per line.")]
 Topic = Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")]
 Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Only messages of this queue id.")]
 Most = Annotated[int | None, typer.Option("--max", min=0, help="Stop after this many messages.")]
@@ -218,6 +205,9 @@ def verify(directory: Directory, commit_log: CommitLog = None, json: Json = Fals
         report = verify_store(directory, Files(), advance, commit_log)
     output.print_report(report, json)
     return ExitCode.CLEAN if report.clean else ExitCode.FAILED
+
+
+app.command()(rebuild)
 
 
 def _ranges(store: OfflineStore, topic: str, queue: int | None) -> list[QueueRange]:

@@ -12,7 +12,15 @@ from typing import Any, Literal
 import orjson
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from rucola.cli.closed_output import OutputClosedError
@@ -161,6 +169,37 @@ def print_damage_passed(findings: list[Finding]) -> None:
         console.print(
             f"damage: {_shown(found.file)}, position {found.position}: {_shown(found.detail)}", soft_wrap=True
         )
+
+
+def print_summary(report: Any, json: bool) -> None:
+    """Print the result of a command that changes a store: a dataclass."""
+    facts = asdict(report)
+    if json:
+        _print_json(facts)
+        return
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts.items():
+        text = _bytes(value) if name.endswith("_bytes") else str(value)
+        if isinstance(value, bool):
+            text = "yes" if value else "no"
+        grid.add_row(f"[dim]{name.replace('_', ' ')}", _shown(text))
+    _console().print(grid)
+
+
+@contextmanager
+def steps() -> Iterator[Callable[[str, int, int], None]]:
+    """A progress bar for each step of a job; yields a function that takes step, tasks done and number of tasks."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def advance(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = bar.add_task(step, total=total)
+            bar.update(tasks[step], completed=done, total=total)
+
+        yield advance
 
 
 @contextmanager

@@ -366,6 +366,109 @@ def put_rows(
     return last, 0
 
 
+def gather_keys(
+    source: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    keys_out: cython.uchar[::1],
+    position: cython.Py_ssize_t,
+) -> tuple[int, int]:
+    """Writes a ``KEY`` for each key that ``put_rows`` would put, in the same order.
+
+    Args:
+        source: the segment the rows point into; ``base_offset`` is the physical offset of its byte 0.
+        table: rows of ``walk_records``, of which ``first`` to ``last`` (excluded) count.
+        keys_out: receives the keys from byte ``position`` on.
+
+    Returns:
+        The first row not taken, and the position after the last key. A row is not taken if its keys may not fit.
+
+    Raises:
+        ValueError: if rows or spans lie outside their buffers.
+    """
+    if not 0 <= first <= last or last * ROW_WIDTH > len(table):
+        raise ValueError(f"rows {first}..{last} lie outside the table")
+    if not 0 <= position <= len(keys_out):
+        raise ValueError(f"position {position} lies outside the keys")
+    i: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    keys_len: cython.longlong
+    uniq_len: cython.longlong
+    topic_hash: cython.longlong
+    physical_offset: cython.longlong
+    stored_ms: cython.longlong
+    for i in range(first, last):
+        row = i * ROW_WIDTH
+        if table[row + RECORD_SYS_FLAG] & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+            continue
+        keys_len = max(table[row + RECORD_KEYS_LEN], 0)
+        uniq_len = table[row + RECORD_UNIQ_KEY_LEN]
+        if (keys_len // 2 + 2) * ENTRY_BYTES > len(keys_out) - position:
+            return i, position
+        start = table[row + RECORD_TOPIC_POS]
+        _check_span(source, start, table[row + RECORD_TOPIC_LEN])
+        _check_span(source, table[row + RECORD_UNIQ_KEY_POS], uniq_len)
+        _check_span(source, table[row + RECORD_KEYS_POS], keys_len)
+        topic_hash = _hash(source, start, start + max(table[row + RECORD_TOPIC_LEN], 0), 0) * 31 + 35  # '#'
+        physical_offset = base_offset + table[row + RECORD_POS]
+        stored_ms = table[row + RECORD_STORE_TIMESTAMP]
+        if uniq_len > 0:
+            start = table[row + RECORD_UNIQ_KEY_POS]
+            _put32(keys_out, position, _hash(source, start, start + uniq_len, topic_hash))
+            _put64(keys_out, position + 4, physical_offset)
+            _put64(keys_out, position + 12, stored_ms)
+            position += ENTRY_BYTES
+        start = at = table[row + RECORD_KEYS_POS]
+        end = start + keys_len
+        while at <= end and keys_len > 0:
+            if at == end or source[at] == 32:
+                if at > start:
+                    _put32(keys_out, position, _hash(source, start, at, topic_hash))
+                    _put64(keys_out, position + 4, physical_offset)
+                    _put64(keys_out, position + 12, stored_ms)
+                    position += ENTRY_BYTES
+                start = at + 1
+            at += 1
+    return last, position
+
+
+def put_keys(
+    index: cython.uchar[::1],
+    slot_count: cython.longlong,
+    entry_max: cython.longlong,
+    keys: cython.uchar[::1],
+    first: cython.Py_ssize_t,
+    last: cython.Py_ssize_t,
+) -> int:
+    """Puts the keys ``first`` to ``last`` (excluded) that ``gather_keys`` wrote.
+
+    Returns:
+        The first key not put because the file is full; ``last`` if all are put.
+
+    Raises:
+        ValueError: if the file is too short for its geometry, or a key lies outside ``keys``.
+    """
+    _check_file(index, slot_count, entry_max)
+    if not 0 <= first <= last or last > len(keys) // ENTRY_BYTES:
+        raise ValueError(f"keys {first}..{last} lie outside {len(keys)} bytes")
+    i: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    physical_offset: cython.longlong
+    stored_ms: cython.longlong
+    for i in range(first, last):
+        at = i * ENTRY_BYTES
+        physical_offset = _int32(keys, at + 4) * TWO_TO_32 + _uint32(keys, at + 8)
+        stored_ms = _int32(keys, at + 12) * TWO_TO_32 + _uint32(keys, at + 16)
+        if not _put(index, slot_count, entry_max, _int32(keys, at), physical_offset, stored_ms):
+            return i
+    return last
+
+
 def find_broken_chain(
     index: cython.uchar[::1], slot_count: cython.longlong, entry_max: cython.longlong, heads: cython.int[::1]
 ) -> int:

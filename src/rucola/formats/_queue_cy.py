@@ -22,11 +22,20 @@ RECORD_SIZE = cython.declare(cython.int, 1)
 RECORD_QUEUE_ID = cython.declare(cython.int, 3)
 RECORD_QUEUE_OFFSET = cython.declare(cython.int, 5)
 RECORD_SYS_FLAG = cython.declare(cython.int, 7)
+RECORD_TOPIC_POS = cython.declare(cython.int, 16)
+RECORD_TOPIC_LEN = cython.declare(cython.int, 17)
 RECORD_TAGS_CODE = cython.declare(cython.int, 22)
+RECORD_SAME_TOPIC = cython.declare(cython.int, 27)
 TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # rollback records have this bit set too
+# formats.consume_queue: QueueColumn and CollectedColumn
+QUEUE_WIDTH = cython.declare(cython.int, 7)
+COLLECTED_WIDTH = cython.declare(cython.int, 5)
 # A literal above 31 bits is a Python object to Cython; these are C integers.
 SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
 TWO_TO_32 = cython.declare(cython.longlong, 4294967296)
+UINT32_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
+FNV_START = cython.declare(cython.longlong, 2166136261)
+FNV_PRIME = cython.declare(cython.longlong, 16777619)
 
 
 def _is_compiled() -> bool:
@@ -140,6 +149,181 @@ def gather_units(
         _put32(units_out, at + 16, tags_code)
         count += 1
     return count, tags_code, same
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _topic_hash(
+    segment: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.longlong:
+    """FNV-1a, 32 bits."""
+    value: cython.longlong = FNV_START
+    at: cython.Py_ssize_t
+    for at in range(start, start + size):
+        value = ((value ^ segment[at]) * FNV_PRIME) & UINT32_MASK
+    return value
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_topic(
+    segment: cython.const[cython.uchar][::1], one: cython.Py_ssize_t, other: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    at: cython.Py_ssize_t
+    for at in range(size):
+        if segment[one + at] != segment[other + at]:
+            return False
+    return True
+
+
+def collect_units(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    rows: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    slots: cython.longlong[::1],
+    queues: cython.longlong[::1],
+    queue_count: cython.longlong,
+    collected: cython.longlong[::1],
+    count: cython.longlong,
+) -> tuple[int, int, int]:
+    """Numbers the queues of records, and collects what the unit of each record has; prepared and rollback records have
+    none.
+
+    Args:
+        segment: the bytes that the rows, and the queues numbered before, point into.
+        table: rows of ``walk_records``, of which the first ``rows`` count.
+        base_offset: physical offset of byte 0 of ``segment``.
+        slots: hash table of the queues, its length a power of two; all zero at first.
+        queues: receives a row of ``QueueColumn`` for each queue; at most half as many queues as there are slots.
+        queue_count: number of queues numbered before.
+        collected: receives a row of ``CollectedColumn`` for each unit.
+        count: number of units collected before.
+
+    Returns:
+        The number of rows taken, of queues and of units. Fewer rows than ``rows`` are taken if one of the tables is
+        full.
+
+    Raises:
+        ValueError: if the tables do not fit together, or a topic lies outside the segment.
+    """
+    if not 0 <= rows * ROW_WIDTH <= len(table):
+        raise ValueError(f"{rows} rows do not fit into the table")
+    slot_mask: cython.longlong = len(slots) - 1
+    queues_max: cython.longlong = len(queues) // QUEUE_WIDTH
+    count_max: cython.longlong = len(collected) // COLLECTED_WIDTH
+    if len(slots) == 0 or len(slots) & slot_mask or 2 * queues_max > len(slots):
+        raise ValueError(f"{len(slots)} slots do not suffice for {queues_max} queues")
+    if not 0 <= queue_count <= queues_max or not 0 <= count <= count_max:
+        raise ValueError(f"{queue_count} queues and {count} units do not fit into their tables")
+    length: cython.longlong = len(segment)
+    i: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    topic_pos: cython.longlong
+    topic_len: cython.longlong
+    queue_id: cython.longlong
+    queue_offset: cython.longlong
+    topic_hash: cython.longlong = 0
+    hashed: cython.bint = False
+    slot: cython.longlong
+    number: cython.longlong
+    for i in range(rows):
+        row = i * ROW_WIDTH
+        topic_pos = table[row + RECORD_TOPIC_POS]
+        topic_len = table[row + RECORD_TOPIC_LEN]
+        if not 0 <= topic_len <= length or not 0 <= topic_pos <= length - topic_len:
+            raise ValueError(f"the topic of row {i} lies outside the segment")
+        if not (hashed and table[row + RECORD_SAME_TOPIC]):
+            topic_hash = _topic_hash(segment, topic_pos, topic_len)
+            hashed = True
+        if table[row + RECORD_SYS_FLAG] & TRANSACTION_PREPARED:
+            continue
+        queue_id = table[row + RECORD_QUEUE_ID]
+        slot = ((topic_hash + queue_id) * FNV_PRIME & UINT32_MASK) & slot_mask
+        while True:
+            number = slots[slot] - 1
+            if number < 0 or number >= queue_count:
+                break
+            at = number * QUEUE_WIDTH
+            if queues[at + 2] == queue_id and queues[at + 1] == topic_len:
+                if _is_topic(segment, queues[at], topic_pos, topic_len):
+                    break
+            slot = (slot + 1) & slot_mask
+        if count == count_max or (number < 0 and queue_count == queues_max):
+            return i, queue_count, count
+        queue_offset = table[row + RECORD_QUEUE_OFFSET]
+        if number < 0:
+            number = queue_count
+            queue_count += 1
+            slots[slot] = queue_count
+            at = number * QUEUE_WIDTH
+            queues[at] = topic_pos
+            queues[at + 1] = topic_len
+            queues[at + 2] = queue_id
+            queues[at + 3] = 0
+            queues[at + 4] = queues[at + 5] = queue_offset
+            queues[at + 6] = 0
+        at = number * QUEUE_WIDTH
+        queues[at + 3] += 1
+        queues[at + 6] += queues[at + 5] != queue_offset
+        queues[at + 5] = queue_offset + 1
+        at = count * COLLECTED_WIDTH
+        collected[at] = number
+        collected[at + 1] = queue_offset
+        collected[at + 2] = base_offset + table[row + RECORD_POS]
+        collected[at + 3] = table[row + RECORD_SIZE]
+        collected[at + 4] = table[row + RECORD_TAGS_CODE]
+        count += 1
+    return rows, queue_count, count
+
+
+def sort_units(
+    collected: cython.longlong[::1],
+    count: cython.longlong,
+    queues: cython.longlong[::1],
+    queue_count: cython.longlong,
+    places: cython.longlong[::1],
+    units_out: cython.uchar[::1],
+    offsets_out: cython.longlong[::1],
+) -> None:
+    """Makes the units that ``collect_units`` collected, queue after queue; within a queue in the order of the log.
+
+    Args:
+        places: one number per queue; receives the number of units before the end of each queue.
+        units_out: receives ``count`` units.
+        offsets_out: receives the queue offset of each unit.
+
+    Raises:
+        ValueError: if a table is too short, or a unit names no queue.
+    """
+    if not 0 <= count <= len(collected) // COLLECTED_WIDTH or not 0 <= queue_count <= len(queues) // QUEUE_WIDTH:
+        raise ValueError(f"{count} units of {queue_count} queues do not lie in their tables")
+    if len(places) < queue_count or len(units_out) // UNIT_BYTES < count or len(offsets_out) < count:
+        raise ValueError(f"{count} units of {queue_count} queues do not fit")
+    i: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    place: cython.longlong = 0
+    number: cython.longlong
+    for i in range(queue_count):
+        places[i] = place
+        place += queues[i * QUEUE_WIDTH + 3]
+    for i in range(count):
+        at = i * COLLECTED_WIDTH
+        number = collected[at]
+        if not 0 <= number < queue_count or not 0 <= places[number] < count:
+            raise ValueError(f"unit {i} does not belong to one of {queue_count} queues")
+        place = places[number]
+        places[number] = place + 1
+        offsets_out[place] = collected[at + 1]
+        place *= UNIT_BYTES
+        _put32(units_out, place, collected[at + 2] >> 32)
+        _put32(units_out, place + 4, collected[at + 2])
+        _put32(units_out, place + 8, collected[at + 3])
+        _put32(units_out, place + 12, collected[at + 4] >> 32)
+        _put32(units_out, place + 16, collected[at + 4])
 
 
 def select_units(

@@ -14,23 +14,36 @@ If a queue begins at a higher offset, its first segment is filled with ``PRE_FIL
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from rucola.common.ids import PhysicalOffset
-from rucola.formats._queue_cy import gather_units, join_slices, merge_neighbours, put_unit, select_units
+from rucola.formats._queue_cy import (
+    collect_units,
+    gather_units,
+    join_slices,
+    merge_neighbours,
+    put_unit,
+    select_units,
+    sort_units,
+)
 from rucola.formats.layout import Field, Layout
 
 __all__ = [
     "PRE_FILL_UNIT",
     "UNIT",
     "UNIT_BYTES",
+    "CollectedColumn",
     "ConsumeQueueUnit",
+    "QueueColumn",
+    "collect_units",
     "gather_units",
     "join_slices",
     "merge_neighbours",
     "put_unit",
     "read_units",
     "select_units",
+    "sort_units",
 ]
 
 UNIT_BYTES: Final = 20
@@ -42,6 +55,28 @@ UNIT: Final = Layout(
     Field("tags_code", "q", "Hash of the tags, 0 without tags. On the schedule topic: the due time in ms."),
 )
 PRE_FILL_UNIT: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
+
+
+class QueueColumn(IntEnum):
+    """One row per queue; filled by ``collect_units``."""
+
+    TOPIC_POS = 0
+    TOPIC_LEN = 1
+    QUEUE_ID = 2
+    COUNT = 3
+    FIRST = 4  # queue offset of the first record
+    NEXT = 5  # queue offset after the last record
+    BREAKS = 6  # records that do not have the queue offset after that of the record before
+
+
+class CollectedColumn(IntEnum):
+    """One row per unit; filled by ``collect_units``."""
+
+    QUEUE = 0  # row of the queue
+    QUEUE_OFFSET = 1
+    PHYSICAL_OFFSET = 2
+    SIZE = 3
+    TAGS_CODE = 4
 
 
 class ConsumeQueueUnit(NamedTuple):

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from struct import Struct
 from typing import Final, NamedTuple
 
 from rucola.common.ids import PhysicalOffset
 from rucola.common.java import INT32_MIN
 from rucola.errors import FormatError
-from rucola.formats._index_cy import find_broken_chain, put_key, put_record_keys, put_rows
+from rucola.formats._index_cy import find_broken_chain, gather_keys, put_key, put_keys, put_record_keys, put_rows
 from rucola.formats._message_cy import hash_utf8
 from rucola.formats.layout import Field, Layout
 
@@ -30,12 +31,15 @@ __all__ = [
     "INDEX_ENTRY",
     "INDEX_HEADER",
     "INDEX_SLOT",
+    "KEY",
     "ChainBudget",
     "IndexHeader",
     "find_broken_chain",
+    "gather_keys",
     "index_file_bytes",
     "key_hash",
     "put_key",
+    "put_keys",
     "put_record_keys",
     "put_rows",
     "query",
@@ -62,6 +66,8 @@ INDEX_ENTRY: Final = Layout(
     Field("seconds", "i", "Seconds from `begin_timestamp_ms` to the store time of the record."),
     Field("previous", "i", "Previous entry of the same slot; 0 = none."),
 )
+KEY: Final = Struct(">iqq")
+"""A key on its way into a file (``gather_keys``): hash of ``topic#key`` with its sign, physical offset, store time."""
 
 
 class IndexHeader(NamedTuple):

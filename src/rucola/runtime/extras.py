@@ -15,11 +15,10 @@ PACKAGE = "package", ("venv_pack",)
 """Needed by ``rucola spark package``."""
 ARROW = "arrow", ("lark", "numpy", "pyarrow")
 """Needed by ``rucola.arrow``."""
-SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
-"""Needed by ``rucola.sql``."""
-
 SPARK = "spark", ("lark", "numpy", "pandas", "pyarrow", "pyspark")
 """Needed by ``rucola.spark``."""
+SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
+"""Needed by ``rucola.sql``."""
 
 
 def require(extra: tuple[str, Sequence[str]], user: str) -> None:

@@ -8,6 +8,7 @@ the flushed offset, so a consumer never sees a message before it is synced.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
@@ -48,6 +49,29 @@ _TOPIC_POS = int(RecordColumn.TOPIC_POS)
 _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 _PREPARED_BIT = 4
 """These bits are set in prepared (4) and rollback (12) records, which belong to no queue."""
+
+
+def due_time(view: memoryview, table: array[int], row: int, levels_ms: Sequence[int]) -> int:
+    """Tags code in the schedule topic: store time plus the delay of the level.
+
+    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: levels above the highest count as the highest.
+
+    Args:
+        view: the segment that the row points into.
+        row: index of the row's first column.
+        levels_ms: the delay of each level.
+    """
+    position = table[row + RecordColumn.PROPERTIES_POS]
+    text = bytes(view[position : position + table[row + RecordColumn.PROPERTIES_LEN]])
+    level = 0
+    for pair in text.split(b"\x02"):
+        name, _, value = pair.partition(b"\x01")
+        if name == b"DELAY" and value.isdigit():
+            level = int(value[:9])
+    if level <= 0:
+        return table[row + _TAGS_CODE]
+    delay_ms = levels_ms[min(level, len(levels_ms)) - 1] if levels_ms else 1000
+    return table[row + RecordColumn.STORE_TIMESTAMP] + delay_ms
 
 
 class Screen(Protocol):
@@ -296,7 +320,7 @@ class Dispatcher:
                 queue = self.queues.get(topic, table[row + _QUEUE_ID])
             tags_code = table[row + _TAGS_CODE]
             if topic == SCHEDULE_TOPIC:
-                tags_code = self._due_time(file.segment.view, table, row)
+                tags_code = due_time(file.segment.view, table, row, self._levels_ms)
             queue.put(table[row + _QUEUE_OFFSET], file.start + table[row], table[row + _RECORD_SIZE], tags_code)
             self._touch(queue, tags_code)
 
@@ -307,7 +331,9 @@ class Dispatcher:
             if table[row + _SYS_FLAG] & _PREPARED_BIT:
                 continue
             queue = self.queues.get(topic, table[row + _QUEUE_ID])
-            tags_code = self._due_time(view, table, row) if topic == SCHEDULE_TOPIC else table[row + _TAGS_CODE]
+            tags_code = table[row + _TAGS_CODE]
+            if topic == SCHEDULE_TOPIC:
+                tags_code = due_time(view, table, row, self._levels_ms)
             position = table[row + RecordColumn.PROPERTIES_POS]
             properties = bytes(view[position : position + table[row + RecordColumn.PROPERTIES_LEN]])
             queue.put_record(
@@ -329,20 +355,3 @@ class Dispatcher:
             self._touched.append(queue)
         elif queue.tags_code != tags_code:
             queue.tags_code = None
-
-    def _due_time(self, view: memoryview, table: array[int], row: int) -> int:
-        """Tags code in the schedule topic: store time plus the delay of the level.
-
-        RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: levels above the highest count as the highest.
-        """
-        position = table[row + RecordColumn.PROPERTIES_POS]
-        text = bytes(view[position : position + table[row + RecordColumn.PROPERTIES_LEN]])
-        level = 0
-        for pair in text.split(b"\x02"):
-            name, _, value = pair.partition(b"\x01")
-            if name == b"DELAY" and value.isdigit():
-                level = int(value[:9])
-        if level <= 0:
-            return table[row + _TAGS_CODE]
-        delay_ms = self._levels_ms[min(level, len(self._levels_ms)) - 1] if self._levels_ms else 1000
-        return table[row + RecordColumn.STORE_TIMESTAMP] + delay_ms

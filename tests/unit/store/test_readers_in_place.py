@@ -153,7 +153,7 @@ def check(reader: Reader, store: MessageStore, path: Path) -> None:
     assert reader.given
     for offset, record in reader.given.items():
         assert bytes(with_store.record_at(offset) or b"") == record
-        row = with_store._log.row_at(offset, CHECK_ALL)
+        row = with_store.log.row_at(offset, CHECK_ALL)
         assert row is not None
 
 

@@ -40,6 +40,16 @@ _LOOK_BYTES = 4096
 _FRESH = IndexHeader(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 1)
 
 
+def next_name(time_ms: int, previous: str) -> str:
+    """Name of an index file created at a time.
+
+    Args:
+        previous: name of the file before it; empty for the first.
+    """
+    name = local_time_digits(time_ms)
+    return f"{int(previous) + 1:0{_NAME_DIGITS}d}" if previous and name <= previous else name
+
+
 class IndexFile:
     """One index file. Its header fields are read from the map, where the kernel keeps them.
 
@@ -130,11 +140,20 @@ class IndexFile:
         return (self._file.allocated - self.entries_at) // INDEX_ENTRY.size
 
     def inherit(self, previous: IndexFile) -> None:
+        """Makes this the file that follows a full one."""
+        _, end_ms, _, end_offset, _, _ = previous.header()
+        self.follow(end_ms, end_offset)
+
+    def follow(self, end_ms: int, end_offset: int) -> None:
         """Until the first entry is put, a file that follows a full one has the full file's end time as its begin and
         end times (5.3.3).
+
+        Args:
+            end_ms: store time of the last record in the full file.
+            end_offset: physical offset of that record.
         """
-        _, end, _, end_offset, _, _ = previous.header()
-        self._file.segment.view[: INDEX_HEADER.size] = IndexHeader(end, end, end_offset, end_offset, 0, 1).encode()
+        header = IndexHeader(end_ms, end_ms, PhysicalOffset(end_offset), PhysicalOffset(end_offset), 0, 1)
+        self._file.segment.view[: INDEX_HEADER.size] = header.encode()
 
     def query(
         self, wanted_hash: int, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
@@ -445,9 +464,7 @@ class IndexService:
         if self.sync_when_full and self.files:
             self.files[-1].sync()
         self._files.make_directory(self.path)
-        name = local_time_digits(self._clock.wall_ms())
-        if self.files and name <= self.files[-1].name:
-            name = f"{int(self.files[-1].name) + 1:0{_NAME_DIGITS}d}"
+        name = next_name(self._clock.wall_ms(), self.files[-1].name if self.files else "")
         file = IndexFile(self._files, self.path, name, self._config, True)
         try:
             self._files.create_segment(file.path, f"{self.path}-{name}.tmp", file._file.size, file.entries_at)

@@ -16,6 +16,8 @@ from rucola.runtime.logs import event
 from rucola.store.log.mapped_file import MappedFile
 
 _log = logging.getLogger(__name__)
+REBUILD_MARK = "rucola-rebuild"
+"""File beside the segments of a log while its queues and index are being exchanged (``doctor.publish``)."""
 
 
 class MappedFileQueue:
@@ -250,6 +252,8 @@ class MappedFileQueue:
     def _check(self, directory: str, name: str, length: int) -> MappedFile:
         path = f"{directory}/{name}"
         start = segment_start(name)
+        if name.removesuffix(".tmp") == REBUILD_MARK:
+            raise StoreDamagedError(path, 0, "a rebuild was interrupted", "finish it: rucola store rebuild")
         if start is None:
             raise StoreDamagedError(path, 0, "the name is not a segment name (20 digits)", "move the file away")
         if length != self.segment_bytes:

@@ -53,6 +53,10 @@ class QueueRange:
 class OfflineStore:
     """A store directory, opened for reading. The files determine the segment lengths.
 
+    Attributes:
+        path: absolute path of the directory.
+        log: the log up to ``end_offset``.
+
     Args:
         path: the directory.
         files: door to the disk.
@@ -70,54 +74,54 @@ class OfflineStore:
             raise StoreDamagedError(path, 0, "no store here: neither commitlog nor consumequeue", "name a store")
         lengths = (self._segment_bytes(directory, 0) for directory in directories)
         segment_bytes = next(filter(None, lengths), 1 << 30)
-        self._log = LogReader(MultiPathMappedFileQueue(files, directories, (), segment_bytes, writable=False))
-        self._log.queue.load()
-        self._log.max_offset = self._find_end()
-        self._queues = ConsumeQueueStore(files, path, self._queue_options(), self._log, writable=False)
+        self.log = LogReader(MultiPathMappedFileQueue(files, directories, (), segment_bytes, writable=False))
+        self.log.queue.load()
+        self.log.max_offset = self._find_end()
+        self._queues = ConsumeQueueStore(files, path, self.queue_options(), self.log, writable=False)
         self._trust_queues()
 
     # -- the log -------------------------------------------------------------------------------------------------------
 
     def log_segments(self) -> list[tuple[str, int, int]]:
         """Path, physical offset of the first byte, and length of each segment, oldest first."""
-        return [(file.path, file.start, file.size) for file in self._log.queue.segments]
+        return [(file.path, file.start, file.size) for file in self.log.queue.segments]
 
     def min_offset(self) -> int:
         """Physical offset of the oldest byte."""
-        return self._log.min_offset
+        return self.log.min_offset
 
     def end_offset(self) -> int:
         """Physical offset after the last whole, undamaged record when the store was opened or last refreshed."""
-        return self._log.max_offset
+        return self.log.max_offset
 
     def refresh(self) -> int:
         """Searches for records that a running broker has added; returns the new end offset."""
-        known = self._log.max_offset
-        self._log.queue.close()
-        self._log.queue.load()
-        self._log.max_offset = self._find_end(known)
+        known = self.log.max_offset
+        self.log.queue.close()
+        self.log.queue.load()
+        self.log.max_offset = self._find_end(known)
         self._queues.close()
         self._trust_queues()
-        return self._log.max_offset
+        return self.log.max_offset
 
     def message_at(self, physical_offset: int) -> MessageExt | None:
         """The message whose record starts at ``physical_offset``; None if none does."""
-        record = self._log.message_at(physical_offset)
+        record = self.log.message_at(physical_offset)
         return None if record is None else decode_message(record)
 
     def rows_at(self, physical_offset: int) -> Rows | None:
         """The message whose record starts there, as a row."""
-        row = self._log.row_at(physical_offset, CHECK_ALL)
-        file = self._log.queue.find(physical_offset)
+        row = self.log.row_at(physical_offset, CHECK_ALL)
+        file = self.log.queue.find(physical_offset)
         return None if row is None or file is None else Rows(file.segment.view, row, (0,))
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """The stored record that starts there."""
-        return self._log.message_at(physical_offset)
+        return self.log.message_at(physical_offset)
 
     def store_timestamp(self, physical_offset: int) -> int:
         """Store time in ms of the record that starts there; -1 outside of the log. The record is not checked."""
-        return self._log.store_timestamp(physical_offset)
+        return self.log.store_timestamp(physical_offset)
 
     # -- queues --------------------------------------------------------------------------------------------------------
 
@@ -190,8 +194,8 @@ class OfflineStore:
         """
         for queue_offset, physical_offset, size, _ in self.units(topic, queue_id, first, last):
             # The unit says where the record is.
-            row = self._log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
-            record = self._log.view(physical_offset, size)
+            row = self.log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
+            record = self.log.view(physical_offset, size)
             if row is None or record is None or row[RecordColumn.RECORD_SIZE] != size:
                 raise self._damaged_entry(topic, queue_id, queue_offset, physical_offset)
             yield decode_message(record, unpack)
@@ -207,7 +211,7 @@ class OfflineStore:
             return self._damaged_entry(topic, queue_id, unit[0], unit[1])
 
         units = self.units(topic, queue_id, first, last)
-        return UnitRows(self._log.queue.find, damaged).of(units, self._log.max_offset)
+        return UnitRows(self.log.queue.find, damaged).of(units, self.log.max_offset)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Queue offset of the message at a store time; see ``Boundary``."""
@@ -221,13 +225,13 @@ class OfflineStore:
     def close(self) -> None:
         """Unmaps all files."""
         self._queues.close()
-        self._log.queue.close()
+        self.log.queue.close()
 
     # -- opening -------------------------------------------------------------------------------------------------------
 
     def _damaged_entry(self, topic: str, queue_id: int, queue_offset: int, physical_offset: int) -> StoreDamagedError:
-        file = self._log.queue.find(physical_offset)
-        path, start = (file.path, file.start) if file is not None else (self._log.queue.path, 0)
+        file = self.log.queue.find(physical_offset)
+        path, start = (file.path, file.start) if file is not None else (self.log.queue.path, 0)
         return StoreDamagedError(
             path,
             physical_offset - start,
@@ -249,15 +253,15 @@ class OfflineStore:
         Args:
             known: an end found before, which is a record border; the log below it is not checked again.
         """
-        queue = self._log.queue
+        queue = self.log.queue
         watermark = WatermarkFile(self._files, self.path).read()
         if known > (watermark.flushed_offset if watermark is not None else 0) and queue.find(known - 1) is not None:
-            return scan(self._log, known, CHECK_ALL | CHECK_TORN_END).physical_offset
+            return scan(self.log, known, CHECK_ALL | CHECK_TORN_END).physical_offset
         if watermark is not None and queue.find(watermark.flushed_offset - 1) is not None:
             start = max(watermark.flushed_offset, queue.start)
-            return scan(self._log, start, CHECK_ALL | CHECK_TORN_END).physical_offset
+            return scan(self.log, start, CHECK_ALL | CHECK_TORN_END).physical_offset
         for file in reversed(queue.segments):
-            end = scan(self._log, file.start, CHECK_ALL, ALL_OFFSETS)
+            end = scan(self.log, file.start, CHECK_ALL, ALL_OFFSETS)
             if end.physical_offset > file.start:
                 return end.last_record if self._is_being_written(end) else end.physical_offset
         return queue.start
@@ -267,8 +271,8 @@ class OfflineStore:
 
         Only the last record can be incomplete. Earlier records may end in zero bytes that their senders wrote.
         """
-        self._log.max_offset = end.physical_offset
-        return end.last_record >= 0 and self._log.row_at(end.last_record, CHECK_TORN_END) is None
+        self.log.max_offset = end.physical_offset
+        return end.last_record >= 0 and self.log.row_at(end.last_record, CHECK_TORN_END) is None
 
     def _segment_bytes(self, directory: str, default: int) -> int:
         """Length of the first segment in ``directory``."""
@@ -277,7 +281,8 @@ class OfflineStore:
                 return length
         return default
 
-    def _queue_options(self) -> QueueOptions:
+    def queue_options(self) -> QueueOptions:
+        """Lengths of the segments of queues, as the files have them; the default lengths without files."""
         config = MessageStoreConfig()
         return QueueOptions(
             self._queue_segment_bytes("consumequeue") or config.consume_queue_segment_bytes,

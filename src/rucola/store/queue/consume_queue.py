@@ -388,7 +388,7 @@ class ConsumeQueue:
             self.min_offset = min(self.min_offset, queue_offset)
             return
         if self.max_offset == self.min_offset and queue_offset != self.max_offset:
-            self._begin_at(queue_offset)
+            self.begin_at(queue_offset)
         while self.max_offset < queue_offset:
             self._pass(physical_offset)
         self.put(queue_offset, physical_offset, size, tags_code)
@@ -415,7 +415,7 @@ class ConsumeQueue:
             file.segment.rewrite(start - file.start, units)
             self._synced = min(self._synced, start)
 
-    def _begin_at(self, queue_offset: int) -> None:
+    def begin_at(self, queue_offset: int) -> None:
         """Makes an empty queue begin with ``queue_offset``: units before it in its segment point at nothing.
 
         RocketMQ 5.3.3, ``ConsumeQueue#putMessagePositionInfo``.

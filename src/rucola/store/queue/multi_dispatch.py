@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.message_const import INNER_MULTI_DISPATCH
@@ -27,6 +28,63 @@ _PROPERTIES_POS = int(RecordColumn.PROPERTIES_POS)
 _PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
 
 
+class LightEntry(NamedTuple):
+    """The entry of a record in a light queue."""
+
+    name: bytes
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+def light_entries(
+    file: MappedFile, table: array[int], rows: int, deleted: Mapping[bytes, int]
+) -> Iterator[LightEntry | None]:
+    """The entries of the first ``rows`` records of ``table`` in light queues; None for an invalid item.
+
+    Args:
+        deleted: for each deleted queue, the physical offset below which it gets no entries.
+    """
+    view = file.segment.view
+    for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
+        length = table[row + _PROPERTIES_LEN]
+        if length < len(_PROPERTY) or table[row + _SYS_FLAG] & _PREPARED_BIT:
+            continue
+        start = table[row + _PROPERTIES_POS]
+        properties = bytes(view[start : start + length])
+        if _PROPERTY not in properties:
+            continue
+        start = table[row + _TOPIC_POS]
+        if not allows_light_queues(bytes(view[start : start + table[row + _TOPIC_LEN]])):
+            continue
+        physical_offset, size = file.start + table[row], table[row + RecordColumn.RECORD_SIZE]
+        tags_code = table[row + RecordColumn.TAGS_CODE]
+        for item in light_queue_offsets(properties):
+            if item is None:
+                yield None
+            elif physical_offset >= deleted.get(item[0], 0):
+                yield LightEntry(*item, physical_offset, size, tags_code)
+
+
+def is_possible(entry: LightEntry) -> bool:
+    """Whether a store can have assigned the queue offset: fewer records than that may lie before this one."""
+    return entry.queue_offset * _RECORD_BYTES_MIN <= entry.physical_offset
+
+
+def put_light_entry(queue: ConsumeQueue, entry: LightEntry) -> bool:
+    """Puts an entry into its queue; returns False if the entry of an older record is there.
+
+    Raises:
+        DiskFullError: no space; the entry may be put again.
+    """
+    queue_offset, physical_offset = entry.queue_offset, entry.physical_offset
+    if queue.min_offset <= queue_offset < queue.max_offset and queue.unit(queue_offset)[0] < physical_offset:
+        return False
+    queue.put(queue_offset, physical_offset, entry.size, entry.tags_code)
+    return True
+
+
 class MultiDispatch:
     """Puts the entries of light queues, after the dispatch of each batch, with ``enableMultiDispatch``."""
 
@@ -40,42 +98,14 @@ class MultiDispatch:
         """Puts the entries of the first ``rows`` records of ``table``; yields each queue with the entry's tags code.
 
         Args:
-            deleted: for each deleted queue, the physical offset below which it gets no entries.
+            deleted: see ``light_entries``.
 
         Raises:
             DiskFullError: no space; the entries may be put again.
         """
-        view = file.segment.view
-        for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
-            length = table[row + _PROPERTIES_LEN]
-            if length < len(_PROPERTY) or table[row + _SYS_FLAG] & _PREPARED_BIT:
-                continue
-            start = table[row + _PROPERTIES_POS]
-            properties = bytes(view[start : start + length])
-            if _PROPERTY not in properties:
-                continue
-            start = table[row + _TOPIC_POS]
-            if not allows_light_queues(bytes(view[start : start + table[row + _TOPIC_LEN]])):
-                continue
-            physical_offset, size = file.start + table[row], table[row + RecordColumn.RECORD_SIZE]
-            tags_code = table[row + RecordColumn.TAGS_CODE]
-            for item in light_queue_offsets(properties):
-                if item is not None and physical_offset < deleted.get(item[0], 0):
-                    continue
-                queue = None if item is None else self._put(*item, physical_offset, size, tags_code)
-                if queue is None:
-                    self._stats.multi_dispatch_skipped += 1
-                else:
-                    yield queue, tags_code
-
-    def _put(
-        self, name: bytes, queue_offset: int, physical_offset: int, size: int, tags_code: int
-    ) -> ConsumeQueue | None:
-        """The queue; None if the store cannot have assigned this offset."""
-        if queue_offset * _RECORD_BYTES_MIN > physical_offset:
-            return None  # Fewer records than that lie before this one.
-        queue = self._queues.get(name, 0)
-        if queue.min_offset <= queue_offset < queue.max_offset and queue.unit(queue_offset)[0] < physical_offset:
-            return None  # This is the entry of an older record.
-        queue.put(queue_offset, physical_offset, size, tags_code)
-        return queue
+        for entry in light_entries(file, table, rows, deleted):
+            queue = None if entry is None or not is_possible(entry) else self._queues.get(entry.name, 0)
+            if entry is None or queue is None or not put_light_entry(queue, entry):
+                self._stats.multi_dispatch_skipped += 1
+            else:
+                yield queue, entry.tags_code

@@ -22,7 +22,7 @@ from rucola.runtime.logs import event
 from rucola.store.log.checked_walk import CheckedWalk
 from rucola.store.log.log_reader import CHECK_ALL, Gap, LogReader
 from rucola.store.log.mapped_file import MappedFile
-from rucola.store.log.mapped_file_queue import MappedFileQueue
+from rucola.store.log.mapped_file_queue import REBUILD_MARK, MappedFileQueue
 from rucola.store.recovery.quarantine import Quarantine
 
 _log = logging.getLogger(__name__)
@@ -55,6 +55,8 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
     for directory, name, length in places:
         path, start = f"{directory}/{name}", segment_start(name)
         prefix = directory.rpartition("/")[2]
+        if name.removesuffix(".tmp") == REBUILD_MARK:
+            continue  # the log refuses it
         if start is None or start % queue.segment_bytes:
             quarantine.move(path, f"{prefix}-{name}", "not a segment")
             continue

@@ -1,0 +1,69 @@
+"""The store doctor on Spark: the same jobs as in ``rucola store``, with the tasks on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rucola.cli import store_output as output
+from rucola.cli.config_file import read_broker_conf
+from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Json
+from rucola.errors import ConfigError
+from rucola.runtime import extras
+from rucola.store.doctor import rebuild as doctor
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Master = Annotated[str, typer.Option("--master", help="Spark master: local[N] or spark://HOST:PORT.")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given often.")
+]
+
+
+def rebuild(
+    directory: Directory,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    config: Config = None,
+    commit_log: CommitLog = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Build consume queues and index files again from the log. All machines must see DIR under the same path."""
+    from rucola.spark.doctor import in_spark
+
+    options = read_broker_conf(config)
+    if dry_run:
+        output.print_summary(doctor.rebuild(directory, options=options, commit_log_path=commit_log, dry_run=True), json)
+        return
+    with session(master, conf) as spark, output.steps() as advance:
+        report = doctor.rebuild(directory, in_spark(spark), options, commit_log, advance)
+    output.print_summary(report, json)
+
+
+@contextmanager
+def session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
+    """A Spark session for one command.
+
+    Raises:
+        ConfigError: a setting is not ``KEY=VALUE``.
+        MissingExtraError: PySpark is not installed.
+    """
+    settings = {}
+    for text in conf or []:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise ConfigError("--conf", text, "KEY=VALUE")
+        settings[key] = value
+    extras.require(extras.SPARK, "rucola spark")
+    from rucola.spark.session import local_session
+
+    spark = local_session("rucola doctor", master=master, **settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()

@@ -1,0 +1,120 @@
+"""Exchanges the queues and the index of a store for new ones, so that no broker ever opens a mixture.
+
+The file ``rucola-rebuild`` in the first directory of the log marks the exchange. Neither Rucola nor RocketMQ opens a
+log with a strange file among its segments. The mark is written when the new files are complete and synced. It names
+what is to be exchanged, so whoever finds it finishes the exchange: each step is a rename, and steps already done are
+skipped. The mark goes last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rucola.errors import StoreDamagedError
+from rucola.runtime.files import Files
+from rucola.store.log.mapped_file_queue import REBUILD_MARK
+from rucola.store.recovery.watermark import WatermarkFile
+
+PARTS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
+"""The directories that a rebuild makes anew."""
+
+
+class Exchange:
+    """The exchange in one store, whose lock the caller holds.
+
+    Args:
+        root: the store's directory.
+        mark_directory: the first directory of the commit log.
+        staging: a directory on the file system of the store; the new parts lie in ``new``, the old ones go to ``old``.
+    """
+
+    def __init__(self, files: Files, root: str, mark_directory: str, staging: str) -> None:
+        self._files = files
+        self._root = root
+        self._mark = f"{mark_directory}/{REBUILD_MARK}"
+        self._new = f"{staging}/new"
+        self._old = f"{staging}/old"
+
+    def was_begun(self) -> bool:
+        """Whether an exchange was begun and not finished. Removes a mark that was being written."""
+        if self._files.exists(f"{self._mark}.tmp"):
+            self._files.remove(f"{self._mark}.tmp")
+            self._files.sync_directory(self._mark.rpartition("/")[0])
+        return self._files.exists(self._mark)
+
+    def begin(self, parts: Sequence[str], log_end: int) -> None:
+        """Marks the store. From here on only ``finish`` leads on.
+
+        Args:
+            parts: those of ``PARTS`` to exchange; a part without new files is removed.
+            log_end: physical offset up to which the new parts cover the log.
+        """
+        files = self._files
+        files.make_directory(self._old)
+        made = [part for part in parts if files.exists(f"{self._new}/{part}")]
+        known = [part for part in parts if files.exists(f"{self._root}/{part}")]
+        plan = {"made": made, "gone": [part for part in known if part not in made], "log_end": log_end}
+        files.replace_file(self._mark, json.dumps(plan).encode())
+
+    def finish(self) -> None:
+        """Does the rest of the exchange that was begun.
+
+        Raises:
+            StoreDamagedError: the mark cannot be read.
+            DiskError: a step failed; the next call continues there.
+        """
+        files = self._files
+        made, gone, log_end = self._plan()
+        for part in made:
+            if files.exists(f"{self._new}/{part}"):
+                self._put_away(part)
+                files.rename(f"{self._new}/{part}", f"{self._root}/{part}")
+                files.sync_directory(self._root)
+        for part in gone:
+            self._put_away(part)
+        files.sync_directory(self._root)
+        self._write_watermark(log_end)
+        files.remove(self._mark)
+        files.sync_directory(self._mark.rpartition("/")[0])
+
+    def _put_away(self, part: str) -> None:
+        if self._files.exists(f"{self._root}/{part}") and not self._files.exists(f"{self._old}/{part}"):
+            self._files.rename(f"{self._root}/{part}", f"{self._old}/{part}")
+            self._files.sync_directory(self._old)
+
+    def _plan(self) -> tuple[list[str], list[str], int]:
+        """The parts with new files, the parts without, and the end of the log."""
+        try:
+            plan = json.loads(self._files.read_file(self._mark) or b"")
+            made, gone, log_end = list(plan["made"]), list(plan["gone"]), int(plan["log_end"])
+            if unknown := {*made, *gone} - set(PARTS):
+                raise ValueError(f"unknown parts {sorted(unknown)}")
+        except (ValueError, TypeError, LookupError) as error:
+            advice = "move consumequeue, batchconsumequeue, consumequeue_ext, index and this file away, then rebuild"
+            raise StoreDamagedError(self._mark, 0, f"not the mark of a rebuild: {error}", advice) from error
+        return made, gone, log_end
+
+    def _write_watermark(self, log_end: int) -> None:
+        """Tells Rucola's next start that queues and index are complete."""
+        file, count, later = WatermarkFile(self._files, self._root), 0, 0
+        watermark = file.read()
+        if watermark is None:
+            return
+        for kind in ("consumequeue", "batchconsumequeue"):
+            for topic in self._files.list_directories(f"{self._root}/{kind}"):
+                for queue_id in self._files.list_directories(f"{self._root}/{kind}/{topic}"):
+                    segments = len(self._files.list_files(f"{self._root}/{kind}/{topic}/{queue_id}"))
+                    count += segments > 0
+                    later += max(segments - 1, 0)
+        clean = watermark.end_offset == log_end
+        file.write(
+            replace(
+                watermark,
+                queues_offset=log_end,
+                end_offset=log_end if clean else -1,
+                queue_count=count,
+                later_files=later,
+            )
+        )

@@ -1,0 +1,359 @@
+"""Builds consume queues and index files of a store again from its log, in parallel.
+
+====== ============================ ==================================================================================
+step   one task for each            writes
+====== ============================ ==================================================================================
+scan   segment of the log           the units and keys of its records (``rebuild_scan``)
+queues group of queues              their files (``rebuild_layout``)
+index  index file                   that file: each file holds the same number of keys, so their count gives the places
+====== ============================ ==================================================================================
+
+Everything is written below ``rebuild`` in the store's directory. A task writes under the name of its attempt, and says
+at the end what it made in a file ``PHASE-NUMBER.ATTEMPT.json``. Any attempt of a task may count, because all make the
+same bytes: retries and speculative copies do no harm. A rebuild that is started again skips finished tasks. At the end
+the new directories take the place of the old ones (``publish``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rucola.errors import StoreDamagedError
+from rucola.formats.index_file import KEY
+from rucola.runtime.files import Files
+from rucola.store.doctor.publish import PARTS, Exchange
+from rucola.store.doctor.rebuild_job import RebuildJob, find_job
+from rucola.store.doctor.rebuild_layout import (
+    INDEX_NAME,
+    FileRun,
+    IndexWork,
+    LayoutResult,
+    QueueLayout,
+    QueueWork,
+    lay_out_index,
+)
+from rucola.store.doctor.rebuild_scan import ScanResult, SegmentScan
+from rucola.store.index.index_service import next_name
+from rucola.store.log.multi_path import log_directories
+
+SCAN, QUEUES, INDEX = "scan", "queues", "index"
+PHASES = (SCAN, QUEUES, INDEX)
+_GROUPS = 16
+"""Tasks that lay out queues; more than processors, since queues differ in size."""
+_STAGING = "rebuild"
+
+Runner = Callable[[str, str, Sequence[int], Callable[[], None]], None]
+"""Runs ``run_task`` for a phase, a staging directory and several numbers; calls the last argument now and then. Each
+task must have ended well at least once when it returns.
+"""
+Progress = Callable[[str, int, int], None]
+"""Called with the phase, the number of tasks done and the number of all tasks."""
+
+
+@dataclass(frozen=True)
+class RebuildReport:
+    """The result of a rebuild.
+
+    Attributes:
+        root: the store's directory.
+        log_bytes: length of the log.
+        segments: number of segments read.
+        records: number of records in the log.
+        queues: number of queues made.
+        units: number of entries in all queues.
+        keys: number of keys in all index files.
+        index_files: number of index files.
+        skipped: entries of light queues that no store can have assigned.
+        resumed: tasks whose results an interrupted rebuild had left.
+        published: the new files are in place.
+    """
+
+    root: str
+    log_bytes: int
+    segments: int
+    records: int
+    queues: int
+    units: int
+    keys: int
+    index_files: int
+    skipped: int
+    resumed: int
+    published: bool
+
+
+def run_serially(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
+    """Runs tasks one after another in this process; a ``Runner``."""
+    for number in numbers:
+        run_task(phase, staging, number, "local")
+        look()
+
+
+def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
+    """Runs one task; any process on any machine that sees the store may do so.
+
+    Args:
+        attempt: a text of letters, digits, ``-`` and ``_`` that no other attempt has.
+
+    Raises:
+        StoreDamagedError: the log is damaged.
+        DiskError: a file cannot be read or written.
+    """
+    files = Files()
+    job = RebuildJob.from_json(files.read_file(f"{staging}/job.json") or b"")
+    name = f"{phase}-{number}.{attempt}"
+    result: ScanResult | LayoutResult
+    if phase == SCAN:
+        result = SegmentScan(files, job, number, f"{staging}/{name}").run()
+    else:
+        work = json.loads(files.read_file(f"{staging}/{phase}.work") or b"")[number]
+        # An attempt of the same name was interrupted.
+        files.remove_tree(f"{staging}/{name}")
+        if phase == QUEUES:
+            result = QueueLayout(files, job, f"{staging}/{name}").run([QueueWork.from_dict(one) for one in work])
+        else:
+            result = lay_out_index(files, job, IndexWork(**work), f"{staging}/{name}")
+    files.replace_file(f"{staging}/{name}.json", json.dumps(result.to_dict()).encode())
+
+
+def rebuild(
+    root: str,
+    run: Runner = run_serially,
+    options: Mapping[str, str] | None = None,
+    commit_log_path: str | None = None,
+    progress: Progress = lambda _phase, _done, _all: None,
+    dry_run: bool = False,
+    files: Files | None = None,
+) -> RebuildReport:
+    """Builds queues and index of the store in ``root`` again. Nobody else may use the store meanwhile.
+
+    Args:
+        run: runs the tasks.
+        options: entries of the broker's configuration.
+        commit_log_path: the directories of the log if they are elsewhere, separated by `,`.
+        dry_run: only counts what would be read; writes nothing.
+
+    Raises:
+        StoreLockedError: a broker uses the store.
+        StoreDamagedError: the log is damaged, or there is no store; the queues and the index are as before.
+        DiskError: a file cannot be written; the queues and the index are as before, or the next call finishes.
+    """
+    files = files if files is not None else Files()
+    root = files.expand(root)
+    if not files.exists(root):
+        raise StoreDamagedError(root, 0, "no such directory", "name a store")
+    if dry_run:
+        return _report(find_job(files, root, options, commit_log_path), [], [], [], 0, False)
+    lock = files.lock_directory(root)
+    try:
+        work = _Rebuild(files, root, run, progress)
+        work.finish_exchange((options or {}).get("storePathCommitLog") or commit_log_path)
+        return work.run(find_job(files, root, options, commit_log_path))
+    finally:
+        lock.release()
+
+
+class _Rebuild:
+    """One run of a rebuild, under the store's lock."""
+
+    def __init__(self, files: Files, root: str, run: Runner, progress: Progress) -> None:
+        self._files = files
+        self._root = root
+        self._staging = f"{root}/{_STAGING}"
+        self._run_tasks = run
+        self._progress = progress
+        self._resumed = 0
+
+    def finish_exchange(self, commit_log_path: str | None) -> None:
+        """Finishes an exchange that was interrupted."""
+        exchange = self._exchange(log_directories(self._files, self._root, commit_log_path)[0])
+        if exchange.was_begun():
+            exchange.finish()
+            self._clear()
+
+    def run(self, job: RebuildJob) -> RebuildReport:
+        """Builds and publishes."""
+        self._prepare(job)
+        scans = [ScanResult.from_dict(fields) for fields in self._phase(SCAN, len(job.segments))]
+        layouts = self._make(job, QUEUES, [[asdict(one) for one in group] for group in self._queue_groups(scans)])
+        parts = [part for part in PARTS if part != "index"]
+        indexes: list[LayoutResult] = []
+        if job.config.message_index_enable:
+            parts.append("index")
+            works = self._index_works(job, scans)
+            indexes = self._make(job, INDEX, [asdict(one) for one in works])
+            self._take_indexes(works, indexes)
+        self._take_queues(layouts)
+        exchange = self._exchange(job.directories[0])
+        exchange.begin(parts, job.end)
+        exchange.finish()
+        self._clear()
+        return _report(job, scans, layouts, indexes, self._resumed, True)
+
+    def _prepare(self, job: RebuildJob) -> None:
+        """Makes the directory for the work; keeps what an interrupted rebuild of the same job has done."""
+        files, path = self._files, f"{self._staging}/job.json"
+        text = job.to_json().encode()
+        moved = any(files.exists(f"{self._staging}/{name}") for name in ("new", "old"))
+        if moved or files.read_file(path) != text:
+            self._clear()
+            files.make_directory(self._staging)
+            files.replace_file(path, text)
+
+    def _clear(self) -> None:
+        """Removes the directory for the work. The job goes first: without it, nothing that is left counts."""
+        path = f"{self._staging}/job.json"
+        if self._files.exists(path):
+            self._files.remove(path)
+            self._files.sync_directory(self._staging)
+        self._files.remove_tree(self._staging)
+
+    def _make(self, job: RebuildJob, phase: str, work: list[Any]) -> list[LayoutResult]:
+        text = json.dumps(work).encode()
+        if self._files.read_file(f"{self._staging}/{phase}.work") != text:
+            self._discard(phase)
+            self._files.replace_file(f"{self._staging}/{phase}.work", text)
+        return [LayoutResult(**fields) for fields in self._phase(phase, len(work))]
+
+    def _phase(self, phase: str, count: int) -> list[dict[str, Any]]:
+        """Runs the tasks of a phase that have no result yet; returns all results."""
+        known = self._results(phase)
+        missing = [number for number in range(count) if number not in known]
+        self._resumed += count - len(missing)
+        self._progress(phase, count - len(missing), count)
+
+        def look() -> None:
+            self._progress(phase, len(self._results(phase)), count)
+
+        if missing:
+            self._run_tasks(phase, self._staging, missing, look)
+            known = self._results(phase)
+        self._progress(phase, count, count)
+        found = []
+        for number in range(count):
+            if number not in known:
+                raise StoreDamagedError(self._staging, 0, f"task {number} of {phase} left no result", "start again")
+            found.append(json.loads(self._files.read_file(f"{self._staging}/{known[number]}") or b""))
+        return found
+
+    def _results(self, phase: str) -> dict[int, str]:
+        """Name of a result of each task that has one."""
+        found: dict[int, str] = {}
+        for name in self._files.list_files(self._staging):
+            if name.startswith(f"{phase}-") and name.endswith(".json"):
+                found.setdefault(int(name.partition(".")[0].removeprefix(f"{phase}-")), name)
+        return found
+
+    def _discard(self, phase: str) -> None:
+        """Removes what an earlier run of the phase made from other work."""
+        for name in self._results(phase).values():
+            self._files.remove(f"{self._staging}/{name}")
+        for name in self._files.list_directories(self._staging):
+            if name.startswith(f"{phase}-"):
+                self._files.remove_tree(f"{self._staging}/{name}")
+
+    # -- work of the second step ---------------------------------------------------------------------------------------
+
+    def _queue_groups(self, scans: list[ScanResult]) -> list[list[QueueWork]]:
+        """The queues of all scans, in groups with about the same number of units."""
+        runs: dict[tuple[str, int, bool], list[FileRun]] = {}
+        for scan in scans:
+            for part in scan.queues:
+                found = runs.setdefault((part.topic, part.queue_id, part.light), [])
+                found += [FileRun(f"{self._staging}/{scan.units}", *run) for run in part.runs]
+        work = [QueueWork(*name, found) for name, found in sorted(runs.items())]
+        # A topic may have the name of a light queue. Its own entries and those of other topics go to one queue.
+        both = {(one.topic, one.queue_id) for one in work if one.light} & {
+            (one.topic, one.queue_id) for one in work if not one.light
+        }
+        if both:
+            topic = sorted(both)[0][0]
+            raise StoreDamagedError(self._root, 0, f"{topic!r} is a topic and a light queue", "start a broker instead")
+        groups: list[list[QueueWork]] = [[] for _ in range(min(_GROUPS, len(work)))]
+        sizes = [0] * len(groups)
+        for one in sorted(work, key=lambda one: -one.count):
+            smallest = sizes.index(min(sizes))
+            groups[smallest].append(one)
+            sizes[smallest] += one.count
+        return groups
+
+    def _index_works(self, job: RebuildJob, scans: list[ScanResult]) -> list[IndexWork]:
+        """The index files: each but the last is full."""
+        size, total = job.config.max_index_num - 1, sum(scan.key_count for scan in scans)
+        first_ms = next(scan.first_ms for scan in scans if scan.records)
+        works = []
+        for begin in range(0, max(total, 1), size):
+            end_ms = end_offset = -1
+            if begin:
+                _, end_offset, end_ms = self._key(scans, begin - 1)
+                first_ms = self._key(scans, begin)[2]
+            works.append(IndexWork(self._pieces(scans, begin, min(begin + size, total)), end_ms, end_offset, first_ms))
+        return works
+
+    def _pieces(self, scans: list[ScanResult], begin: int, end: int) -> list[tuple[str, int, int]]:
+        pieces, start = [], 0
+        for scan in scans:
+            first, last = max(begin - start, 0), min(end - start, scan.key_count)
+            if first < last:
+                pieces.append((f"{self._staging}/{scan.keys}", first, last))
+            start += scan.key_count
+        return pieces
+
+    def _key(self, scans: list[ScanResult], number: int) -> tuple[int, int, int]:
+        """Hash, physical offset and store time of a key."""
+        ((path, first, _),) = self._pieces(scans, number, number + 1)
+        hashed, physical_offset, stored_ms = KEY.unpack(self._files.read_at(path, first * KEY.size, KEY.size))
+        return hashed, physical_offset, stored_ms
+
+    # -- publication ---------------------------------------------------------------------------------------------------
+
+    def _take_queues(self, layouts: list[LayoutResult]) -> None:
+        files, new = self._files, f"{self._staging}/new"
+        touched: set[str] = set()
+        for layout in layouts:
+            for part in PARTS[:-1]:
+                source = f"{self._staging}/{layout.directory}/{part}"
+                for topic in files.list_directories(source):
+                    target = f"{new}/{part}/{topic}"
+                    files.make_directory(target)
+                    touched.add(target)
+                    for queue_id in files.list_directories(f"{source}/{topic}"):
+                        files.rename(f"{source}/{topic}/{queue_id}", f"{target}/{queue_id}")
+        for target in sorted(touched):
+            files.sync_directory(target)
+
+    def _take_indexes(self, works: list[IndexWork], layouts: list[LayoutResult]) -> None:
+        target, name = f"{self._staging}/new/index", ""
+        self._files.make_directory(target)
+        for work, layout in zip(works, layouts, strict=True):
+            name = next_name(work.first_ms, name)
+            self._files.rename(f"{self._staging}/{layout.directory}/index/{INDEX_NAME}", f"{target}/{name}")
+        self._files.sync_directory(target)
+
+    def _exchange(self, mark_directory: str) -> Exchange:
+        return Exchange(self._files, self._root, mark_directory, self._staging)
+
+
+def _report(
+    job: RebuildJob,
+    scans: list[ScanResult],
+    layouts: list[LayoutResult],
+    indexes: list[LayoutResult],
+    resumed: int,
+    published: bool,
+) -> RebuildReport:
+    return RebuildReport(
+        root=job.root,
+        log_bytes=job.log_bytes,
+        segments=len(job.segments),
+        records=sum(scan.records for scan in scans),
+        queues=sum(layout.queues for layout in layouts),
+        units=sum(layout.units for layout in layouts),
+        keys=sum(index.keys for index in indexes),
+        index_files=len(indexes),
+        skipped=sum(scan.skipped for scan in scans),
+        resumed=resumed,
+        published=published,
+    )

@@ -1,0 +1,206 @@
+"""What a rebuild works on, as a value that tasks on other machines can read.
+
+The job is found once, and nobody may write the store until the rebuild ends. Segment lengths and the kinds of queues
+come from the files that are there, unless the configuration says otherwise; a dispatch by the broker would decide in
+the same way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from rucola.common.columns import WalkStop, new_table
+from rucola.common.key_builder import is_light_queue
+from rucola.common.options import options_of, parse_options
+from rucola.errors import StoreDamagedError
+from rucola.formats.tables import decode_topics
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.dispatch import Dispatcher
+from rucola.store.log.checked_walk import CheckedWalk
+from rucola.store.log.mapped_file import MappedFile, readable
+from rucola.store.log.multi_path import log_directories
+from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.queue.consume_queue_store import ConsumeQueueStore
+from rucola.store.queue.placement import ALL_OFFSETS
+from rucola.store.queue.queue_factory import QueueOptions
+from rucola.store.recovery.marks import StoreMarks
+from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.recovery import Recovery
+from rucola.store.topic_deletion import TopicDeletion
+from rucola.store.verify.index import index_geometry
+
+_TEXT_ERRORS = "surrogateescape"
+
+
+@dataclass(frozen=True)
+class RebuildJob:
+    """A store to be rebuilt.
+
+    Attributes:
+        root: the store's directory.
+        directories: directories of the commit log.
+        segments: path, physical offset of the first byte, and length of each segment with records, oldest first.
+        end: physical offset after the last record.
+        modified_ms: times of the last change of the segments.
+        options: the store's options, by RocketMQ's keys.
+        batch_topics: for each topic with a known kind, whether its queues are batch consume queues.
+        deleted: for each deleted topic, the physical offset below which its records belong to no queue.
+        gaps: parts of the log whose messages were lost: first offset and offset after the last.
+        trusted_to: see ``Placement.trusted_to``.
+    """
+
+    root: str
+    directories: list[str]
+    segments: list[tuple[str, int, int]]
+    end: int
+    modified_ms: list[int]
+    options: dict[str, str]
+    batch_topics: dict[str, bool]
+    deleted: dict[str, int]
+    gaps: list[tuple[int, int]]
+    trusted_to: int
+
+    @property
+    def config(self) -> MessageStoreConfig:
+        """The store's configuration."""
+        return parse_options(MessageStoreConfig, self.options)
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of the log up to its end."""
+        return self.end - self.segments[0][1]
+
+    def queue_options(self) -> QueueOptions:
+        """Options of the queues to be made. Extensions get no filter bits: those of the past are not known."""
+        return QueueOptions.of(self.config, self._is_batch_topic, None)
+
+    def deleted_to(self) -> dict[bytes, int]:
+        """``deleted`` by the bytes of the topic."""
+        return {topic.encode("utf-8", _TEXT_ERRORS): end for topic, end in self.deleted.items()}
+
+    def to_json(self) -> str:
+        """The job as text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> RebuildJob:
+        """The job that ``to_json`` wrote."""
+        fields = json.loads(text)
+        fields["segments"] = [(path, start, size) for path, start, size in fields["segments"]]
+        fields["gaps"] = [(start, end) for start, end in fields["gaps"]]
+        return cls(**fields)
+
+    def _is_batch_topic(self, topic: bytes) -> bool | None:
+        return self.batch_topics.get(topic.decode("utf-8", _TEXT_ERRORS))
+
+
+def find_job(
+    files: Files, root: str, options: Mapping[str, str] | None = None, commit_log_path: str | None = None
+) -> RebuildJob:
+    """The job for a store that nobody writes.
+
+    Args:
+        root: absolute path of the store.
+        options: entries of the broker's configuration; other keys than those of the store are ignored.
+        commit_log_path: the directories of the log if they are elsewhere, separated by `,`.
+
+    Raises:
+        StoreDamagedError: there is no store, the log has no records, or one of its files is not a segment.
+        ConfigError: an option has an invalid value.
+    """
+    known = {entry.key for entry in options_of(MessageStoreConfig)}
+    given = {key: value for key, value in (options or {}).items() if key in known}
+    commit_log_path = commit_log_path or given.get("storePathCommitLog") or None
+    deletion = TopicDeletion(files, root)
+    deletion.load()
+    marks = StoreMarks(files, root)
+    watermark = marks.watermark.read()
+    store = OfflineStore(root, files, commit_log_path)
+    try:
+        end = store.end_offset()
+        if watermark is None and marks.in_use:
+            # RocketMQ was killed: only the recovery of a start tells where the log will end.
+            end = _end_of_recovery(files, root, store, marks)
+        segments = [segment for segment in store.log_segments() if segment[1] < end]
+        found = _options(files, root, store)
+    finally:
+        store.close()
+    found |= given | {"storePathRootDir": root}
+    directories = log_directories(files, root, commit_log_path)
+    if not segments:
+        raise StoreDamagedError(directories[0], 0, "the log has no records", "nothing can be rebuilt from it")
+    _check_first(files, segments[0])
+    found["mappedFileSizeCommitLog"] = str(segments[0][2])
+    job = RebuildJob(
+        root,
+        directories,
+        segments,
+        end,
+        [files.modified_ms(path) for path, _, _ in segments],
+        found,
+        _kinds(files, root),
+        {topic.decode("utf-8", _TEXT_ERRORS): offset for topic, offset in deletion.ends.items()},
+        [(gap.start, gap.end) for gap in Quarantine(files, root).gaps()],
+        ALL_OFFSETS if watermark is None else watermark.queues_offset,
+    )
+    _ = job.config  # a wrong option ends the rebuild here
+    return job
+
+
+def _end_of_recovery(files: Files, root: str, store: OfflineStore, marks: StoreMarks) -> int:
+    """Where recovery would end the log of a store that has no watermark. Nothing is changed."""
+    config, log = MessageStoreConfig(), store.log
+    # The queues are going to be replaced, so they prove nothing.
+    queues = ConsumeQueueStore(files, f"{root}/rebuild/none", store.queue_options(), log, writable=False)
+    dispatcher = Dispatcher(log, queues, None, config)
+    with readable():
+        return Recovery(files, Quarantine(files, root), dispatcher, marks, None).find_end().physical_offset
+
+
+def _check_first(files: Files, segment: tuple[str, int, int]) -> None:
+    """The log must begin with a record, since there is no other way to find the first one.
+
+    Raises:
+        StoreDamagedError: it does not.
+    """
+    path, start, size = segment
+    file = MappedFile(files, path, start, size, False, 0)
+    rows, _, stop = CheckedWalk(new_table(1)).walk(file, 0, 0)
+    file.close()
+    if not rows and stop != WalkStop.BLANK:
+        raise StoreDamagedError(path, 0, "the log does not begin with a record", "salvage the store")
+
+
+def _options(files: Files, root: str, store: OfflineStore) -> dict[str, str]:
+    """The options that follow from existing files."""
+    queues = store.queue_options()
+    found = {
+        "mappedFileSizeConsumeQueue": queues.segment_bytes,
+        "mapperFileSizeBatchConsumeQueue": queues.batch_segment_bytes,
+        "mappedFileSizeConsumeQueueExt": queues.ext_segment_bytes,
+    }
+    for name, size in files.list_sizes(f"{root}/index").items():
+        file = MappedFile(files, f"{root}/index/{name}", 0, size, False, 0)
+        geometry = index_geometry(file) if size else None
+        file.close()
+        if geometry is not None:
+            found["maxHashSlotNum"], found["maxIndexNum"] = geometry
+            break
+    enabled: list[str] = []
+    if files.list_directories(f"{root}/consumequeue_ext"):
+        enabled.append("enableConsumeQueueExt")
+    if any(is_light_queue(name) for name in files.list_directories(f"{root}/consumequeue")):
+        enabled += ["enableLmq", "enableMultiDispatch"]
+    return {key: str(value) for key, value in found.items()} | dict.fromkeys(enabled, "true")
+
+
+def _kinds(files: Files, root: str) -> dict[str, bool]:
+    """For each known topic, whether its queues are batch consume queues. A directory counts more than the table."""
+    text = files.read_file(f"{root}/config/topics.json")
+    kinds = {name: topic.is_batch_queue for name, topic in decode_topics(text)[1].items()} if text else {}
+    for directory, batch in (("batchconsumequeue", True), ("consumequeue", False)):
+        kinds |= dict.fromkeys(files.list_directories(f"{root}/{directory}"), batch)
+    return kinds
