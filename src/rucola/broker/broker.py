@@ -21,6 +21,7 @@ from rucola.broker.client.client_channel import SCAN_INTERVAL_S
 from rucola.broker.config import BrokerConfig
 from rucola.broker.dispatching import Dispatching
 from rucola.broker.flush_waiters import FlushWaiters
+from rucola.broker.lazy_pop_services import Pops
 from rucola.broker.longpolling.pull_request_hold import RECHECK_INTERVAL_S, PullRequestHold
 from rucola.broker.outer_api import BrokerOuterApi
 from rucola.broker.processor.pull import PullMessageProcessor
@@ -65,7 +66,7 @@ class Broker:
     Args:
         config: names, address, name servers.
         store_config: options of the store.
-        peers_clock: what the clocks of clients are taken to show; None: what ``clock`` shows.
+        peers_clock: the assumed clock of the clients; None = ``clock``.
 
     Attributes:
         services: its parts.
@@ -94,7 +95,7 @@ class Broker:
             on_flushed=self._dispatching.flushed_in_thread,
             is_batch_topic=self._is_batch_topic,
         )
-        services = self.services = BrokerServices(config, self.store, files, clock, peers_clock or clock)
+        services = self.services = BrokerServices(config, self.store, files, clock, peers_clock or clock, _pops)
         self.topics, self.groups, self.offsets = services.topics, services.groups, services.offsets
         self._server = RemotingServer(
             self,
@@ -302,11 +303,11 @@ class Broker:
         services.hold = pull.hold = PullRequestHold(
             store.max_queue_offset, pull.resume, services.clock.monotonic, loop.call_later
         )
-        services.send = SendMessageProcessor(services, self._rewriter())
+        sends = SendMessageProcessor(services, self._rewriter())
         register_requests(services, self._processors)
         self._dispatching.wire(loop, services, self._delivery)
         self._handler = RequestHandler(
-            services.send,
+            sends,
             pull,
             self._processors,
             self._dispatching.pending,
@@ -384,3 +385,10 @@ class Broker:
         limit = services.clock.monotonic() - self.config.channel_expired_timeout_ms / 1000
         for channel in {*services.producers.silent_since(limit), *services.consumers.silent_since(limit)}:
             channel.close()
+
+
+def _pops(services: BrokerServices) -> Pops:
+    # Deferred: the start of a broker whose clients do not pop needs none of it.
+    from rucola.broker.pop_services import PopServices
+
+    return PopServices(services)

@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from rucola.common.key_builder import REVIVE_TOPIC_PREFIX, TIMER_TOPIC
 from rucola.remoting.peer import Peer
 
 if TYPE_CHECKING:
-    from rucola.broker.pop_services import PopServices
-    from rucola.broker.services import BrokerServices
+    from rucola.broker.config_files import ConfigFiles
+    from rucola.broker.pop.pop_hold import PopHold
+    from rucola.broker.pop.pop_offsets import PoppedQueue
+    from rucola.store.message_store import MessageStore
 
 ORDERS = "consumerOrderInfo.json"
 MODES = "messageRequestMode.json"
+
+
+class Pops(Protocol):
+    """The POP services, as the rest of the broker uses them; ``PopServices`` describes the methods."""
+
+    hold: PopHold
+
+    def load(self, after_pops: bool) -> None:
+        """Loads POP data."""
+
+    def start(self) -> None:
+        """Starts reviving."""
+
+    async def catch_up(self) -> None:
+        """Revives after the clock was moved on."""
+
+    def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
+        """Forgets the pops from some queues."""
+
+    def settle(self) -> None:
+        """Records which pops have reached the disk."""
+
+    def persist(self) -> None:
+        """Requests a write of the table of messages popped in order."""
+
+    async def stop(self) -> None:
+        """Ends reviving and waiting."""
 
 
 class LazyPopServices:
@@ -20,23 +50,32 @@ class LazyPopServices:
 
     Call ``load`` with the store, ``start`` with the loop, then ``stop``, and ``persist`` last.
 
+    Args:
+        store: the broker's store.
+        tables: its configuration files.
+        cluster_name: the broker's cluster, which names the revive topic.
+        make: creates the POP services, and imports them before.
+
     Attributes:
         started: the POP services; None until they are needed.
     """
 
-    def __init__(self, services: BrokerServices) -> None:
-        self.started: PopServices | None = None
-        self._services = services
+    def __init__(self, store: MessageStore, tables: ConfigFiles, cluster_name: str, make: Callable[[], Pops]) -> None:
+        self.started: Pops | None = None
+        self._store = store
+        self._tables = tables
+        self._revive_topic = f"{REVIVE_TOPIC_PREFIX}{cluster_name}"
+        self._make = make
         self._serving = False
 
-    def get(self) -> PopServices:
+    def get(self) -> Pops:
         """The POP services; they are created now if necessary, and started if the broker serves."""
         if self.started is None:
-            services = self._made()
-            services.load(after_pops=False)
+            pops = self._make()
+            pops.load(after_pops=False)
             if self._serving:
-                services.start()
-            self.started = services
+                pops.start()
+            self.started = pops
         return self.started
 
     @property
@@ -51,7 +90,7 @@ class LazyPopServices:
             StoreDamagedError: a table cannot be read.
         """
         if self._may_have_popped():
-            self.started = self._made()
+            self.started = self._make()
             self.started.load(after_pops=True)
 
     def start(self) -> None:
@@ -101,17 +140,11 @@ class LazyPopServices:
         if self.started is not None:
             await self.started.stop()
 
-    def _made(self) -> PopServices:
-        from rucola.broker.pop_services import PopServices
-
-        return PopServices(self._services)
-
     def _may_have_popped(self) -> bool:
         """Whether the store may hold POP data. Checkpoints and acknowledgements wait in the timer topic before they
         reach the revive topic.
         """
-        store, tables = self._services.store, self._services.tables
+        store, tables = self._store, self._tables
         if (store.recovered and store.max_offset) or tables.exist(ORDERS) or tables.exist(MODES):
             return True
-        topics = (TIMER_TOPIC, f"{REVIVE_TOPIC_PREFIX}{self._services.config.broker_cluster_name}")
-        return any(store.queue_ids(topic.encode()) for topic in topics)
+        return any(store.queue_ids(topic.encode()) for topic in (TIMER_TOPIC, self._revive_topic))

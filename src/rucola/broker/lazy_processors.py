@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from rucola.broker.services import BrokerServices
 
@@ -84,7 +84,9 @@ statistics: LazyProcessor[StatisticsProcessor] = LazyProcessor("processor.statis
 broker: LazyProcessor[BrokerManageProcessor] = LazyProcessor("processor.broker_manage", "BrokerManageProcessor")
 accounts: LazyProcessor[AclProcessor] = LazyProcessor("processor.acl", "AclProcessor")
 users: LazyProcessor[AuthProcessor] = LazyProcessor("processor.auth", "AuthProcessor")
-pops: LazyProcessor[PopServices] = LazyProcessor("pop_services", lambda services: services.pops.get())
+pops: LazyProcessor[PopServices] = LazyProcessor(
+    "pop_services", lambda services: cast("PopServices", services.pops.get())
+)
 timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda services: services.timers)
 
 IMPORTED_FIRST = ("concurrent.futures.thread",)

@@ -54,7 +54,8 @@ class RequestHandler:
         waiting_max: maximum number of waiting answers; further sends are refused.
         guard: answers forbidden requests and marks their rows as done; None without access control.
 
-    stopping: refuse everything; set when the broker stops. stopping: refuse everything; set when the broker stops.
+    Attributes:
+        stopping: whether everything is refused; set when the broker stops.
     """
 
     def __init__(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from rucola.broker.cold_data_flow import ColdDataFlow
 from rucola.broker.config import BrokerConfig
 from rucola.broker.config_files import ConfigFiles
 from rucola.broker.filter.consumer_filter_manager import ConsumerFilterManager
-from rucola.broker.lazy_pop_services import LazyPopServices
+from rucola.broker.lazy_pop_services import LazyPopServices, Pops
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
+from rucola.broker.processor.send_targets import SendTargets
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
 from rucola.broker.table_writer import Keep, TableWriter
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from rucola.broker.longpolling.cold_reads import ColdReads
     from rucola.broker.longpolling.pull_request_hold import PullRequestHold
     from rucola.broker.outer_api import BrokerOuterApi
-    from rucola.broker.processor.send import SendMessageProcessor
     from rucola.broker.transaction.check_service import TransactionCheckService
     from rucola.broker.transaction.transactional_message_service import TransactionalMessageService
 
@@ -52,6 +53,14 @@ class BrokerServices:
     """Life: created with the broker, loaded with the store (``load``), completed by the broker before the first
     request, and written at intervals (``persist``).
 
+    Args:
+        config: the broker's options.
+        store: its store.
+        files: the file system.
+        clock: the broker's clock.
+        peers_clock: the clock of the clients, for times that they send.
+        make_pops: creates the POP services.
+
     Attributes:
         access: access control; None if it is off.
         address: the address that clients are given, ``host:port``. Like the attributes below, it is set at the start.
@@ -61,7 +70,7 @@ class BrokerServices:
         hold: the pulls that wait for messages.
         outer_api: calls the name servers.
         supervisor: supervises all periodic work.
-        send: checks sends, and also the sends of replies.
+        targets: the topics of sends, also of replies.
         waiters: the answers that wait for the disk; None without SYNC_FLUSH.
     """
 
@@ -70,13 +79,18 @@ class BrokerServices:
     cold_reads: ColdReads
     hold: PullRequestHold
     outer_api: BrokerOuterApi
-    send: SendMessageProcessor
     transactions: TransactionalMessageService
     transaction_checks: TransactionCheckService
     waiters: FlushWaiters | None = None
 
     def __init__(
-        self, config: BrokerConfig, store: MessageStore, files: Files, clock: Clock, peers_clock: Clock
+        self,
+        config: BrokerConfig,
+        store: MessageStore,
+        files: Files,
+        clock: Clock,
+        peers_clock: Clock,
+        make_pops: Callable[[BrokerServices], Pops],
     ) -> None:
         self.config = config
         self.store = store
@@ -95,6 +109,7 @@ class BrokerServices:
         self.groups = SubscriptionGroupManager(
             config.auto_create_subscription_group, self.keep("subscriptionGroup.json"), wall_ms
         )
+        self.targets = SendTargets(config, self.topics, self.groups, self.random_below)
         light = store.config.enable_lmq
         self._offsets_name = "lmqConsumerOffset.json" if light else _CONSUMER_OFFSETS
         self.offsets = ConsumerOffsetManager(self.keep(self._offsets_name), wall_ms, light)
@@ -110,7 +125,7 @@ class BrokerServices:
         self.schedule = ScheduleMessageService(store, self.delay_levels_ms, wall_ms, self.keep("delayOffset.json"))
         self.timers = TimerDelivery(store, files, clock, config.broker_name, self.random_below, self.supervisor)
         self.halves = HalfMessages(store, self.offsets, wall_ms)
-        self.pops = LazyPopServices(self)
+        self.pops = LazyPopServices(store, self.tables, config.broker_cluster_name, partial(make_pops, self))
         self.access: BrokerAccess | None = None
         if config.guarded:
             # This import is deferred: with its YAML reader it takes a tenth of the start.

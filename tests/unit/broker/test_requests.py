@@ -22,7 +22,17 @@ from rucola.protocol.command import RemotingCommand
 from rucola.testing.clock import ManualClock
 
 EVERY = [*REQUESTS.values(), *ACCOUNT_REQUESTS.values(), *USER_REQUESTS.values()]
-CARRIED = {"dead_letter", "inner_batch", "responses", "pull", "pull_admission", "send", "send_response", "send_rewrite"}
+CARRIED = {
+    "dead_letter",
+    "inner_batch",
+    "responses",
+    "pull",
+    "pull_admission",
+    "send",
+    "send_response",
+    "send_rewrite",
+    "send_targets",
+}
 """Processors of a first send and pull, and what they need."""
 
 

@@ -36,7 +36,7 @@ class ReplyMessageProcessor:
 
     def __init__(self, services: BrokerServices) -> None:
         self._store = services.store
-        self._send = services.send
+        self._targets = services.targets
         self._producers = services.producers
         self._wall_ms = services.clock.wall_ms
         config = services.config
@@ -51,10 +51,8 @@ class ReplyMessageProcessor:
         if not command.body:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "the message has no body")
         try:
-            target = self._send.check_topic(
-                header.topic.encode(), header.default_topic, header.default_topic_queue_nums
-            )
-            queue_id = self._send.choose_queue(header.queue_id, channel, target)
+            target = self._targets.check(header.topic.encode(), header.default_topic, header.default_topic_queue_nums)
+            queue_id = self._targets.choose_queue(header.queue_id, channel, target)
         except BrokerError as refusal:
             return command.answer(refusal.code, refusal.remark, dict(self._fields))
         properties = decode_properties((header.properties or "").encode()) | self._fields

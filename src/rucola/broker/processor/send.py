@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from dataclasses import dataclass
 
 from rucola.broker.processor.dead_letter import DeadLetterRule
 from rucola.broker.processor.inner_batch import inner_batch
-from rucola.broker.processor.responses import group_missing, topic_missing
 from rucola.broker.processor.send_response import SendResponses, flush_not_confirmed
 from rucola.broker.processor.send_rewrite import Detour, Rewriter, row_of_command
+from rucola.broker.processor.send_targets import SendTarget
 from rucola.broker.services import BrokerServices
-from rucola.broker.topic.topic_config_manager import describe
-from rucola.broker.topic.topic_validator import NOT_ALLOWED_TO_SEND, validate_topic
 from rucola.common.columns import ROW_WIDTH, FrameColumn, FrameKind, SendTrait, new_table
-from rucola.common.key_builder import group_of, is_retry_topic
+from rucola.common.key_builder import is_retry_topic
 from rucola.common.message_const import KEYS
-from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag, PermName
-from rucola.common.topic_config import TopicConfig, TopicFilterType
+from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import BrokerError
 from rucola.formats.message import expand_batch, inspect_rows
 from rucola.formats.properties import decode_properties
@@ -55,60 +51,29 @@ _MORE_ROWS = -2
 _TOPIC_BYTES_MAX = 127
 
 
-@dataclass(slots=True)
-class SendTarget:
-    """The result of the checks of a topic, kept until a topic or group changes."""
-
-    name: bytes
-    config: TopicConfig
-    queues: int
-    """Queue ids below it are accepted: the larger number of read and write queues."""
-    registration: asyncio.Future[None] | None
-    """Set for a topic that this send creates: producers hear of success when the topic is on the disk and the name
-    servers know it.
-    """
-    plain: bool = True
-    """Whether the topic has no options that affect its messages."""
-
-    @property
-    def multi_tags(self) -> bool:
-        """Whether the sysFlag of the topic's messages allows several tags."""
-        return self.config.topic_filter_type is TopicFilterType.MULTI_TAG
-
-    @property
-    def keys_required(self) -> bool:
-        """Whether the topic keeps only the newest message of each key, and therefore refuses messages without a key."""
-        return self.config.attributes.get("cleanup.policy") == "COMPACTION"
-
-
 class SendMessageProcessor:
     """Serves the rows of kind SEND and BATCH. Event loop only.
 
     Args:
         rewriter: rewrites messages that are not stored as they came.
-
-    Attributes:
-        topics_made: number of topics created by sends so far.
     """
 
     def __init__(self, services: BrokerServices, rewriter: Rewriter) -> None:
         store, topics, groups = services.store, services.topics, services.groups
-        self._config = services.config
         self._store = store
-        self._topics = topics
-        self._groups = groups
         self._dead_letters = DeadLetterRule(topics, groups, services.locks)
         self._responses = SendResponses(services.config, store.store_host)
         self._waiters = services.waiters
         self._monotonic = services.clock.monotonic
         self._rewriter = rewriter
-        self._random_below = services.random_below
         self._body_bytes_max = store.config.max_message_size
-        self._targets: dict[bytes, SendTarget] = {}
+        self._targets = services.targets
         self._members = new_table(_BATCH_ROWS)
-        self.topics_made = 0
-        topics.on_change(self._targets.clear)
-        groups.on_change(self._targets.clear)
+
+    @property
+    def topics_made(self) -> int:
+        """Number of topics created by sends so far."""
+        return self._targets.topics_made
 
     def process_run(
         self, channel: Channel, source: bytearray, view: memoryview, table: array[int], first: int, last: int
@@ -181,7 +146,7 @@ class SendMessageProcessor:
         base = first * ROW_WIDTH
         position = table[base + FrameColumn.TOPIC_POS]
         name = bytes(source[position : position + table[base + FrameColumn.TOPIC_LEN]])
-        target = self._targets.get(name)
+        target = self._targets.known(name)
         if target is not None:
             return target
         position = table[base + FrameColumn.DEFAULT_TOPIC_POS]
@@ -189,59 +154,11 @@ class SendMessageProcessor:
             source[position : position + table[base + FrameColumn.DEFAULT_TOPIC_LEN]], "utf-8", "replace"
         )
         try:
-            target = self.check_topic(name, default_topic, table[base + FrameColumn.DEFAULT_TOPIC_QUEUES])
+            return self._targets.find(name, default_topic, table[base + FrameColumn.DEFAULT_TOPIC_QUEUES])
         except BrokerError as refusal:
             for row in range(first, last):
                 self._responses.refuse(channel, table, row, refusal)
             return None
-        self._targets[name] = target
-        return target
-
-    def check_topic(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
-        """The checks of protocol.md 3.2 that depend only on the topic, in the reference's order.
-
-        Raises:
-            BrokerError: sends to the topic are refused.
-        """
-        topic = str(name, "utf-8", "replace")
-        known = self._topics.get(topic)
-        if not self._config.broker_permission & PermName.WRITE and known is not None and known.order:
-            raise BrokerError(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._config.client_host}] sending message is forbidden"
-            )
-        validate_topic(topic)
-        if topic in NOT_ALLOWED_TO_SEND:
-            raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-        registration: asyncio.Future[None] | None = None
-        if is_retry_topic(topic):
-            group = self._groups.find(group_of(topic))
-            if group is None:
-                raise group_missing(group_of(topic))
-            known, registration = self._topics.create_for_group(topic, max(group.retry_queue_nums, 1))
-        elif known is None:
-            created = self._topics.create_on_send(topic, default_topic, queue_nums)
-            if created is None:
-                raise topic_missing(topic)
-            known, registration = created
-            self.topics_made += 1
-        else:
-            registration = self._topics.registering(topic)
-        target = SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
-        target.plain = not (target.multi_tags or target.keys_required)
-        return target
-
-    def choose_queue(self, queue_id: int, channel: Channel, target: SendTarget) -> int:
-        """The queue that the producer requested; any queue if the id is negative.
-
-        Raises:
-            BrokerError: INVALID_PARAMETER, the topic has no such queue.
-        """
-        if queue_id >= target.queues:
-            raise BrokerError(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{queue_id}] is illegal, {describe(target.config)} Producer: {channel.remote_address}",
-            )
-        return queue_id if queue_id >= 0 else self._random_below(max(target.config.write_queue_nums, 1))
 
     def _expand(
         self, channel: Channel, source: bytearray, table: array[int], row: int, target: SendTarget
@@ -255,7 +172,7 @@ class SendMessageProcessor:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {target.config.topic_name}"
             )
-        table[base + _QUEUE_ID] = self.choose_queue(table[base + _QUEUE_ID], channel, target)
+        table[base + _QUEUE_ID] = self._targets.choose_queue(table[base + _QUEUE_ID], channel, target)
         if target.multi_tags:
             table[base + _SYS_FLAG] |= MessageSysFlag.MULTI_TAGS
         if table[base + FrameColumn.BODY_LEN] > self._body_bytes_max:
@@ -300,7 +217,7 @@ class SendMessageProcessor:
         traits = table[base + _TRAITS]
         detour: Detour | None = None
         try:
-            table[base + _QUEUE_ID] = self.choose_queue(table[base + _QUEUE_ID], channel, target)
+            table[base + _QUEUE_ID] = self._targets.choose_queue(table[base + _QUEUE_ID], channel, target)
             if target.multi_tags:
                 table[base + _SYS_FLAG] |= MessageSysFlag.MULTI_TAGS
             if target.keys_required and KEYS not in _properties_of(source, table, base):

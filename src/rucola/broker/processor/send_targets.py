@@ -1,0 +1,135 @@
+"""The topics that sends go to: what is checked once for a topic, and kept until a topic or group changes.
+
+Source: RocketMQ 5.3.3, ``AbstractSendMessageProcessor.msgCheck``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rucola.broker.config import BrokerConfig
+from rucola.broker.processor.responses import group_missing, topic_missing
+from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
+from rucola.broker.topic.topic_config_manager import TopicConfigManager, describe
+from rucola.broker.topic.topic_validator import NOT_ALLOWED_TO_SEND, validate_topic
+from rucola.common.key_builder import group_of, is_retry_topic
+from rucola.common.sysflag import PermName
+from rucola.common.topic_config import TopicConfig, TopicFilterType
+from rucola.errors import BrokerError
+from rucola.protocol.codes import ResponseCode
+from rucola.remoting.peer import Peer
+
+
+@dataclass(slots=True)
+class SendTarget:
+    """The result of the checks of a topic, kept until a topic or group changes."""
+
+    name: bytes
+    config: TopicConfig
+    queues: int
+    """Queue ids below it are accepted: the larger number of read and write queues."""
+    registration: asyncio.Future[None] | None
+    """Set for a topic that this send creates: producers hear of success when the topic is on the disk and the name
+    servers know it.
+    """
+    plain: bool = True
+    """Whether the topic has no options that affect its messages."""
+
+    @property
+    def multi_tags(self) -> bool:
+        """Whether the sysFlag of the topic's messages allows several tags."""
+        return self.config.topic_filter_type is TopicFilterType.MULTI_TAG
+
+    @property
+    def keys_required(self) -> bool:
+        """Whether the topic keeps only the newest message of each key, and therefore refuses messages without a key."""
+        return self.config.attributes.get("cleanup.policy") == "COMPACTION"
+
+
+class SendTargets:
+    """Checks the topics of sends, and creates those that a send may create. Event loop only.
+
+    Attributes:
+        topics_made: number of topics created by sends so far.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        topics: TopicConfigManager,
+        groups: SubscriptionGroupManager,
+        random_below: Callable[[int], int],
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._groups = groups
+        self._random_below = random_below
+        self._targets: dict[bytes, SendTarget] = {}
+        self.topics_made = 0
+        topics.on_change(self._targets.clear)
+        groups.on_change(self._targets.clear)
+
+    def known(self, name: bytes) -> SendTarget | None:
+        """The topic, if it was checked since the last change."""
+        return self._targets.get(name)
+
+    def find(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
+        """The topic; it is checked now if necessary.
+
+        Raises:
+            BrokerError: sends to the topic are refused.
+        """
+        target = self._targets.get(name)
+        if target is None:
+            # The check may create the topic, which clears the table.
+            target = self.check(name, default_topic, queue_nums)
+            self._targets[name] = target
+        return target
+
+    def choose_queue(self, queue_id: int, channel: Peer, target: SendTarget) -> int:
+        """The queue that the producer requested; any queue if the id is negative.
+
+        Raises:
+            BrokerError: INVALID_PARAMETER, the topic has no such queue.
+        """
+        if queue_id >= target.queues:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, {describe(target.config)} Producer: {channel.remote_address}",
+            )
+        return queue_id if queue_id >= 0 else self._random_below(max(target.config.write_queue_nums, 1))
+
+    def check(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
+        """The checks of protocol.md 3.2 that depend only on the topic, in the reference's order.
+
+        Raises:
+            BrokerError: sends to the topic are refused.
+        """
+        topic = str(name, "utf-8", "replace")
+        known = self._topics.get(topic)
+        if not self._config.broker_permission & PermName.WRITE and known is not None and known.order:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._config.client_host}] sending message is forbidden"
+            )
+        validate_topic(topic)
+        if topic in NOT_ALLOWED_TO_SEND:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        registration: asyncio.Future[None] | None = None
+        if is_retry_topic(topic):
+            group = self._groups.find(group_of(topic))
+            if group is None:
+                raise group_missing(group_of(topic))
+            known, registration = self._topics.create_for_group(topic, max(group.retry_queue_nums, 1))
+        elif known is None:
+            created = self._topics.create_on_send(topic, default_topic, queue_nums)
+            if created is None:
+                raise topic_missing(topic)
+            known, registration = created
+            self.topics_made += 1
+        else:
+            registration = self._topics.registering(topic)
+        target = SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)
+        target.plain = not (target.multi_tags or target.keys_required)
+        return target
