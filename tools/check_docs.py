@@ -35,6 +35,7 @@ BUDGETS = {
     "docs/operations.md": 1000,
     "docs/performance.md": 1500,
     "docs/recovery.md": 1300,
+    "docs/replay.md": 700,
     "docs/reference/known_defects.md": 1100,
     "docs/reference/protocol.md": 20_500,
     "docs/reference/reliability.md": 2000,

@@ -259,6 +259,17 @@ class SendManyError(RucolaError):
         return f"{len(self.errors)} of {len(self.outcomes)} messages failed; the first, number {number}: {error}"
 
 
+class TaskFailedError(RucolaError):
+    """A job on Spark ended with an error; ``reason`` is that of the task."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the job on Spark failed: {self.reason}"
+
+
 class RefusedRowError(RucolaError):
     """Rows of a Spark query cannot be made into messages, or brokers refuse them.
 

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments[:1] != ["store"]:  # store accepts names that are not UTF-8
             _check_text(arguments)
-        if arguments[:1] in (["store"], ["sql"], ["mqadmin"], ["lab"], ["spark"]):
+        if arguments[:1] in (["store"], ["sql"], ["replay"], ["mqadmin"], ["lab"], ["spark"]):
             return _use_tool(*arguments)
         return _serve(arguments)
     except UsageError as error:
@@ -81,6 +81,9 @@ def _use_tool(name: str, *arguments: str) -> int:
     elif name == "sql":
         extras.require(extras.SQL, "rucola sql")
         from rucola.cli.sql import run as run_tool
+    elif name == "replay":
+        extras.require(extras.ARROW, "rucola replay")
+        from rucola.cli.replay import run as run_tool
     elif name == "lab":
         from rucola.cli.lab import run as run_tool
     elif name == "spark":
@@ -197,6 +200,7 @@ def command_line() -> argparse.ArgumentParser:
     # Listed only for the help: these commands parse their own arguments.
     commands.add_parser("store", help="Inspect or repair a store directory.")
     commands.add_parser("sql", help="Query topics of a store directory or of brokers with SQL.")
+    commands.add_parser("replay", help="Send stored messages into a topic again.")
     commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
     commands.add_parser("lab", help="Measure common claims about storage engines.")
     commands.add_parser("spark", help="Work on stores and archives with Spark; pack an environment for executors.")

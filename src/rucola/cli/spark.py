@@ -26,12 +26,13 @@ import typer
 
 from rucola.cli import spark_archive, spark_doctor
 from rucola.cli.exit_codes import ExitCode
+from rucola.cli.spark_replay import replay
 from rucola.errors import ConfigError, MissingProgramError
 from rucola.runtime import extras
 
 app = typer.Typer(
     name="spark",
-    help="Archive topics into tables, repair stores, and prepare Spark's executors.",
+    help="Archive and replay topics, repair stores, and prepare Spark's executors.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -64,6 +65,7 @@ def run(arguments: list[str]) -> int:
 app.command()(spark_archive.archive)
 app.command()(spark_archive.compact)
 app.command()(spark_doctor.rebuild)
+app.command(no_args_is_help=True)(replay)
 
 
 @app.command()

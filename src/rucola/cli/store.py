@@ -11,7 +11,6 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
@@ -21,6 +20,7 @@ from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Directory, Json
 from rucola.cli.store_doctor import rebuild
+from rucola.cli.times import time_ms
 from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.offline.hexdump import Hexdump
@@ -135,8 +135,8 @@ def grep(
         tag,
         re.compile(_regex("PATTERN", pattern, flags).pattern.encode(), flags) if pattern is not None else None,
         tuple(_property(text, flags) for text in properties or []),
-        _time_ms("--since", since) if since is not None else 0,
-        _time_ms("--until", until) if until is not None else (1 << 63) - 1,
+        time_ms("--since", since) if since is not None else 0,
+        time_ms("--until", until) if until is not None else (1 << 63) - 1,
     )
     files, found = Files(), Findings(Files().expand(directory))
     with _opened(directory, commit_log) as store:
@@ -251,17 +251,6 @@ def _property(text: str, flags: int) -> tuple[str, re.Pattern[str]]:
     if not name or not equals:
         raise ConfigError("--property", text, "NAME=REGEX")
     return name, _regex("--property", pattern, flags)
-
-
-def _time_ms(name: str, text: str) -> int:
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(name, text, "a time such as 2024-05-01T12:00:00, or milliseconds since 1970") from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
 
 
 def _unit_name(option: str, text: str) -> tuple[str, int, int]:

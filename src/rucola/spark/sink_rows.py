@@ -31,6 +31,10 @@ NOT_CARRIED = message_const.DELAYING | {
     message_const.CLUSTER,
     message_const.RETRY_TOPIC,
     message_const.ORIGIN_MESSAGE_ID,
+    message_const.DLQ_ORIGIN_TOPIC,
+    message_const.DLQ_ORIGIN_MESSAGE_ID,
+    message_const.BORN_HOST,
+    message_const.BORN_TIMESTAMP,
     message_const.RECONSUME_TIME,
     message_const.MAX_RECONSUME_TIMES,
     message_const.CONSUME_START_TIME,
@@ -39,6 +43,9 @@ NOT_CARRIED = message_const.DELAYING | {
     message_const.TRAN_MSG,
     message_const.PGROUP,
     message_const.TRANSACTION_ID,
+    message_const.TRAN_PREPARED_QUEUE_OFFSET,
+    message_const.TRANSACTION_CHECK_TIMES,
+    message_const.CHECK_IMMUNITY_TIME_IN_SECONDS,
     message_const.MIN_OFFSET,
     message_const.MAX_OFFSET,
     message_const.TIMER_OUT_MS,
@@ -118,7 +125,7 @@ class RowReader:
                 repeat.
         """
         start = 0
-        mean = max(1, batch.get_total_buffer_size() // max(1, batch.num_rows))
+        mean = max(1, batch.nbytes // max(1, batch.num_rows))
         step = max(1, min(CHUNK_ROWS, CHUNK_BYTES // mean))
         while start < batch.num_rows:
             yield self._chunk(batch.slice(start, step))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,6 +27,9 @@ REFUSED_REASON = "REFUSED_REASON"
 NO_BODY = b"null"
 """Body of the dead letter of a row without one; no message may be empty."""
 
+Settled = Callable[["pa.RecordBatch", Refused], None]
+"""Gets rows, and those that are dead letters by number of the row."""
+
 log = logging.getLogger(__name__)
 
 
@@ -47,9 +50,20 @@ class TaskPlace(NamedTuple):
 
 
 def write_rows(
-    options: SinkOptions, layout: SinkLayout, batches: Iterator[pa.RecordBatch], place: TaskPlace
+    options: SinkOptions,
+    layout: SinkLayout,
+    batches: Iterator[pa.RecordBatch],
+    place: TaskPlace,
+    settled: Settled | None = None,
 ) -> Written:
     """Sends all rows; when it returns, each is stored by a broker or is a dead letter.
+
+    Args:
+        options: options of the sink.
+        layout: the part of a message that each field of a row holds.
+        batches: the rows.
+        place: identifies the task.
+        settled: is called in the order of the rows, with rows that are stored or dead letters by then.
 
     Raises:
         RefusedRowError: a row cannot be sent, and the options name no place for dead letters.
@@ -60,7 +74,7 @@ def write_rows(
     letters = DeadLetterFile(options.dead_letter_path, "-".join(map(str, filter(None, place[:2]))), *place[2:])
     sender = RowSender(options)
     loop.run(sender.__aenter__())
-    task = _Task(options, sender, letters)
+    task = _Task(options, sender, letters, settled)
     try:
         for batch in batches:
             for chunk in reader.chunks(batch):
@@ -80,8 +94,11 @@ class _Task:
     order.
     """
 
-    def __init__(self, options: SinkOptions, sender: RowSender, letters: DeadLetterFile) -> None:
+    def __init__(
+        self, options: SinkOptions, sender: RowSender, letters: DeadLetterFile, settled: Settled | None
+    ) -> None:
         self._options = options
+        self._settled = settled
         self._sender = sender
         self._letters = letters
         self._loop = shared_loop()
@@ -100,17 +117,25 @@ class _Task:
         self._sent.append((self._loop.start(self._send(chunk)), chunk))
 
     def settle(self, bytes_max: int) -> None:
-        """Waits until at most ``bytes_max`` are in flight, and handles the refused rows."""
-        while self._sent and (self._bytes > bytes_max or not bytes_max):
+        """Waits until at most ``bytes_max`` are in flight, and handles the refused rows of all chunks that are done."""
+        while self._sent and (self._bytes > bytes_max or not bytes_max or self._sent[0][0].done()):
             future, chunk = self._sent.popleft()
             refused = future.result()
             self._bytes -= chunk.size
             self.rows += chunk.rows.num_rows
             if refused:
                 self._put_aside(chunk, refused)
+            if self._settled is not None:
+                self._settled(chunk.rows, refused)
 
     def cancel(self) -> None:
-        """Cancels the chunks in flight if the task has failed."""
+        """Cancels the chunks in flight if the task has failed. The first ones may be stored already; this is told."""
+        while self._sent and self._sent[0][0].done() and self._sent[0][0].exception() is None:
+            future, chunk = self._sent.popleft()
+            if future.result():
+                break
+            if self._settled is not None:
+                self._settled(chunk.rows, {})
         for future, _ in self._sent:
             future.cancel()
 

@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from rucola.common.message import MessageExt, StoreMessage
-from rucola.common.message_const import PGROUP, UNIQ_KEY
+from rucola.common.message_const import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PGROUP,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+    UNIQ_KEY,
+)
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import FormatError
 from rucola.formats.message import decode_message
@@ -30,9 +36,6 @@ GROUP = "CID_RMQ_SYS_TRANS"
 HALF = TRANS_HALF_TOPIC.encode()
 OP = TRANS_OP_HALF_TOPIC.encode()
 GIVEN_UP = TRANS_CHECK_MAX_TIME_TOPIC.encode()
-TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
-CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 RESUMED_CHECKS = "0"
 """``TRANSACTION_CHECK_TIMES`` of a copy that starts over after the message was given up; other copies count from 1."""
 OP_BODY_CHARS_MAX = 4096
@@ -146,7 +149,7 @@ class HalfMessages:
             identity = identity_of(message)
             if message.properties.get(TRANSACTION_CHECK_TIMES) == RESUMED_CHECKS:
                 ended.discard(identity)
-            prepared = message.properties.get(PREPARED_QUEUE_OFFSET, "")
+            prepared = message.properties.get(TRAN_PREPARED_QUEUE_OFFSET, "")
             if queue_offset in done or identity in ended or (prepared.isdecimal() and int(prepared) in done):
                 ended.add(identity)
                 self._remove(identity)

@@ -18,12 +18,9 @@ from rucola.broker.schedule.delay_rewrite import PARSED_MAP_CAPACITY, delay_rewr
 from rucola.broker.stored_copy import own_properties, stored_copy
 from rucola.broker.timer.timer_rewrite import TimerRewriter
 from rucola.broker.transaction.half_messages import (
-    CHECK_IMMUNITY_TIME_IN_SECONDS,
     GIVEN_UP,
     HALF,
-    PREPARED_QUEUE_OFFSET,
     RESUMED_CHECKS,
-    TRANSACTION_CHECK_TIMES,
     Half,
     HalfMessages,
     Identity,
@@ -32,7 +29,16 @@ from rucola.broker.transaction.half_messages import (
 )
 from rucola.common.key_builder import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message import MessageExt, StoreMessage
-from rucola.common.message_const import PGROUP, REAL_QID, REAL_TOPIC, TRANSACTION_ID, UNIQ_KEY
+from rucola.common.message_const import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
+    PGROUP,
+    REAL_QID,
+    REAL_TOPIC,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
+    TRANSACTION_ID,
+    UNIQ_KEY,
+)
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.errors import BrokerError, FormatError
 from rucola.formats.message import decode_message, encode_message
@@ -209,7 +215,9 @@ class TransactionalMessageService:
             if self._outcomes.get(identity):
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
             properties = own_properties(message)
-            properties.pop(PREPARED_QUEUE_OFFSET, None)  # the old identity would mark it as a copy of an ended message
+            properties.pop(
+                TRAN_PREPARED_QUEUE_OFFSET, None
+            )  # the old identity would mark it as a copy of an ended message
             properties[TRANSACTION_CHECK_TIMES] = RESUMED_CHECKS
             result = self._put_half(message, _half_copy(message, properties), properties, renewed=True)
             if result.status is not PutMessageStatus.PUT_OK:

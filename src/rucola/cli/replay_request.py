@@ -1,0 +1,253 @@
+"""What ``rucola replay`` and ``rucola spark replay`` have in common: their options, and what they print."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import orjson
+import typer
+
+from rucola.cli.times import time_ms
+from rucola.errors import ConfigError
+from rucola.spark.options import SourceOptions, parse_options
+from rucola.spark.replay_source import Checkpoint, Done, Plan, plan_replay
+from rucola.spark.sink_options import SinkOptions, parse_sink_options
+
+if TYPE_CHECKING:
+    from rucola.spark.replay_rows import Tally
+
+SAVE_S = 1.0
+"""How often the checkpoint is saved at most."""
+
+Store = Annotated[
+    str | None, typer.Option("--store", metavar="DIR", help="Take messages from this store directory, read in place.")
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="ADDRESSES", help="Take messages from the brokers of these name servers."),
+]
+Topic = Annotated[str | None, typer.Option("--topic", help="Topic to take messages from; several need commas.")]
+To = Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic to send to.", show_default=False)]
+Namesrv = Annotated[
+    str | None,
+    typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers to send to. [default: those of --from]"),
+]
+Since = Annotated[str | None, typer.Option(help="Stored at or after this time: ISO 8601 (UTC), or milliseconds.")]
+Until = Annotated[str | None, typer.Option(help="Stored before this time.")]
+Keys = Annotated[list[str] | None, typer.Option("--key", help="Only messages with this key or id; may be given often.")]
+Filter = Annotated[
+    str | None, typer.Option("--filter", help="Tags separated by ||, or a condition in SQL92 over the properties.")
+]
+Where = Annotated[
+    str | None,
+    typer.Option("--where", metavar="CONDITION", help="A condition in SQL over the columns of the messages."),
+]
+Rate = Annotated[float | None, typer.Option("--rate", help="Messages a second at most. [default: no limit]")]
+KeepQueues = Annotated[
+    bool, typer.Option("--keep-queues", help="Send each message to the queue with its old number, in order.")
+]
+IdScope = Annotated[str, typer.Option("--id-scope", help="Part of all ids: another one makes other ids.")]
+State = Annotated[
+    str | None, typer.Option("--checkpoint", metavar="FILE", help="Remember what is sent; a second run goes on there.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Count the messages and send none.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+SourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source", metavar="NAME=VALUE", help="An option of Spark's source; NAME=@FILE reads it from a file."
+    ),
+]
+SinkOption = Annotated[
+    list[str] | None, typer.Option("--sink", metavar="NAME=VALUE", help="An option of Spark's sink, in the same form.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One command line. The fields are its options."""
+
+    store: str | None
+    from_namesrv: str | None
+    topic: str | None
+    to: str
+    namesrv: str | None
+    since: str | None
+    until: str | None
+    keys: list[str] | None
+    filter: str | None
+    where: str | None
+    rate: float | None
+    keep_queues: bool
+    id_scope: str
+    checkpoint: str | None
+    dry_run: bool
+    json: bool
+    source: list[str] | None
+    sink: list[str] | None
+
+    def source_options(self) -> dict[str, str]:
+        """The options of the source, as Spark has them.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+        if self.store is not None and not Path(self.store).expanduser().is_dir():
+            raise ConfigError("--store", self.store, "an existing directory")
+        given = {
+            "storePath": str(Path(self.store).expanduser()) if self.store is not None else "",
+            "nameServer": self.from_namesrv or "",
+            "topic": self.topic or "",
+            "subExpression": self.filter or "",
+            "startingTimestamp": str(time_ms("--since", self.since)) if self.since is not None else "",
+            "endingTimestamp": str(time_ms("--until", self.until)) if self.until is not None else "",
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
+        return {name: value for name, value in given.items() if value} | _pairs("--source", self.source)
+
+    def sink_options(self) -> dict[str, str]:
+        """The options of the sink, as Spark has them.
+
+        Raises:
+            ConfigError: an option is wrong.
+        """
+        if self.rate is not None and self.rate <= 0:
+            raise ConfigError("--rate", str(self.rate), "messages a second, above 0")
+        given = {
+            "nameServer": self.namesrv or self.from_namesrv or ("none in a dry run" if self.dry_run else ""),
+            "topic": self.to,
+            "idScope": self.id_scope,
+            "queueColumn": "queueId" if self.keep_queues else "",
+        }
+        options = {name: value for name, value in given.items() if value} | _pairs("--sink", self.sink)
+        if "nameServer" not in options:
+            raise ConfigError("--namesrv", "", "the name servers to send to")
+        if self.checkpoint is not None and parse_sink_options(options).dead_letter_path:
+            raise ConfigError("deadLetterPath", "given", "deadLetterTopic together with --checkpoint")
+        return options
+
+    def parsed(self) -> tuple[SourceOptions, SinkOptions]:
+        """The checked options of both sides."""
+        return parse_options(self.source_options()), parse_sink_options(self.sink_options())
+
+    def begin(self) -> Run:
+        """Plans the replay, or the rest of one that was interrupted."""
+        options, sink = self.parsed()
+        state = None
+        if self.checkpoint is not None and not self.dry_run:
+            selected = (self.store, self.from_namesrv, self.topic, self.since, self.until, self.filter, self.where)
+            replay = {
+                "from": repr((*selected, self.keys, [text for text in self.source or [] if "@" not in text])),
+                "to": sink.topic,
+                "idScope": sink.id_scope,
+                "queueColumn": sink.queue_column,
+            }
+            state = Checkpoint(self.checkpoint, replay)
+        done = state.load() if state is not None else None
+        plan = plan_replay(options, self.keys or (), done)
+        return Run(plan, sink, state, done or Done.nothing(plan))
+
+
+class Run:
+    """A replay on its way, to be used in a ``with`` block; its end saves the checkpoint, whatever ended it.
+
+    Args:
+        plan: what to read.
+        sink: where to send.
+        state: the checkpoint, if there is one.
+        done: what earlier runs have done.
+    """
+
+    def __init__(self, plan: Plan, sink: SinkOptions, state: Checkpoint | None, done: Done) -> None:
+        self.plan = plan
+        self.sink = sink
+        self._state = state
+        self._before = done
+        self.done = done
+        self._saved_s = time.monotonic()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._save()
+
+    def settled(self, tally: Tally) -> None:
+        """Takes what this run has sent so far."""
+        self.done = self._before.plus(tally)
+        if time.monotonic() - self._saved_s >= SAVE_S:
+            self._save()
+
+    def _save(self) -> None:
+        if self._state is not None:
+            self._state.save(self.done)
+            self._saved_s = time.monotonic()
+
+
+@contextmanager
+def progress(total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on a terminal's standard error; yields a function that takes the number of messages.
+
+    Args:
+        total: number of messages; None if a condition chooses among them.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("replaying", total=total)
+        yield lambda messages: bar.update(task, completed=messages)
+
+
+def print_result(request: Request, tally: Tally, done: Done, seconds: float) -> None:
+    """Prints what was sent, and in a dry run what would be, queue by queue."""
+    if request.json:
+        facts = {"messages": tally.messages, "refused": tally.refused, "bodyBytes": tally.body_bytes}
+        facts |= {"messagesOfAllRuns": done.messages}
+        queues = tally.table.sort_by([("topic", "ascending"), ("brokerName", "ascending"), ("queueId", "ascending")])
+        content = {"dryRun": request.dry_run, "to": request.to, **facts, "queues": queues.to_pylist()}
+        sys.stdout.write(orjson.dumps(content, option=orjson.OPT_UTC_Z).decode() + "\n")
+        return
+    size = f"{tally.messages - tally.refused:,} messages, {tally.body_bytes:,} bytes of bodies"
+    refused = f"; {tally.refused:,} refused" if tally.refused else ""
+    if request.dry_run:
+        _print_queues(tally)
+        sys.stdout.write(f"would send to {request.to}: {size}{refused}\n")
+        return
+    earlier = f"; with earlier runs {done.messages:,} messages" if done.messages > tally.messages else ""
+    sys.stdout.write(f"sent to {request.to}: {size} in {seconds:.1f} s{refused}{earlier}\n")
+
+
+def _print_queues(tally: Tally) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("topic", "broker", "queue", "messages", "offsets", "first", "last", box=None, pad_edge=False)
+    for row in sorted(tally.table.to_pylist(), key=lambda one: (one["topic"], one["brokerName"], one["queueId"])):
+        numbers = f"{row['messages']:,}", f"{row['firstOffset']} to {row['endOffset'] - 1}"
+        times = (f"{row[name]:%Y-%m-%d %H:%M:%S}" for name in ("firstTimestamp", "lastTimestamp"))
+        table.add_row(row["topic"], row["brokerName"], str(row["queueId"]), *numbers, *times)
+    Console(highlight=False, width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _pairs(option: str, given: Sequence[str] | None) -> dict[str, str]:
+    found = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise ConfigError(option, name, "NAME=VALUE, or NAME=@FILE")
+        if value.startswith("@"):
+            try:
+                value = Path(value[1:]).expanduser().read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(option, value, f"a file with the value of {name} ({error})") from error
+        found[name] = value
+    return found

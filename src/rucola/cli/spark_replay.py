@@ -1,0 +1,169 @@
+"""``rucola spark replay``: a replay whose reading and sending is done by tasks of Spark; it also takes tables."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rucola.cli import replay_request as on
+from rucola.cli.times import time_ms
+from rucola.errors import ConfigError, TaskFailedError
+from rucola.spark.replay_source import Done
+from rucola.spark.session import FAST_START, local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rucola.spark.replay_rows import Tally
+
+STEP_S = 10
+"""With a rate, a task sends about this long; progress and checkpoint follow each task."""
+STEPS_MAX = 10_000
+
+
+def replay(
+    to: on.To,
+    store: on.Store = None,
+    from_namesrv: on.From = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table",
+            metavar="PATH",
+            help="Take messages from this archive, or this Parquet table with the source's columns.",
+        ),
+    ] = None,
+    topic: on.Topic = None,
+    namesrv: on.Namesrv = None,
+    since: on.Since = None,
+    until: on.Until = None,
+    keys: on.Keys = None,
+    filter: on.Filter = None,
+    where: on.Where = None,
+    rate: on.Rate = None,
+    keep_queues: on.KeepQueues = False,
+    id_scope: on.IdScope = "",
+    checkpoint: on.State = None,
+    dry_run: on.DryRun = False,
+    json: on.Json = False,
+    source: on.SourceOption = None,
+    sink: on.SinkOption = None,
+    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*]",
+) -> None:
+    """Send stored messages into a topic again, by tasks of Spark."""
+    given = {name: value for name, value in locals().items() if name not in ("table", "master")}
+    request = on.Request(**given)
+    begin_s = time.monotonic()
+    if table is not None:
+        _check_table(request)
+        sink_options = request.sink_options()
+        spark = _session(master)
+        tally = _replay(_of_table(spark, request, table), request, sink_options, None, None)
+        on.print_result(request, tally, Done({}, {}).plus(tally), time.monotonic() - begin_s)
+        return
+    with request.begin() as going:
+        from rucola.spark.replay_rows import Tally
+
+        tally = Tally()
+        if going.plan.ranges:
+            rows = _of_source(_session(master), request, going)
+            tally = _replay(
+                rows, request, request.sink_options(), going, None if _chosen(request) else going.plan.count
+            )
+            going.settled(tally)
+    on.print_result(request, tally, going.done, time.monotonic() - begin_s)
+
+
+def _replay(
+    rows: DataFrame, request: on.Request, sink_options: dict[str, str], going: on.Run | None, total: int | None
+) -> Tally:
+    from pyspark.errors import PySparkException
+
+    from rucola.spark.replay import replay, with_keys
+
+    if request.keys:
+        rows = with_keys(rows, request.keys)
+    if request.where is not None:
+        rows = rows.where(request.where)
+    settled = going.settled if going is not None and request.checkpoint is not None else None
+    with on.progress(total) as advance:
+        try:
+            return replay(
+                rows,
+                sink_options,
+                rate=request.rate,
+                dry_run=request.dry_run,
+                progress=advance,
+                settled=settled,
+            )
+        except PySparkException as error:
+            raise TaskFailedError(_reason(str(error))) from error
+
+
+def _of_source(spark: SparkSession, request: on.Request, going: on.Run) -> DataFrame:
+    from rucola.spark.replay import plan_options
+
+    tasks = spark.sparkContext.defaultParallelism
+    if request.rate is not None:
+        tasks = max(1, min(STEPS_MAX, int(going.plan.count / (request.rate * STEP_S))))
+    options = plan_options(request.source_options(), going.plan, tasks)
+    return spark.read.format("rocketmq").options(**options).load()
+
+
+def _of_table(spark: SparkSession, request: on.Request, table: str) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    from rucola.spark.archive.manifest_log import ManifestLog
+    from rucola.spark.archive.topic_table import archived_rows
+
+    log = ManifestLog(table)
+    snapshot = log.snapshot()
+    if snapshot.schema is not None:
+        # The directory also has files that belong to no commit.
+        rows = archived_rows(spark, log, snapshot, list(snapshot.files.values()))
+    else:
+        rows = spark.read.parquet(table)
+    if request.topic is not None:
+        rows = rows.where(f.col("topic").isin(*[name.strip() for name in request.topic.split(",")]))
+    if request.since is not None:
+        rows = rows.where(f.col("storeTimestamp") >= f.timestamp_millis(f.lit(time_ms("--since", request.since))))
+    if request.until is not None:
+        rows = rows.where(f.col("storeTimestamp") < f.timestamp_millis(f.lit(time_ms("--until", request.until))))
+    return rows
+
+
+def _check_table(request: on.Request) -> None:
+    for option, value, instead in (
+        ("--store", request.store, "without --table"),
+        ("--from", request.from_namesrv, "without --table"),
+        ("--source", request.source, "without --table"),
+        ("--filter", request.filter, "--where with a table"),
+        ("--checkpoint", request.checkpoint, "without --table, whose rows have no order; ids repeat in a second run"),
+    ):
+        if value:
+            raise ConfigError(option, str(value), instead)
+
+
+def _chosen(request: on.Request) -> bool:
+    return any((request.keys, request.filter, request.where))
+
+
+def _session(master: str) -> SparkSession:
+    if master.startswith("local"):
+        return local_session("rucola replay", master=master)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("rucola replay").master(master)
+    shown = "spark.ui.showConsoleProgress", "spark.log.level", "spark.sql.session.timeZone"
+    for name in shown:
+        builder = builder.config(name, FAST_START[name])
+    return builder.getOrCreate()
+
+
+def _reason(text: str) -> str:
+    """The error of the task, which Spark's message contains with its whole traceback."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    own = [line for line in lines if line.startswith("rucola.errors.")]
+    return own[-1].partition(": ")[2] if own else (lines[0] if lines else "no reason given")

@@ -1,0 +1,23 @@
+"""Times as a user writes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from rucola.errors import ConfigError
+
+
+def time_ms(name: str, text: str) -> int:
+    """Milliseconds since 1970 from a number of them, or from a time in ISO 8601, in UTC if it names no zone.
+
+    Raises:
+        ConfigError: the value of option ``name`` is neither.
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(name, text, "a time such as 2024-05-01T12:00:00, or milliseconds since 1970") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

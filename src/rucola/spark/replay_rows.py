@@ -1,0 +1,191 @@
+"""Sends stored messages again: the part of a replay that needs PyArrow and no Spark.
+
+``rucola replay`` runs it in its own process, ``rucola.spark.replay`` in tasks. A replayed message is a new message with
+the body, flag and user properties of the old one. Brokers and clients write further properties about one delivery
+(retries, delays, transactions, POP, the real topic of a waiting message); these are left out, as RocketMQ itself clears
+them when it stores a message for the next delivery. The id is made from the source position, so the repeats that a
+second run sends are recognised.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rucola.arrow.offsets import QueueOffsets
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.spark.sink_options import COLUMN_TYPES, POSITION, SinkLayout, SinkOptions
+from rucola.spark.sink_rows import RowReader
+from rucola.spark.sink_send import Refused
+from rucola.spark.sink_task import TaskPlace, write_rows
+
+COLUMNS = (*POSITION, "storeTimestamp", "flag", "properties", "body")
+"""The columns of the source that a replay needs."""
+SUMMARY_DDL = (
+    "topic string, brokerName string, queueId int, messages bigint, refused bigint, bodyBytes bigint, "
+    "firstOffset bigint, endOffset bigint, firstTimestamp timestamp, lastTimestamp timestamp"
+)
+SUMMARY = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("brokerName", pa.string()),
+        ("queueId", pa.int32()),
+        ("messages", pa.int64()),
+        ("refused", pa.int64()),
+        ("bodyBytes", pa.int64()),
+        ("firstOffset", pa.int64()),
+        ("endOffset", pa.int64()),
+        ("firstTimestamp", pa.timestamp("us", "UTC")),
+        ("lastTimestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+"""One row for each queue of the source; ``endOffset`` follows the last message."""
+QUEUE = ("topic", "brokerName", "queueId")
+TURNS_A_SECOND = 10
+_HOW = ("sum", "sum", "sum", "min", "max", "min", "max")
+
+
+class Tally:
+    """What was replayed so far, by queue of the source.
+
+    Attributes:
+        table: rows of ``SUMMARY``.
+    """
+
+    def __init__(self, table: pa.Table | None = None) -> None:
+        self.table = SUMMARY.empty_table() if table is None else table
+
+    def add(self, more: pa.Table) -> None:
+        """Adds rows of ``SUMMARY``."""
+        values = SUMMARY.names[len(QUEUE) :]
+        sums = pa.concat_tables([self.table, more]).group_by(QUEUE).aggregate(list(zip(values, _HOW, strict=True)))
+        found = sums.rename_columns({f"{name}_{how}": name for name, how in zip(values, _HOW, strict=True)})
+        self.table = found.select(SUMMARY.names).cast(SUMMARY)
+
+    def add_rows(self, rows: pa.RecordBatch, refused: Refused) -> None:
+        """Adds messages, rows of ``COLUMNS``; ``refused`` has the numbers of those that were not sent."""
+        marks = pa.array([int(number in refused) for number in range(rows.num_rows)], pa.int64())
+        offset, stored = rows.column("queueOffset"), rows.column("storeTimestamp")
+        sizes = pc.cast(pc.fill_null(pc.binary_length(rows.column("body")), 0), pa.int64())
+        columns = [rows.column(name) for name in QUEUE]
+        columns += [pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows), marks, sizes]
+        columns += [offset, pc.add(offset, 1), stored, stored]
+        self.add(pa.table(columns, names=SUMMARY.names).cast(SUMMARY))
+
+    @property
+    def messages(self) -> int:
+        """Number of messages, the refused ones included."""
+        return self._sum("messages")
+
+    @property
+    def refused(self) -> int:
+        """Number of messages that became dead letters; in a dry run, of those that cannot be sent."""
+        return self._sum("refused")
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of all bodies."""
+        return self._sum("bodyBytes")
+
+    @property
+    def ends(self) -> QueueOffsets:
+        """For each queue, the offset after the last message."""
+        rows = self.table.select([*QUEUE, "endOffset"]).to_pylist()
+        return {MessageQueue(row["topic"], row["brokerName"], row["queueId"]): row["endOffset"] for row in rows}
+
+    def _sum(self, name: str) -> int:
+        return pc.sum(self.table[name]).as_py() or 0
+
+
+def replay_batches(
+    batches: Iterable[pa.RecordBatch],
+    options: SinkOptions,
+    *,
+    rate: float | None = None,
+    dry_run: bool = False,
+    settled: Callable[[Tally], None] | None = None,
+    place: TaskPlace | None = None,
+    clock: Clock | None = None,
+    pause: Callable[[float], None] = time.sleep,
+) -> Tally:
+    """Sends messages to the topic that ``options`` name.
+
+    Args:
+        batches: rows of the source with at least ``COLUMNS``.
+        options: options of the sink; ``queueColumn`` may be ``queueId``, which keeps the numbers of the queues.
+        rate: messages a second at most.
+        dry_run: counts the messages and sends none.
+        settled: is called when more messages are stored, with all that are. It gets them in the order of ``batches``.
+        place: identifies the task; names the files of dead letters.
+        clock: measures the rate.
+        pause: waits for seconds.
+
+    Raises:
+        ConfigError: an option does not fit a replay, or a column is missing.
+        RefusedRowError: a message cannot be sent, and the options name no place for dead letters.
+        RucolaError: brokers failed for too long.
+    """
+    layout = replay_layout(options)
+    tally = Tally()
+
+    def add(rows: pa.RecordBatch, refused: Refused) -> None:
+        tally.add_rows(rows, refused)
+        if settled is not None:
+            settled(tally)
+
+    chosen: Iterator[pa.RecordBatch] = (_chosen(batch) for batch in batches)
+    if dry_run:
+        reader = RowReader(options, layout, "")
+        for batch in chosen:
+            for chunk in reader.chunks(batch):
+                add(chunk.rows, chunk.invalid)
+        return tally
+    if rate is not None:
+        chosen = paced(chosen, rate, clock or SystemClock(), pause)
+    write_rows(options, layout, chosen, place or TaskPlace(), add)
+    return tally
+
+
+def replay_layout(options: SinkOptions) -> SinkLayout:
+    """The part of a message that each of ``COLUMNS`` holds.
+
+    Raises:
+        ConfigError: an option does not fit a replay.
+    """
+    if not options.topic:
+        raise ConfigError("topic", "", "the topic to replay into")
+    if options.id_column:
+        allowed = "not in a replay, whose ids are made from the source position; idScope makes other ids"
+        raise ConfigError("idColumn", options.id_column, allowed)
+    if options.queue_column.lower() not in ("", "queueid"):
+        raise ConfigError("queueColumn", options.queue_column, "queueId, or nothing")
+    fields = {name: at for at, name in enumerate(COLUMNS) if name in COLUMN_TYPES}
+    return SinkLayout(fields, COLUMNS, True, None, fields["queueId"] if options.queue_column else None)
+
+
+def paced(
+    batches: Iterable[pa.RecordBatch], rate: float, clock: Clock, pause: Callable[[float], None]
+) -> Iterator[pa.RecordBatch]:
+    """The same rows, at most ``rate`` a second. Time that the taker loses is not made up for by a burst."""
+    step = max(1, int(rate / TURNS_A_SECOND))
+    due = clock.monotonic()
+    for batch in batches:
+        for start in range(0, batch.num_rows, step):
+            part = batch.slice(start, step)
+            now = clock.monotonic()
+            if due > now:
+                pause(due - now)
+            due = max(due, now) + part.num_rows / rate
+            yield part
+
+
+def _chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
+    missing = [name for name in COLUMNS if name not in batch.schema.names]
+    if missing:
+        raise ConfigError("columns", ", ".join(batch.schema.names), "with " + ", ".join(missing))
+    return batch.select(COLUMNS)

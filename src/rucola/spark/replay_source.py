@@ -1,0 +1,196 @@
+"""The messages that a replay takes from a store directory or from brokers, and how far it has come.
+
+The ranges of all queues are fixed when a replay is planned, so it ends even if its target is the topic that it reads,
+and a run that continues reads what is left of the same ranges. Imports no Spark, and PyArrow only where it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rucola.arrow.catalog import checked_ranges, ending_offsets, starting_offsets
+from rucola.arrow.offsets import QueueOffsets, from_document, to_document
+from rucola.arrow.ranges import LogRange, QueueRange, RecordRange, SourceRange
+from rucola.arrow.read_options import ReadOptions, SchemaStyle
+from rucola.arrow.reading import open_catalog, read_range
+from rucola.common.message_const import KEY_SEPARATOR
+from rucola.errors import ConfigError
+from rucola.runtime.files import Files
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rucola.spark.replay_rows import Tally
+
+KEY_COLUMNS = ("keys", "msgId")
+"""The columns in which a key may be."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The messages to read.
+
+    Attributes:
+        options: where to read and how to choose.
+        ranges: the offsets of each queue.
+        keys: only messages with one of these keys; empty for all.
+    """
+
+    options: ReadOptions
+    ranges: list[QueueRange]
+    keys: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Messages in the ranges; conditions choose among them."""
+        return sum(one.count for one in self.ranges)
+
+    @property
+    def end(self) -> QueueOffsets:
+        """Where each queue ends."""
+        return {one.queue: one.end for one in self.ranges}
+
+
+def plan_replay(options: ReadOptions, keys: Sequence[str] = (), done: Done | None = None) -> Plan:
+    """Fixes the ranges of all queues.
+
+    Args:
+        options: where to read and how to choose.
+        keys: only messages with one of these keys; empty for all.
+        done: what earlier runs have done; the plan is then the rest.
+
+    Raises:
+        ConfigError: a topic does not exist, or the options do not fit a replay.
+        DataLossError: a requested offset is gone, and ``failOnDataLoss`` is set.
+    """
+    if options.schema_style is not SchemaStyle.ROCKETMQ:
+        raise ConfigError("schemaStyle", options.schema_style, "rocketmq, whose columns a replay needs")
+    catalog = open_catalog(options)
+    try:
+        queues = catalog.queues(all_needed=True)
+        if done is not None:
+            start, end = done.next, done.end
+        else:
+            start = starting_offsets(options, catalog, queues, "earliest")
+            end = ending_offsets(options, catalog, queues)
+        bounds = catalog.bounds({*start, *end})
+        return Plan(options, checked_ranges(start, end, bounds, options.fail_on_data_loss), tuple(keys))
+    finally:
+        catalog.close()
+
+
+def read_plan(plan: Plan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The messages with these columns; those of one queue come in their order."""
+    import pyarrow as pa
+
+    from rucola.arrow.columns import arrow_schema
+    from rucola.arrow.schema import all_columns
+
+    schema = arrow_schema(all_columns(plan.options))
+    names = [*columns, *(name for name in KEY_COLUMNS if plan.keys and name not in columns)]
+    schema = pa.schema([schema.field(name) for name in names])
+    catalog = open_catalog(plan.options)
+    try:
+        found = catalog.plan_lookup(plan.ranges, plan.keys, ()) if plan.keys else None
+        pieces = catalog.plan(plan.ranges) if found is None else sorted(found, key=_place)
+    finally:
+        catalog.close()
+    for piece in pieces:
+        for batch in read_range(plan.options, schema, piece):
+            yield _with_keys(batch, plan.keys) if plan.keys else batch
+
+
+@dataclass(frozen=True)
+class Done:
+    """How far a replay has come.
+
+    Attributes:
+        next: for each queue, the offset of the first message that is not sent yet.
+        end: for each queue, where the replay ends.
+        messages: number of messages that all runs have sent, the refused ones included.
+        refused: number of those that became dead letters.
+    """
+
+    next: QueueOffsets
+    end: QueueOffsets
+    messages: int = 0
+    refused: int = 0
+
+    @staticmethod
+    def nothing(plan: Plan) -> Done:
+        """Before the first message."""
+        return Done({one.queue: one.start for one in plan.ranges}, plan.end)
+
+    def plus(self, tally: Tally) -> Done:
+        """With what a run has sent since."""
+        return Done(self.next | tally.ends, self.end, self.messages + tally.messages, self.refused + tally.refused)
+
+
+class Checkpoint:
+    """A file that says how far a replay has come. It is replaced as a whole.
+
+    Args:
+        path: the file.
+        replay: what distinguishes this replay from others, without secrets.
+        files: the disk.
+    """
+
+    def __init__(self, path: str, replay: Mapping[str, str], files: Files | None = None) -> None:
+        self._files = files or Files()
+        self._path = self._files.expand(path)
+        self._replay = dict(replay)
+
+    def load(self) -> Done | None:
+        """What an earlier run has saved; None if there was none.
+
+        Raises:
+            ConfigError: the file belongs to another replay, or is no checkpoint.
+        """
+        content = self._files.read_file(self._path)
+        if content is None:
+            return None
+        try:
+            found: dict[str, Any] = orjson.loads(content)
+            replay = found["replay"]
+            at, end = from_document(found["next"]), from_document(found["end"])
+            done = Done(at, end, int(found["messages"]), int(found["refused"]))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError("checkpoint", self._path, f"a file that a replay has written ({error!r})") from error
+        if replay != self._replay:
+            names = sorted(name for name in {*replay, *self._replay} if replay.get(name) != self._replay.get(name))
+            raise ConfigError(
+                "checkpoint", self._path, f"a file of this replay; it has another value of {', '.join(names)}"
+            )
+        return done
+
+    def save(self, done: Done) -> None:
+        """Replaces the file; it survives a power cut when this returns."""
+        document = {
+            "replay": self._replay,
+            "next": to_document(done.next),
+            "end": to_document(done.end),
+            "messages": done.messages,
+            "refused": done.refused,
+        }
+        self._files.replace_file(self._path, orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _place(piece: SourceRange) -> tuple[str, int]:
+    """Sorts the pieces of a lookup in such a way that the messages of a queue come in their order."""
+    if isinstance(piece, LogRange):
+        return piece.broker_name, piece.start_physical_offset
+    return piece.broker_name, piece.physical_offsets[0] if isinstance(piece, RecordRange) else 0
+
+
+def _with_keys(batch: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
+    """The messages that have one of the keys, or one of them as their id."""
+    import pyarrow as pa
+
+    wanted = set(keys)
+    texts = zip(batch.column("keys").to_pylist(), batch.column("msgId").to_pylist(), strict=True)
+    mask = [msg_id in wanted or not wanted.isdisjoint((text or "").split(KEY_SEPARATOR)) for text, msg_id in texts]
+    return batch.filter(pa.array(mask, pa.bool_()))

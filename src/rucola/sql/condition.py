@@ -1,0 +1,63 @@
+"""Chooses among batches of messages by a condition of DuckDB's SQL, over their columns and the fields of their
+bodies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import duckdb
+import pyarrow as pa
+
+from rucola.errors import QueryError
+from rucola.sql.fields import fields_of, quoted, view_text
+
+SAMPLE_ROWS = 1000
+"""Messages whose bodies say what the fields are: the first ones."""
+_SOURCE, _VIEW = "source", "messages"
+
+
+def chosen_by(
+    condition: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows that fulfil ``condition``, in their order.
+
+    Args:
+        condition: what may follow ``where``.
+        batches: rows with ``schema``, which includes ``body``.
+        schema: their columns.
+        columns: columns of the result.
+
+    Raises:
+        QueryError: the condition is wrong.
+        RucolaError: a message cannot be read.
+    """
+    rest = iter(batches)
+    first: list[pa.RecordBatch] = []
+    while sum(batch.num_rows for batch in first) < SAMPLE_ROWS and (batch := next(rest, None)) is not None:
+        first.append(batch)
+    fields = fields_of(pa.Table.from_batches(first, schema).select(["body"]).slice(0, SAMPLE_ROWS))
+    failure: list[Exception] = []
+
+    def noted() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from chain(first, rest)
+        except Exception as error:
+            failure.append(error)
+            raise
+
+    with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
+        # Several threads would give the rows in another order.
+        connection.execute("set timezone = 'UTC'; set threads = 1; set python_enable_replacements = false")
+        connection.register(_SOURCE, pa.RecordBatchReader.from_batches(schema, noted()))
+        connection.execute(view_text(_VIEW, _SOURCE, schema.names, fields))
+        names = ", ".join(map(quoted, columns))
+        try:
+            reader = connection.sql(f"select {names} from {_VIEW} where ({condition})").to_arrow_reader()
+            for batch in reader:
+                yield batch.cast(pa.schema([schema.field(name) for name in columns]))
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if failure:
+                raise failure[0] from error
+            raise QueryError(condition, " ".join(str(error).split("\n\n")[0].split())) from error
