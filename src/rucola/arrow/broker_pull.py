@@ -62,7 +62,7 @@ def pull_queue(options: ReadOptions, builder: BatchBuilder, piece: QueueRange) -
     # With tags or a condition, a pull may go past the end of the piece over messages that do not match.
     wanted = None if options.expression.matches_all else [piece]
     # Brokers compare only the hashes of tags. They pass every message if they cannot compile a condition.
-    scanner = Scanner(builder, RowChooser(options.expression, wanted))
+    scanner = Scanner(builder, RowChooser(options.expression, wanted, options.keys))
     name = f"{queue_text(piece.queue)} through {options.name_server}"
     with BrokerLink(options) as link:
         puller = _Puller(options, link, piece)

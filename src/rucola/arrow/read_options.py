@@ -109,6 +109,8 @@ class ReadOptions:
     subscription: Subscription
     expression: Expression = EVERYTHING
     """Which messages to keep."""
+    keys: frozenset[str] = frozenset()
+    """Keep only messages that have one of these in KEYS or as their id; empty for all."""
     starting: Position | None = None
     """None: the default, earliest in a batch and latest in a stream."""
     starting_missing_time: MissingTime = MissingTime.ERROR

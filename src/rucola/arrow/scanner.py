@@ -9,7 +9,7 @@ small, so that ``LIMIT 1`` is quick.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,9 +20,11 @@ import pyarrow.compute as pc
 from rucola.arrow.buffers import Mask, from_bytes, mask_of, numbers_of
 from rucola.arrow.columns import BatchBuilder
 from rucola.arrow.expression import Expression, SqlCondition
+from rucola.arrow.key_lookup import lookup_of
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.rows import Rows, table_view
 from rucola.common.columns import RecordColumn, WalkStop, new_table
+from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import FormatError
 from rucola.filter.sql import Outcome, compile_sql
 from rucola.formats import _columns_cy
@@ -41,6 +43,7 @@ COLUMN_BYTES_AIM = 192 << 10
 """Each column of a batch costs about 20 µs until it is in the JVM, whatever its length."""
 BATCH_BYTES = 16 << 20
 """Only a batch of a single row may be larger."""
+_KEY_SEPARATOR = KEY_SEPARATOR.encode()
 
 
 class RowChooser:
@@ -49,15 +52,20 @@ class RowChooser:
     Args:
         expression: selects messages.
         wanted: queue intervals to keep; None if all rows are wanted.
+        keys: keeps only messages that have one of them in KEYS or as their id; empty for all.
     """
 
-    def __init__(self, expression: Expression, wanted: Sequence[QueueRange] | None = None) -> None:
+    def __init__(
+        self, expression: Expression, wanted: Sequence[QueueRange] | None = None, keys: Collection[str] = ()
+    ) -> None:
         self._tags = self._condition = None
         if isinstance(expression, SqlCondition):
             self._condition = compile_sql(expression.sub_string)
         elif not expression.matches_all:
             self._tags = from_bytes([tag.encode() for tag in expression.tags], pa.binary())
         self._intervals = None if wanted is None else _intervals(wanted)
+        self._lookup = lookup_of(keys)
+        self._keys = frozenset(key.encode() for key in keys)
 
     def choose(self, rows: Rows) -> Mask | None:
         """Marks the rows to keep; None for all of them."""
@@ -69,10 +77,30 @@ class RowChooser:
             tagged = mask_of(pc.is_in(tags, value_set=self._tags))
             mask = tagged if mask is None else mask & tagged
             kept = int(np.count_nonzero(mask))
+        if self._keys:
+            keyed = self._with_keys(rows)
+            mask = keyed if mask is None else mask & keyed
+            kept = int(np.count_nonzero(mask))
         if self._condition is not None and kept:
             mask = self._fulfilled(rows, np.arange(rows.count) if mask is None else np.flatnonzero(mask))
             kept = int(np.count_nonzero(mask))
         return mask if kept < rows.count else None
+
+    def _with_keys(self, rows: Rows) -> Mask:
+        """Marks the rows that have one of the keys."""
+        texts = rows.bytes_of(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN).to_pylist()
+        ids = rows.bytes_of(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN).to_pylist()
+        places = rows.numbers(RecordColumn.PHYSICAL_OFFSET).tolist()
+        offsets = self._lookup.physical_offsets
+        return np.fromiter(
+            (
+                (msg_id in self._keys if msg_id is not None else place in offsets)
+                or (text is not None and not self._keys.isdisjoint(text.split(_KEY_SEPARATOR)))
+                for text, msg_id, place in zip(texts, ids, places, strict=True)
+            ),
+            np.bool_,
+            rows.count,
+        )
 
     def _fulfilled(self, rows: Rows, candidates: npt.NDArray[np.int64]) -> Mask:
         """Marks the candidates that fulfil the condition; there is at least one candidate."""

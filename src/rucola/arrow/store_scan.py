@@ -46,7 +46,7 @@ def scan_log(options: ReadOptions, builder: BatchBuilder, piece: LogRange) -> It
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
         FormatError: a record is missing where one must be.
     """
-    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted))
+    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys))
     with _mapped(options, piece.segments, piece.wanted[0]) as files:
         for span, segment in files:
             position = max(piece.start_physical_offset, span.start) - span.start
@@ -61,7 +61,7 @@ def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) ->
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
         StoreDamagedError: a unit points at a place, but the record there is not the unit's record.
     """
-    scanner = Scanner(builder, RowChooser(options.expression))
+    scanner = Scanner(builder, RowChooser(options.expression, keys=options.keys))
     codes = None
     # Units of the schedule topic hold the due time, units of other topics the hash of the tag.
     tags = options.expression
@@ -88,7 +88,7 @@ def scan_records(options: ReadOptions, builder: BatchBuilder, piece: RecordRange
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
         StoreDamagedError: at a physical offset is no record.
     """
-    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted))
+    scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys))
     with _mapped(options, piece.segments, piece.wanted[0]) as segments:
         positions, sizes = (np.array(numbers, np.int64) for numbers in (piece.physical_offsets, piece.sizes))
         for source, path in _records(segments, positions, sizes):

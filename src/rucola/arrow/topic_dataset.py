@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,19 +18,17 @@ import pyarrow as pa
 from rucola.arrow.catalog import Catalog, checked_ranges, ending_offsets, starting_offsets
 from rucola.arrow.columns import arrow_schema
 from rucola.arrow.filters import Node, values_of
+from rucola.arrow.key_lookup import lookup_of_columns
 from rucola.arrow.ranges import QueueRange, SourceRange
 from rucola.arrow.read_options import ReadOptions, Subscription
 from rucola.arrow.reading import open_catalog, read_range
 from rucola.arrow.schema import all_columns
 from rucola.arrow.selection import select_ranges, tag_expression
 from rucola.arrow.virtual_dataset import VirtualDataset
-from rucola.common.message_const import KEY_SEPARATOR
 from rucola.errors import ConfigError
-from rucola.formats.message_id import parse_offset_message_id
 
 ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?.*"
 """Every topic but the cluster's own, and but light queues, whose messages belong to other topics."""
-LOOKUP_KEYS_MAX = 100
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +70,8 @@ class TopicDataset(VirtualDataset):
             if node is None:
                 return catalog.plan(ranges)
             ranges = select_ranges(node, ranges, catalog)
-            keys = _keys(node) if self._use_index else None
-            found = None if keys is None else catalog.plan_lookup(ranges, *keys)
+            lookup = lookup_of_columns(values_of(node, "keys"), values_of(node, "msgId")) if self._use_index else None
+            found = None if lookup is None else catalog.plan_lookup(ranges, *lookup)
             return catalog.plan(ranges) if found is None else found
         finally:
             catalog.close()
@@ -116,27 +113,3 @@ def _ranges(options: ReadOptions, catalog: Catalog) -> list[QueueRange]:
     start = starting_offsets(options, catalog, queues, "earliest")
     end = ending_offsets(options, catalog, queues)
     return checked_ranges(start, end, catalog.bounds(queues), options.fail_on_data_loss)
-
-
-def _keys(node: Node) -> tuple[set[str], set[int]] | None:
-    """Keys or physical offsets such that each message that the filter lets through has one of them.
-
-    Returns:
-        None when there is no such set, or when it is large.
-    """
-    whole, ids = values_of(node, "keys"), values_of(node, "msgId")
-    if whole is not None and len(whole) <= LOOKUP_KEYS_MAX:
-        # Several keys in the column are separated by spaces; each is in the index.
-        keys = {value.split(KEY_SEPARATOR)[0] if isinstance(value, str) else "" for value in whole}
-        return None if "" in keys else (keys, set())
-    if ids is not None and len(ids) <= LOOKUP_KEYS_MAX:
-        names = {value for value in ids if isinstance(value, str)}
-        return None if "" in names or len(names) < len(ids) else (names, set(_offsets_of(names)))
-    return None
-
-
-def _offsets_of(ids: Iterable[str]) -> Iterator[int]:
-    """Physical offsets from message ids that a broker has given; messages without UNIQ_KEY have such ids."""
-    for one in ids:
-        with suppress(ValueError):
-            yield parse_offset_message_id(one).physical_offset

@@ -9,10 +9,10 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
 from rucola.arrow.catalog import checked_ranges, ending_offsets, starting_offsets
-from rucola.arrow.ranges import QueueRange
+from rucola.arrow.ranges import QueueRange, SourceRange
 from rucola.arrow.reading import open_catalog
 from rucola.spark.options import SourceOptions
-from rucola.spark.pushdown import Wanted, cut_ranges, narrowed, wanted_by
+from rucola.spark.pushdown import Wanted, cut_ranges, lookup, narrowed, wanted_by
 from rucola.spark.reading import read_range
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class RocketMQReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
+        self.wanted = Wanted()
 
     def partitions(self) -> list[InputPartition]:
         """One partition for each planned range; none if there is nothing to read."""
@@ -36,13 +37,15 @@ class RocketMQReader(DataSourceReader):
             start = starting_offsets(self.options, catalog, queues, "earliest")
             end = ending_offsets(self.options, catalog, queues)
             ranges = checked_ranges(start, end, catalog.bounds(queues), self.options.fail_on_data_loss)
-            return [InputPartition(piece) for piece in catalog.plan(self._chosen(ranges, catalog))]
+            return [InputPartition(piece) for piece in self._planned(ranges, catalog)]
         finally:
             catalog.close()
 
-    def _chosen(self, ranges: list[QueueRange], catalog: Catalog) -> list[QueueRange]:
-        """The parts of the ranges that the query needs."""
-        return ranges
+    def _planned(self, ranges: list[QueueRange], catalog: Catalog) -> list[SourceRange]:
+        """Pieces with all messages of the ranges that the query needs."""
+        wanted = lookup(self.wanted, self.options)
+        found = None if wanted is None else catalog.plan_lookup(ranges, *wanted)
+        return catalog.plan(ranges) if found is None else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition. Spark turns an empty plan into one partition without a value."""
@@ -56,15 +59,11 @@ class FilteringReader(RocketMQReader):
     down; otherwise it refuses readers that accept filters.
     """
 
-    def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        super().__init__(options, schema)
-        self._wanted = Wanted()
-
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Remembers the filters; Spark still applies all of them."""
-        self._wanted = wanted_by(filters)
-        self.options = narrowed(self.options, self._wanted)
+        self.wanted = wanted_by(filters)
+        self.options = narrowed(self.options, self.wanted)
         return filters
 
-    def _chosen(self, ranges: list[QueueRange], catalog: Catalog) -> list[QueueRange]:
-        return cut_ranges(self._wanted, ranges, catalog)
+    def _planned(self, ranges: list[QueueRange], catalog: Catalog) -> list[SourceRange]:
+        return super()._planned(cut_ranges(self.wanted, ranges, catalog), catalog)

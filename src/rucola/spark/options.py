@@ -132,6 +132,18 @@ OPTIONS: tuple[Option, ...] = (
         "decompressed",
         "`decompressed`: the body as it was sent, even if the client compressed it; `stored`: the bytes in the log",
     ),
+    Option(
+        "keys",
+        "",
+        "read only messages that have one of these keys, separated by commas, in `keys` or as `msgId`; a batch over a "
+        "directory finds them in the store's index, any other query reads all messages and drops the rest",
+    ),
+    Option(
+        "useIndex",
+        "",
+        "whether a batch may use the index, which lacks the messages of times with `messageIndexEnable=false`; the "
+        "default is true for option `keys`, and false for filters on `keys` and `msgId`",
+    ),
     Option("columns", "", "columns separated by commas; other columns are not decoded"),
     Option(
         "pushFilters",
@@ -182,6 +194,8 @@ class SourceOptions(ReadOptions):
     offsets_per_trigger_min: int | None
     trigger_delay_max_ms: int
     push_filters: bool
+    use_index: bool | None
+    """None: for option ``keys`` and not for filters."""
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
@@ -230,6 +244,8 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         body=choice(values, "body", BodyForm),
         columns=tuple(name.strip() for name in values["columns"].split(",") if name.strip()),
         push_filters=flag(values, "pushFilters"),
+        keys=frozenset(key.strip() for key in values["keys"].split(",") if key.strip()),
+        use_index=flag(values, "useIndex") if values["useIndex"] else None,
         properties_as_map=flag(values, "propertiesAsMap"),
         schema_style=style,
         include_headers=flag(values, "includeHeaders"),

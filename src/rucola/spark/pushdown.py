@@ -1,4 +1,4 @@
-"""Uses the filters of a batch query to read less: leaves out topics, queues and offsets, and selects tags.
+"""Uses the filters of a batch query to read less: leaves out topics, queues and offsets, selects tags, looks up keys.
 
 This works only with ``spark.sql.python.filterPushdown.enabled`` and option ``pushFilters``. Spark 4.3 keeps one plan
 for each ``load()``, in ``PythonDataSourceV2.readInfo``, made with the filters that it pushed last. All reads of this
@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from rucola.arrow.key_lookup import LOOKUP_KEYS_MAX, KeyLookup, lookup_of, lookup_of_columns
 from rucola.arrow.offsets import OFFSET_MAX
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.selection import CLOCK_STEP_MS, tag_expression
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from rucola.arrow.catalog import Catalog
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_KAFKA_NAMES = {"partition": "queueid", "offset": "queueoffset", "timestamp": "storetimestamp"}
+_KAFKA_NAMES = {"key": "keys", "partition": "queueid", "offset": "queueoffset", "timestamp": "storetimestamp"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class Wanted:
     broker_names: frozenset[object] | None = None
     queue_ids: frozenset[object] | None = None
     tags: frozenset[object] | None = None
+    keys: frozenset[object] | None = None
+    msg_ids: frozenset[object] | None = None
     offset_min: int = 0
     offset_end: int = OFFSET_MAX
     time_min_ms: int | None = None
@@ -94,6 +97,14 @@ def cut_ranges(wanted: Wanted, ranges: Sequence[QueueRange], catalog: Catalog) -
     return kept
 
 
+def lookup(wanted: Wanted, options: SourceOptions) -> KeyLookup | None:
+    """What to look up in an index in order to find all wanted messages; None to read the ranges."""
+    if options.keys:
+        usable = options.use_index is not False and len(options.keys) <= LOOKUP_KEYS_MAX
+        return lookup_of(options.keys) if usable else None
+    return lookup_of_columns(wanted.keys, wanted.msg_ids) if options.use_index else None
+
+
 def narrowed(options: SourceOptions, wanted: Wanted) -> SourceOptions:
     """The options of a reader that requests only the wanted tags, if no other option selects messages."""
     if wanted.tags is None or not options.expression.matches_all:
@@ -102,7 +113,14 @@ def narrowed(options: SourceOptions, wanted: Wanted) -> SourceOptions:
     return options if expression is None else replace(options, expression=expression)
 
 
-_SETS = {"topic": "topics", "brokername": "broker_names", "queueid": "queue_ids", "tags": "tags"}
+_SETS = {
+    "topic": "topics",
+    "brokername": "broker_names",
+    "queueid": "queue_ids",
+    "tags": "tags",
+    "keys": "keys",
+    "msgid": "msg_ids",
+}
 
 
 def _with_values(wanted: Wanted, field: str, one: Filter) -> Wanted:

@@ -1,0 +1,52 @@
+"""Which keys and physical offsets an index must be asked for, so that no wanted message is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from rucola.common.message_const import KEY_SEPARATOR
+from rucola.formats.message_id import parse_offset_message_id
+
+LOOKUP_KEYS_MAX = 100
+
+
+class KeyLookup(NamedTuple):
+    """Each wanted message has one of the keys, in KEYS or as UNIQ_KEY, or begins at one of the offsets."""
+
+    keys: frozenset[str]
+    physical_offsets: frozenset[int] = frozenset()
+
+
+def lookup_of_columns(keys: Collection[object] | None, ids: Collection[object] | None) -> KeyLookup | None:
+    """The lookup for messages with one of these values in column ``keys``, and one of these in column ``msgId``.
+
+    Args:
+        keys: values of ``keys``; None for any.
+        ids: values of ``msgId``; None for any.
+
+    Returns:
+        None if there is no such lookup, or if it is large.
+    """
+    if keys is not None and len(keys) <= LOOKUP_KEYS_MAX:
+        # Several keys in the column are separated by spaces; each is in the index.
+        first = [value.split(KEY_SEPARATOR)[0] if isinstance(value, str) else "" for value in keys]
+        return None if "" in first else KeyLookup(frozenset(first))
+    if ids is not None and len(ids) <= LOOKUP_KEYS_MAX:
+        names = frozenset(value for value in ids if isinstance(value, str))
+        return None if "" in names or len(names) < len(ids) else lookup_of(names)
+    return None
+
+
+def lookup_of(keys: Iterable[str]) -> KeyLookup:
+    """The lookup for messages that have one of ``keys`` in KEYS or as their id."""
+    keys = frozenset(keys)
+    return KeyLookup(keys, frozenset(_offsets_of(keys)))
+
+
+def _offsets_of(ids: Iterable[str]) -> Iterator[int]:
+    """Physical offsets from message ids that a broker has given; messages without UNIQ_KEY have such ids."""
+    for one in ids:
+        with suppress(ValueError):
+            yield parse_offset_message_id(one).physical_offset
