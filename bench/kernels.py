@@ -28,7 +28,7 @@ from bench.samples import (
     send_batch,
     send_frames,
 )
-from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
+from rucola.common.columns import RecordColumn, new_table
 from rucola.common.message_queue import MessageQueue
 from rucola.formats.checksum import crc32
 from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
@@ -40,15 +40,6 @@ from rucola.protocol.send_request import header_head
 GROUP = "kernels, 64 messages of 1 KiB: compiled against interpreted"
 COUNT = 64
 BODY_BYTES = 1024
-RECORD_COLUMNS = (
-    RecordColumn.TOPIC_POS,
-    RecordColumn.TOPIC_LEN,
-    RecordColumn.UNIQ_KEY_POS,
-    RecordColumn.UNIQ_KEY_LEN,
-    RecordColumn.KEYS_POS,
-    RecordColumn.KEYS_LEN,
-    RecordColumn.PHYSICAL_OFFSET,
-)
 
 
 def measure(context: Context) -> Iterator[Figure]:
@@ -108,8 +99,9 @@ def _inspect_rows(module: ModuleType) -> Callable[[], object]:
 def _encode_rows(module: ModuleType) -> Callable[[], object]:
     batch, segment = send_batch(COUNT, BODY_BYTES), bytearray(COUNT * 2048)
     queues = array("q", [0] * QUEUES)
-    where = (segment, memoryview(segment), 0, len(segment), 0, TOPIC, queues, HOST, HOST, STORE_TIMESTAMP_MS, SUFFIX)
-    return partial(module.encode_rows, batch.source, batch.view, batch.table, 0, COUNT, *where, crc32, True)
+    place = module.RecordPlacement(0, len(segment), 0, STORE_TIMESTAMP_MS, True)
+    where = (segment, memoryview(segment), place, TOPIC, queues, HOST, HOST, SUFFIX, crc32)
+    return partial(module.encode_rows, batch.source, batch.view, batch.table, 0, COUNT, *where)
 
 
 def _walk_records(module: ModuleType) -> Callable[[], object]:
@@ -132,20 +124,19 @@ def _select_units(module: ModuleType) -> Callable[[], object]:
     for number in range(COUNT):
         module.put_unit(units, 20 * number, 1200 * number, 1200, 2598919)
     tags = array("q", [2598919])
-    limits = (COUNT, 1 << 20, 16_000, tags, 0, 1 << 40, 0, COUNT, 1 << 20, 8, 65536)
-    return partial(module.select_units, units, 0, len(units), out, *limits)
+    limits = module.PullLimits(0, 1 << 40, 0, COUNT, 1 << 20, 8, 65536)
+    return partial(module.select_units, units, 0, len(units), out, COUNT, 1 << 20, 16_000, tags, limits)
 
 
-def _put_record_keys(module: ModuleType) -> Callable[[], object]:
+def _put_rows(module: ModuleType) -> Callable[[], object]:
     segment, table = _walked()
     slots, entries = 1 << 10, 1 << 12
     index = bytearray(40 + 4 * slots + 20 * entries)
-    rows = [[table[row * ROW_WIDTH + column] for column in RECORD_COLUMNS] for row in range(COUNT)]
 
     def work() -> None:
         index[:40] = bytes(40)  # an empty file again
-        for row in rows:
-            module.put_record_keys(index, slots, entries, segment, *row, STORE_TIMESTAMP_MS)
+        for row in range(COUNT):
+            module.put_rows(index, slots, entries, segment, table, row, row + 1, 0, 0)
 
     return work
 
@@ -220,7 +211,7 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._message_cy", "walk_records", _walk_records),
     ("rucola.formats._queue_cy", "put_unit", _put_unit),
     ("rucola.formats._queue_cy", "select_units", _select_units),
-    ("rucola.formats._index_cy", "put_record_keys", _put_record_keys),
+    ("rucola.formats._index_cy", "put_rows", _put_rows),
     ("rucola.formats._columns_cy", "gather", _gather),
     ("rucola.formats._columns_cy", "properties_json", _properties_json),
     ("rucola.formats._timer_cy", "chain_units", _chain_units),

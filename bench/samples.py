@@ -7,7 +7,7 @@ from array import array
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.common.message_queue import MessageQueue
-from rucola.formats._message_cy import encode_rows
+from rucola.formats._message_cy import RecordPlacement, encode_rows
 from rucola.formats._send_cy import inspect_rows
 from rucola.formats.checksum import crc32
 from rucola.protocol._frame_cy import scan_frames
@@ -63,17 +63,13 @@ def records(count: int, body_bytes: int) -> tuple[bytearray, int]:
         count,
         segment,
         memoryview(segment),
-        0,
-        len(segment),
-        0,
+        RecordPlacement(0, len(segment), 0, STORE_TIMESTAMP_MS, True),
         TOPIC,
         array("q", [0] * QUEUES),
         HOST,
         HOST,
-        STORE_TIMESTAMP_MS,
         SUFFIX,
         crc32,
-        True,
     )
     last = (count - 1) * ROW_WIDTH
     return segment, batch.table[last + FrameColumn.PHYSICAL_OFFSET] + batch.table[last + FrameColumn.RECORD_SIZE]

@@ -23,7 +23,7 @@ from tests.unit.store import test_readers_in_place
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.errors import DiskError
 from rucola.formats.checksum import crc32
-from rucola.formats.message import encode_rows
+from rucola.formats.message import RecordPlacement, encode_rows
 from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import DirectoryLock, Files
 from rucola.store.condition import StoreCondition
@@ -438,9 +438,10 @@ def _encode_to_find_out(
     file, target = self._file, self._target
     assert file is not None and target is not None
     position, rows = self.written_offset - file.start, array("q", table)
-    places = file.size, file.start, topic, array("q", bytes(8 * queue_count)), born_host, host
+    place = RecordPlacement(position, file.size, file.start, 1, False)
+    hosts = array("q", bytes(8 * queue_count)), born_host, host
     view = memoryview(source)
-    encode_rows(source, view, rows, first, last, target.buffer, target.view, position, *places, 1, suffix, crc32, False)
+    encode_rows(source, view, rows, first, last, target.buffer, target.view, place, topic, *hosts, suffix, crc32)
     end = file.start + position
     for row in range(first, self._encoded(rows, first, last)):
         end += rows[row * ROW_WIDTH + FrameColumn.RECORD_SIZE]

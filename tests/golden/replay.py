@@ -90,17 +90,13 @@ class Replay:
                 len(members),
                 segment,
                 memoryview(segment),
-                self.position - start,
-                self.segment_bytes,
-                start,
+                self.message.RecordPlacement(self.position - start, self.segment_bytes, start, clock, self.record_crc),
                 message["topic"].encode(),
                 offsets,
                 host(message["bornHost"]),
                 host(message["storeHost"]),
-                clock,
                 suffix,
                 crc32,
-                self.record_crc,
             )
             if done == len(members):
                 break
@@ -152,24 +148,20 @@ class Replay:
     def put_keys(self, segment: bytearray, fields: array[int], clock: int) -> None:
         done = 0
         while True:
-            done = self.index.put_record_keys(
+            row, done = self.index.put_rows(
                 self.index_files[self.newest_index],
                 self.slots,
                 self.entries,
                 segment,
-                fields[RecordColumn.TOPIC_POS],
-                fields[RecordColumn.TOPIC_LEN],
-                fields[RecordColumn.UNIQ_KEY_POS],
-                fields[RecordColumn.UNIQ_KEY_LEN],
-                fields[RecordColumn.KEYS_POS],
-                fields[RecordColumn.KEYS_LEN],
-                fields[RecordColumn.PHYSICAL_OFFSET],
-                fields[RecordColumn.STORE_TIMESTAMP],
+                fields,
+                0,
+                1,
+                fields[RecordColumn.PHYSICAL_OFFSET] - fields[RecordColumn.RECORD_POS],
+                0,
                 done,
             )
-            if done >= 0:
+            if row == 1:
                 return
-            done = ~done
             self.next_index(clock)
 
     def next_index(self, clock: int) -> None:

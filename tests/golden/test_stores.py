@@ -252,8 +252,9 @@ def test_pulls_choose_the_units_the_reference_chooses(case: Case, form: str) -> 
         out = array("q", bytes(16 * 64))
         end = case.expect["store"]["maxPhyOffset"]
         limit = max(16000, 20 * asked["maxNum"])
+        limits = kernel("formats._queue_cy", form).PullLimits(0, end, 0, 32, 262144, 8, 65536)
         chosen, examined, missing = select_units(
-            buffer, 0, len(buffer), out, asked["maxNum"], 128 << 20, limit, codes, 0, end, 0, 32, 262144, 8, 65536
+            buffer, 0, len(buffer), out, asked["maxNum"], 128 << 20, limit, codes, limits
         )
         assert (chosen, first + examined, missing) == (asked["messageCount"], asked["nextBeginOffset"], 0), asked
         assert sum(out[1 : 2 * chosen : 2]) == asked["bufferTotalSize"]

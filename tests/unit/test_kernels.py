@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import tomllib
 from enum import IntEnum
+from inspect import isfunction
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from tests.kernels import COMPILED, FORMS, KERNELS, kernel
 
-from rucola.common import columns
+from rucola.common import columns, kernel_bytes, kernel_columns, kernel_records, kernel_text
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.formats import consume_queue, index_file, message, properties, timer
@@ -19,6 +22,7 @@ from rucola.protocol.batch_members import ID_BYTES, PACKED_PROPERTIES_BYTES_MAX
 from rucola.store.log import log_reader
 
 ROOT = Path(__file__).parents[2]
+SHARED = (kernel_bytes, kernel_columns, kernel_records, kernel_text)
 PREFIXES: dict[str, type[IntEnum]] = {
     "FRAME_": FrameColumn,
     "RECORD_": RecordColumn,
@@ -28,7 +32,6 @@ PREFIXES: dict[str, type[IntEnum]] = {
 }
 OTHERS = {
     "ROW_WIDTH": columns.ROW_WIDTH,
-    "WIDTH": columns.ROW_WIDTH,
     "MAGIC_V1": message.MAGIC_V1,
     "MAGIC_V2": message.MAGIC_V2,
     "MAGIC_BLANK": message.MAGIC_BLANK,
@@ -63,9 +66,6 @@ OTHERS = {
     "HASH_SLOT_COUNT": index_file.INDEX_HEADER.position("hash_slot_count"),
     "INDEX_COUNT": index_file.INDEX_HEADER.position("index_count"),
     "INT32_MAX": 2**31 - 1,
-    "SIGN_BIT": 2**31,
-    "UINT32_MASK": 2**32 - 1,
-    "TWO_TO_32": 2**32,
     "TOPIC_BYTES_V1_MAX": 127,
     "SUFFIX_BYTES_MAX": 1000,
     "CHECK_TORN_END": log_reader.CHECK_TORN_END,
@@ -77,7 +77,6 @@ OTHERS = {
     "TIMER_UNIT_BYTES": timer.TIMER_UNIT.size,
     "TIMER_SLOT_BYTES": timer.TIMER_SLOT.size,
     "TIMER_BLANK_MAGIC": timer.TIMER_BLANK_MAGIC,
-    "TIMER_SIGN_BIT": 2**31,
     "MAGIC_DELETE": timer.MAGIC_DELETE,
     "MAGIC_MAX": timer.MAGIC_MAX,
     "STOP_AT_LIMIT": timer.STOP_AT_LIMIT,
@@ -136,16 +135,18 @@ def test_the_packed_properties_leave_room_for_the_id() -> None:
     assert properties.PROPERTIES_BYTES_MAX - OTHERS["ID_PROPERTY_BYTES"] == PACKED_PROPERTIES_BYTES_MAX
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if ".protocol." in name and name != COLUMNS])
-def test_columns_of_the_protocol_kernels(name: str) -> None:
-    constants = {constant.removeprefix("_"): value for constant, value in restated(name).items()}
-    assert constants["WIDTH"] == columns.ROW_WIDTH
-    known = [enum for constant in constants for enum in (FrameColumn, FrameKind) if constant in enum.__members__]
-    assert known
-    for constant, value in constants.items():
-        for enum in (FrameColumn, FrameKind):
-            if constant in enum.__members__:
-                assert value == enum[constant], constant
+@pytest.mark.parametrize("shared", SHARED, ids=lambda module: module.__name__)
+def test_both_forms_of_what_the_kernels_share_have_the_same_names_and_numbers(shared: ModuleType) -> None:
+    assert shared.__file__ is not None
+    compiled = Path(shared.__file__).with_suffix(".pxd").read_text()
+    numbers = {name: int(value, 0) for name, value in re.findall(r"^    ([A-Z_0-9]+) = (\w+)$", compiled, re.MULTILINE)}
+    numbers |= {name: int(value) for name, value in re.findall(r"#define RUCOLA_(\w+) \((-?\d+)LL\)", compiled)}
+    functions = re.findall(r"^cdef inline .*?(\w+)\(", compiled, re.MULTILINE)
+    own = {name: value for name, value in vars(shared).items() if not name.startswith("_")}
+    assert numbers == {name: value for name, value in own.items() if isinstance(value, int)}
+    assert sorted(functions) == sorted(
+        name for name, value in own.items() if isfunction(value) and value.__module__ == shared.__name__
+    )
 
 
 def restated(name: str) -> dict[str, int]:

@@ -5,7 +5,7 @@ objects: a kernel writes one row of integers per frame or record into an ``array
 table with the buffer that holds the bytes. Positions are byte positions in that buffer; a length of -1 means that the
 field is absent.
 
-Kernels repeat the columns they use as C constants; ``tests/unit/test_kernels.py`` compares them with this module.
+``kernel_columns`` repeats the columns for kernels; ``tests/unit/test_kernels.py`` compares it with this module.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=type)
 
 compiled = False
 
@@ -29,8 +30,8 @@ class CType:
         return self.convert(value)
 
 
-def declare(kind: CType, value: Any = None) -> Any:
-    """``value``, or an array of zeros for an array type."""
+def declare(kind: CType, value: Any = None, visibility: str = "private") -> Any:
+    """``value``, or an array of zeros for an array type. ``visibility`` matters only to the compiler."""
     return [kind(0)] * kind.size if kind.size else value
 
 
@@ -42,6 +43,11 @@ def cast(kind: CType, value: Any) -> Any:
 def cfunc(function: F) -> F:
     """``function`` itself."""
     return function
+
+
+def cclass(kind: C) -> C:
+    """``kind`` itself."""
+    return kind
 
 
 def exceptval(*_values: object, **_options: object) -> Callable[[F], F]:

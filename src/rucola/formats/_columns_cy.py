@@ -15,18 +15,14 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
     from rucola.common import cython_fallback as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memchr, memcmp, memcpy
-
-# RecordColumn
-ROW_WIDTH = cython.declare(cython.int, 40)
-RECORD_QUEUE_ID = cython.declare(cython.int, 3)
-RECORD_QUEUE_OFFSET = cython.declare(cython.int, 5)
-RECORD_SYS_FLAG = cython.declare(cython.int, 7)
-RECORD_PROPERTIES_POS = cython.declare(cython.int, 18)
-RECORD_PROPERTIES_LEN = cython.declare(cython.int, 19)
-
-TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # rollback records have this bit set too
-INT32_MAX = cython.declare(cython.longlong, 2147483647)
+    from cython.cimports.libc.string import memcpy
+    from cython.cimports.rucola.common.kernel_bytes import *
+    from cython.cimports.rucola.common.kernel_columns import *
+    from cython.cimports.rucola.common.kernel_records import *
+else:
+    from rucola.common.kernel_bytes import *
+    from rucola.common.kernel_columns import *
+    from rucola.common.kernel_records import *
 
 # The same bit or number in each of the eight bytes of a word.
 EACH_LOW = cython.declare(cython.ulonglong, 0x0101010101010101)
@@ -278,8 +274,8 @@ def _put_object(
     equals: cython.Py_ssize_t
     at = _put(out, at, 123)  # {
     while start < end:
-        stop = _find(segment, 2, start, end)
-        equals = _find(segment, 1, start, stop)
+        stop = find(segment, 2, start, end)
+        equals = find(segment, 1, start, stop)
         if start < equals < stop - 1 and not (repeats and _comes_again(segment, start, equals - start, stop + 1, end)):
             if not is_first:
                 at = _put(out, at, 44)  # ,
@@ -410,8 +406,8 @@ def _may_repeat(
     stop: cython.Py_ssize_t
     equals: cython.Py_ssize_t
     while start < end:
-        stop = _find(segment, 2, start, end)
-        equals = _find(segment, 1, start, stop)
+        stop = find(segment, 2, start, end)
+        equals = find(segment, 1, start, stop)
         if start < equals < stop - 1:
             bit = cython.cast(cython.ulonglong, 1) << ((segment[equals - 1] * 7 + (equals - start)) & 63)
             if seen & bit:
@@ -433,16 +429,11 @@ def _comes_again(
     """Whether a pair in ``segment[start:end]`` has the same name as the one of ``size`` bytes at ``name``."""
     stop: cython.Py_ssize_t
     equals: cython.Py_ssize_t
-    same: cython.bint
     while start < end:
-        stop = _find(segment, 2, start, end)
-        equals = _find(segment, 1, start, stop)
+        stop = find(segment, 2, start, end)
+        equals = find(segment, 1, start, stop)
         if equals - start == size and equals < stop - 1:
-            if cython.compiled:
-                same = memcmp(cython.address(segment[start]), cython.address(segment[name]), size) == 0
-            else:
-                same = segment[start:equals] == segment[name : name + size]
-            if same:
+            if same(segment, start, segment, name, size):
                 return True
         start = stop + 1
     return False
@@ -589,23 +580,3 @@ def _character(
         have += 1
         low, high = 0x80, 0xBF
     return size if have == size else -have
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _find(
-    data: cython.const[cython.uchar][::1], byte: cython.int, start: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Position of the first ``byte`` in ``data[start:end]``, or ``end``."""
-    place: cython.Py_ssize_t = end
-    if start < end:
-        if cython.compiled:
-            base: cython.p_const_uchar = cython.address(data[0])
-            found = cython.cast(cython.p_const_uchar, memchr(base + start, byte, end - start))
-            if found != cython.NULL:
-                place = found - base
-        else:
-            place = bytes(data[start:end]).find(byte)
-            place = end if place < 0 else start + place
-    return place

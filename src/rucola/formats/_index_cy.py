@@ -12,6 +12,15 @@ try:
 except ModuleNotFoundError:  # interpreted, and Cython is not installed
     from rucola.common import cython_fallback as cython
 
+if cython.compiled:
+    from cython.cimports.rucola.common.kernel_bytes import *
+    from cython.cimports.rucola.common.kernel_columns import *
+    from cython.cimports.rucola.common.kernel_records import *
+else:
+    from rucola.common.kernel_bytes import *
+    from rucola.common.kernel_columns import *
+    from rucola.common.kernel_records import *
+
 from rucola.formats._message_cy import hash_utf8
 
 HEADER_BYTES = cython.declare(cython.int, 40)
@@ -23,25 +32,6 @@ BEGIN_PHYSICAL_OFFSET = cython.declare(cython.int, 16)
 END_PHYSICAL_OFFSET = cython.declare(cython.int, 24)
 HASH_SLOT_COUNT = cython.declare(cython.int, 32)
 INDEX_COUNT = cython.declare(cython.int, 36)
-ROW_WIDTH = cython.declare(cython.int, 40)
-RECORD_POS = cython.declare(cython.int, 0)
-RECORD_SYS_FLAG = cython.declare(cython.int, 7)
-RECORD_STORE_TIMESTAMP = cython.declare(cython.int, 10)
-RECORD_TOPIC_POS = cython.declare(cython.int, 16)
-RECORD_TOPIC_LEN = cython.declare(cython.int, 17)
-RECORD_KEYS_POS = cython.declare(cython.int, 23)
-RECORD_KEYS_LEN = cython.declare(cython.int, 24)
-RECORD_TAGS_POS = cython.declare(cython.int, 20)
-RECORD_TAGS_LEN = cython.declare(cython.int, 21)
-RECORD_UNIQ_KEY_POS = cython.declare(cython.int, 25)
-RECORD_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
-TRANSACTION_MASK = cython.declare(cython.int, 12)
-TRANSACTION_ROLLBACK = cython.declare(cython.int, 12)
-INT32_MAX = cython.declare(cython.longlong, 2147483647)
-# A literal above 31 bits is a Python object to Cython; these are C integers.
-SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
-UINT32_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
-TWO_TO_32 = cython.declare(cython.longlong, 4294967296)
 
 
 def _is_compiled() -> bool:
@@ -51,57 +41,18 @@ def _is_compiled() -> bool:
 
 @cython.cfunc
 @cython.inline
-@cython.exceptval(check=False)
-def _uint32(data: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.uint = (
-        (cython.cast(cython.uint, data[at]) << 24)
-        | (cython.cast(cython.uint, data[at + 1]) << 16)
-        | (cython.cast(cython.uint, data[at + 2]) << 8)
-        | cython.cast(cython.uint, data[at + 3])
-    )
-    return value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int32(data: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _uint32(data, at)
-    return value - ((value & SIGN_BIT) << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put32(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
-    data[at] = (value >> 24) & 255
-    data[at + 1] = (value >> 16) & 255
-    data[at + 2] = (value >> 8) & 255
-    data[at + 3] = value & 255
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put64(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
-    _put32(data, at, value >> 32)
-    _put32(data, at + 4, value)
-
-
-@cython.cfunc
-@cython.inline
 def _hash(
     data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, seed: cython.longlong
 ) -> cython.longlong:
-    value: cython.uint = seed & UINT32_MASK
+    value: cython.uint = low32(seed)
     at: cython.Py_ssize_t
     wide: cython.longlong
     for at in range(start, end):
         if data[at] >= 0x80:
             return hash_utf8(data, at, end, value)
-        value = (value * 31 + data[at]) & UINT32_MASK
+        value = low32(value * 31 + data[at])
     wide = value
-    return wide - ((wide & SIGN_BIT) << 1)
+    return signed32(wide)
 
 
 @cython.cfunc
@@ -116,32 +67,32 @@ def _put(
     store_timestamp_ms: cython.longlong,
 ) -> cython.bint:
     """Stores one key; False if the file is full (RocketMQ 5.3.3, ``IndexFile#putKey``)."""
-    count: cython.longlong = max(_int32(index, INDEX_COUNT), 1)
+    count: cython.longlong = max(int32(index, INDEX_COUNT), 1)
     if count >= entry_max:
         return False
     value: cython.longlong = 0 if key_hash == -INT32_MAX - 1 else abs(key_hash)
     slot: cython.Py_ssize_t = HEADER_BYTES + SLOT_BYTES * (value % slot_count)
-    previous: cython.longlong = _int32(index, slot)
+    previous: cython.longlong = int32(index, slot)
     if previous <= 0 or previous > count:
         previous = 0
-    begin: cython.longlong = _int32(index, BEGIN_TIMESTAMP) * TWO_TO_32 + _uint32(index, BEGIN_TIMESTAMP + 4)
+    begin: cython.longlong = int64(index, BEGIN_TIMESTAMP)
     seconds: cython.longlong = 0
     if 0 < begin < store_timestamp_ms:
         seconds = min((store_timestamp_ms - begin) // 1000, INT32_MAX)
     entry: cython.Py_ssize_t = HEADER_BYTES + SLOT_BYTES * slot_count + ENTRY_BYTES * count
-    _put32(index, entry, value)
-    _put64(index, entry + 4, physical_offset)
-    _put32(index, entry + 12, seconds)
-    _put32(index, entry + 16, previous)
-    _put32(index, slot, count)
+    put32(index, entry, value)
+    put64(index, entry + 4, physical_offset)
+    put32(index, entry + 12, seconds)
+    put32(index, entry + 16, previous)
+    put32(index, slot, count)
     if count <= 1:
-        _put64(index, BEGIN_PHYSICAL_OFFSET, physical_offset)
-        _put64(index, BEGIN_TIMESTAMP, store_timestamp_ms)
+        put64(index, BEGIN_PHYSICAL_OFFSET, physical_offset)
+        put64(index, BEGIN_TIMESTAMP, store_timestamp_ms)
     if previous == 0:
-        _put32(index, HASH_SLOT_COUNT, _int32(index, HASH_SLOT_COUNT) + 1)
-    _put32(index, INDEX_COUNT, count + 1)
-    _put64(index, END_PHYSICAL_OFFSET, physical_offset)
-    _put64(index, END_TIMESTAMP, store_timestamp_ms)
+        put32(index, HASH_SLOT_COUNT, int32(index, HASH_SLOT_COUNT) + 1)
+    put32(index, INDEX_COUNT, count + 1)
+    put64(index, END_PHYSICAL_OFFSET, physical_offset)
+    put64(index, END_TIMESTAMP, store_timestamp_ms)
     return True
 
 
@@ -202,21 +153,28 @@ def _put_keys(
     slot_count: cython.longlong,
     entry_max: cython.longlong,
     source: cython.const[cython.uchar][::1],
-    topic_pos: cython.Py_ssize_t,
-    topic_len: cython.Py_ssize_t,
-    uniq_pos: cython.Py_ssize_t,
-    uniq_len: cython.Py_ssize_t,
-    keys_pos: cython.Py_ssize_t,
-    keys_len: cython.Py_ssize_t,
-    tags_pos: cython.Py_ssize_t,
-    tags_len: cython.Py_ssize_t,
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
     physical_offset: cython.longlong,
-    store_timestamp_ms: cython.longlong,
     skip: cython.Py_ssize_t,
+    tags: cython.bint,
 ) -> cython.longlong:
-    """Same as ``put_record_keys``, for a file already checked. Tags come last, in the form of a key that begins with
-    ``T#``.
+    """Puts the keys of one record into a file already checked: UNIQ_KEY, then the pieces of KEYS between spaces
+    (``IndexService#buildIndex``). Tags come last, in the form of a key that begins with ``T#``.
+
+    Returns:
+        The number of this record's keys, skipped ones included, if all are stored. If the file becomes full first, the
+        bitwise complement ``~n`` (negative) of the number stored so far.
     """
+    topic_pos: cython.Py_ssize_t = table[row + RECORD_TOPIC_POS]
+    topic_len: cython.Py_ssize_t = table[row + RECORD_TOPIC_LEN]
+    uniq_pos: cython.Py_ssize_t = table[row + RECORD_UNIQ_KEY_POS]
+    uniq_len: cython.Py_ssize_t = table[row + RECORD_UNIQ_KEY_LEN]
+    keys_pos: cython.Py_ssize_t = table[row + RECORD_KEYS_POS]
+    keys_len: cython.Py_ssize_t = table[row + RECORD_KEYS_LEN]
+    tags_pos: cython.Py_ssize_t = table[row + RECORD_TAGS_POS]
+    tags_len: cython.Py_ssize_t = table[row + RECORD_TAGS_LEN] if tags else 0
+    store_timestamp_ms: cython.longlong = table[row + RECORD_STORE_TIMESTAMP]
     _check_span(source, topic_pos, topic_len)
     _check_span(source, tags_pos, tags_len)
     _check_span(source, uniq_pos, uniq_len)
@@ -248,59 +206,12 @@ def _put_keys(
             at += 1
     if tags_len > 0:
         if done >= skip:
-            key_hash = ((topic_hash * 31 + 84) * 31 + 35) & UINT32_MASK  # 'T', '#'
+            key_hash = low32((topic_hash * 31 + 84) * 31 + 35)  # 'T', '#'
             key_hash = _hash(source, tags_pos, tags_pos + tags_len, key_hash)
             if not _put(index, slot_count, entry_max, key_hash, physical_offset, store_timestamp_ms):
                 return ~done
         done += 1
     return done
-
-
-def put_record_keys(
-    index: cython.uchar[::1],
-    slot_count: cython.longlong,
-    entry_max: cython.longlong,
-    source: cython.const[cython.uchar][::1],
-    topic_pos: cython.Py_ssize_t,
-    topic_len: cython.Py_ssize_t,
-    uniq_pos: cython.Py_ssize_t,
-    uniq_len: cython.Py_ssize_t,
-    keys_pos: cython.Py_ssize_t,
-    keys_len: cython.Py_ssize_t,
-    physical_offset: cython.longlong,
-    store_timestamp_ms: cython.longlong,
-    skip: cython.Py_ssize_t = 0,
-) -> int:
-    """Puts all keys of one record: UNIQ_KEY, then the pieces of KEYS between spaces (``IndexService#buildIndex``).
-
-    Args:
-        skip: number of this record's keys that an earlier file already holds.
-
-    Returns:
-        The number of this record's keys, skipped ones included, if all are stored. If the file becomes full first, the
-        bitwise complement ``~n`` (negative) of the number stored so far: continue in the next file with ``skip=n``.
-
-    Raises:
-        ValueError: if the file is too short for its geometry, or a span does not lie in ``source``.
-    """
-    _check_file(index, slot_count, entry_max)
-    return _put_keys(
-        index,
-        slot_count,
-        entry_max,
-        source,
-        topic_pos,
-        topic_len,
-        uniq_pos,
-        uniq_len,
-        keys_pos,
-        keys_len,
-        0,
-        0,
-        physical_offset,
-        store_timestamp_ms,
-        skip,
-    )
 
 
 def put_rows(
@@ -343,23 +254,7 @@ def put_rows(
         row = i * ROW_WIDTH
         physical_offset = base_offset + table[row + RECORD_POS]
         if physical_offset >= from_offset and table[row + RECORD_SYS_FLAG] & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-            done = _put_keys(
-                index,
-                slot_count,
-                entry_max,
-                source,
-                table[row + RECORD_TOPIC_POS],
-                table[row + RECORD_TOPIC_LEN],
-                table[row + RECORD_UNIQ_KEY_POS],
-                table[row + RECORD_UNIQ_KEY_LEN],
-                table[row + RECORD_KEYS_POS],
-                table[row + RECORD_KEYS_LEN],
-                table[row + RECORD_TAGS_POS],
-                table[row + RECORD_TAGS_LEN] if tags else 0,
-                physical_offset,
-                table[row + RECORD_STORE_TIMESTAMP],
-                skip,
-            )
+            done = _put_keys(index, slot_count, entry_max, source, table, row, physical_offset, skip, tags)
             if done < 0:
                 return i, ~done
         skip = 0
@@ -419,18 +314,18 @@ def gather_keys(
         stored_ms = table[row + RECORD_STORE_TIMESTAMP]
         if uniq_len > 0:
             start = table[row + RECORD_UNIQ_KEY_POS]
-            _put32(keys_out, position, _hash(source, start, start + uniq_len, topic_hash))
-            _put64(keys_out, position + 4, physical_offset)
-            _put64(keys_out, position + 12, stored_ms)
+            put32(keys_out, position, _hash(source, start, start + uniq_len, topic_hash))
+            put64(keys_out, position + 4, physical_offset)
+            put64(keys_out, position + 12, stored_ms)
             position += ENTRY_BYTES
         start = at = table[row + RECORD_KEYS_POS]
         end = start + keys_len
         while at <= end and keys_len > 0:
             if at == end or source[at] == 32:
                 if at > start:
-                    _put32(keys_out, position, _hash(source, start, at, topic_hash))
-                    _put64(keys_out, position + 4, physical_offset)
-                    _put64(keys_out, position + 12, stored_ms)
+                    put32(keys_out, position, _hash(source, start, at, topic_hash))
+                    put64(keys_out, position + 4, physical_offset)
+                    put64(keys_out, position + 12, stored_ms)
                     position += ENTRY_BYTES
                 start = at + 1
             at += 1
@@ -462,9 +357,9 @@ def put_keys(
     stored_ms: cython.longlong
     for i in range(first, last):
         at = i * ENTRY_BYTES
-        physical_offset = _int32(keys, at + 4) * TWO_TO_32 + _uint32(keys, at + 8)
-        stored_ms = _int32(keys, at + 12) * TWO_TO_32 + _uint32(keys, at + 16)
-        if not _put(index, slot_count, entry_max, _int32(keys, at), physical_offset, stored_ms):
+        physical_offset = int64(keys, at + 4)
+        stored_ms = int64(keys, at + 12)
+        if not _put(index, slot_count, entry_max, int32(keys, at), physical_offset, stored_ms):
             return i
     return last
 
@@ -486,18 +381,18 @@ def find_broken_chain(
     _check_file(index, slot_count, entry_max)
     if len(heads) < slot_count:
         raise ValueError(f"{len(heads)} heads do not suffice for {slot_count} slots")
-    count: cython.longlong = min(_int32(index, INDEX_COUNT), entry_max)
+    count: cython.longlong = min(int32(index, INDEX_COUNT), entry_max)
     number: cython.longlong
     slot: cython.longlong
     value: cython.longlong
     entry: cython.Py_ssize_t = HEADER_BYTES + SLOT_BYTES * slot_count
     for number in range(1, count):
         entry += ENTRY_BYTES
-        value = _int32(index, entry)
-        if value < 0 or _int32(index, entry + 16) != heads[value % slot_count]:
+        value = int32(index, entry)
+        if value < 0 or int32(index, entry + 16) != heads[value % slot_count]:
             return number
         heads[value % slot_count] = cython.cast(cython.int, number)
     for slot in range(slot_count):
-        if _int32(index, HEADER_BYTES + SLOT_BYTES * slot) != heads[slot]:
+        if int32(index, HEADER_BYTES + SLOT_BYTES * slot) != heads[slot]:
             return 0
     return -1

@@ -2,8 +2,8 @@
 """Kernel over commit-log records: encodes messages to be stored; walks and checks stored records.
 
 ``formats.message`` describes the record layout. Tables are ``array('q')`` with the columns of
-``rucola.common.columns``, restated below as C integers. Bounds checks are off: every function first checks its
-arguments against the buffers, and every length found in a record against the bytes that remain.
+``rucola.common.columns``. Bounds checks are off: every function first checks its arguments against the buffers, and
+every length found in a record against the bytes that remain.
 """
 
 from __future__ import annotations
@@ -16,74 +16,20 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
     from rucola.common import cython_fallback as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memchr, memcmp, memcpy
-
-# FrameColumn and RecordColumn
-ROW_WIDTH = cython.declare(cython.int, 40)
-FRAME_BODY_POS = cython.declare(cython.int, 8)
-FRAME_BODY_LEN = cython.declare(cython.int, 9)
-FRAME_QUEUE_ID = cython.declare(cython.int, 14)
-FRAME_SYS_FLAG = cython.declare(cython.int, 15)
-FRAME_BORN_TIMESTAMP = cython.declare(cython.int, 17)
-FRAME_MESSAGE_FLAG = cython.declare(cython.int, 18)
-FRAME_PROPERTIES_POS = cython.declare(cython.int, 19)
-FRAME_PROPERTIES_LEN = cython.declare(cython.int, 20)
-FRAME_RECONSUME_TIMES = cython.declare(cython.int, 21)
-FRAME_PHYSICAL_OFFSET = cython.declare(cython.int, 28)
-FRAME_QUEUE_OFFSET = cython.declare(cython.int, 29)
-FRAME_RECORD_SIZE = cython.declare(cython.int, 30)
-FRAME_PREPARED_TRANSACTION_OFFSET = cython.declare(cython.int, 31)
-
-RECORD_POS = cython.declare(cython.int, 0)
-RECORD_SIZE = cython.declare(cython.int, 1)
-RECORD_BODY_CRC = cython.declare(cython.int, 2)
-RECORD_QUEUE_ID = cython.declare(cython.int, 3)
-RECORD_MESSAGE_FLAG = cython.declare(cython.int, 4)
-RECORD_QUEUE_OFFSET = cython.declare(cython.int, 5)
-RECORD_PHYSICAL_OFFSET = cython.declare(cython.int, 6)
-RECORD_SYS_FLAG = cython.declare(cython.int, 7)
-RECORD_BORN_TIMESTAMP = cython.declare(cython.int, 8)
-RECORD_BORN_HOST_POS = cython.declare(cython.int, 9)
-RECORD_STORE_TIMESTAMP = cython.declare(cython.int, 10)
-RECORD_STORE_HOST_POS = cython.declare(cython.int, 11)
-RECORD_RECONSUME_TIMES = cython.declare(cython.int, 12)
-RECORD_PREPARED_TRANSACTION_OFFSET = cython.declare(cython.int, 13)
-RECORD_BODY_POS = cython.declare(cython.int, 14)
-RECORD_BODY_LEN = cython.declare(cython.int, 15)
-RECORD_TOPIC_POS = cython.declare(cython.int, 16)
-RECORD_TOPIC_LEN = cython.declare(cython.int, 17)
-RECORD_PROPERTIES_POS = cython.declare(cython.int, 18)
-RECORD_PROPERTIES_LEN = cython.declare(cython.int, 19)
-RECORD_TAGS_POS = cython.declare(cython.int, 20)
-RECORD_TAGS_LEN = cython.declare(cython.int, 21)
-RECORD_TAGS_CODE = cython.declare(cython.int, 22)
-RECORD_KEYS_POS = cython.declare(cython.int, 23)
-RECORD_KEYS_LEN = cython.declare(cython.int, 24)
-RECORD_UNIQ_KEY_POS = cython.declare(cython.int, 25)
-RECORD_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
-RECORD_SAME_TOPIC = cython.declare(cython.int, 27)
-
-# WalkStop
-STOP_LIMIT = cython.declare(cython.int, 0)
-STOP_TABLE_FULL = cython.declare(cython.int, 1)
-STOP_BLANK = cython.declare(cython.int, 2)
-STOP_TORN = cython.declare(cython.int, 3)
+    from cython.cimports.rucola.common.kernel_bytes import *
+    from cython.cimports.rucola.common.kernel_columns import *
+    from cython.cimports.rucola.common.kernel_records import *
+else:
+    from rucola.common.kernel_bytes import *
+    from rucola.common.kernel_columns import *
+    from rucola.common.kernel_records import *
 
 # formats.message
 MAGIC_V1 = cython.declare(cython.longlong, -626843481)
 MAGIC_V2 = cython.declare(cython.longlong, -626843477)
 MAGIC_BLANK = cython.declare(cython.longlong, -875286124)
-RECORD_FIXED_BYTES = cython.declare(cython.int, 74)  # without hosts, topic length, topic, body and properties
-BLANK_BYTES = cython.declare(cython.int, 8)
-TOPIC_BYTES_V1_MAX = cython.declare(cython.int, 127)
-PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
-SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # inspect_rows keeps this much free for encode_rows
-CRC_PROPERTY_BYTES = cython.declare(cython.int, 20)  # "__CRC32#" 0x01, ten digits, 0x02
 
 # MessageSysFlag
-TRANSACTION_MASK = cython.declare(cython.int, 0x0C)
-TRANSACTION_PREPARED = cython.declare(cython.int, 0x04)
-TRANSACTION_ROLLBACK = cython.declare(cython.int, 0x0C)
 BORN_HOST_V6 = cython.declare(cython.int, 0x10)
 STORE_HOST_V6 = cython.declare(cython.int, 0x20)
 
@@ -92,10 +38,6 @@ CHECK_BODY_CRC = cython.declare(cython.int, 1)
 CHECK_RECORD_CRC = cython.declare(cython.int, 2)
 CHECK_PHYSICAL_OFFSET = cython.declare(cython.int, 4)
 CHECK_TORN_END = cython.declare(cython.int, 8)
-# A literal above 31 bits is a Python object to Cython; these are C integers.
-SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
-UINT32_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
-TWO_TO_32 = cython.declare(cython.longlong, 4294967296)
 
 
 LOOK_AHEAD_BYTES = cython.declare(cython.int, 6144)
@@ -117,123 +59,6 @@ def _last_touched() -> int:
 # bytes
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.uint = (
-        (cython.cast(cython.uint, data[at]) << 24)
-        | (cython.cast(cython.uint, data[at + 1]) << 16)
-        | (cython.cast(cython.uint, data[at + 2]) << 8)
-        | cython.cast(cython.uint, data[at + 3])
-    )
-    return value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int16(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = (cython.cast(cython.longlong, data[at]) << 8) | data[at + 1]
-    return value - ((value & 0x8000) << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _uint32(data, at)
-    return value - ((value & SIGN_BIT) << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int64(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    return _int32(data, at) * TWO_TO_32 + _uint32(data, at + 4)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put32(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
-    data[at] = (value >> 24) & 255
-    data[at + 1] = (value >> 16) & 255
-    data[at + 2] = (value >> 8) & 255
-    data[at + 3] = value & 255
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put64(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
-    _put32(data, at, value >> 32)
-    _put32(data, at + 4, value)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _copy(
-    target: cython.uchar[::1],
-    at: cython.Py_ssize_t,
-    data: cython.const[cython.uchar][::1],
-    start: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.void:
-    if size > 0:
-        if cython.compiled:
-            memcpy(cython.address(target[at]), cython.address(data[start]), size)
-        else:
-            target[at : at + size] = data[start : start + size]
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _find(
-    data: cython.const[cython.uchar][::1], byte: cython.int, start: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Position of the first ``byte`` in ``data[start:end]``, or ``end``."""
-    place: cython.Py_ssize_t = end
-    if start < end:
-        if cython.compiled:
-            base: cython.p_const_uchar = cython.address(data[0])
-            found = cython.cast(cython.p_const_uchar, memchr(base + start, byte, end - start))
-            if found != cython.NULL:
-                place = found - base
-        else:
-            place = bytes(data[start:end]).find(byte)
-            place = end if place < 0 else start + place
-    return place
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _same(
-    data: cython.const[cython.uchar][::1], one: cython.Py_ssize_t, two: cython.Py_ssize_t, size: cython.Py_ssize_t
-) -> cython.bint:
-    same: cython.bint = True
-    if size > 0:
-        if cython.compiled:
-            same = memcmp(cython.address(data[one]), cython.address(data[two]), size) == 0
-        else:
-            same = data[one : one + size] == data[two : two + size]
-    return same
-
-
-@cython.cfunc
-@cython.inline
-def _starts(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, name: bytes) -> cython.bint:
-    """Whether ``name`` is at position ``at``; the caller has checked that enough bytes remain."""
-    i: cython.Py_ssize_t
-    for i in range(len(name)):
-        if data[at + i] != name[i]:
-            return False
-    return True
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Java's String.hashCode
 
@@ -243,7 +68,7 @@ def _starts(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, name: 
 def _hash(
     data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, seed: cython.longlong
 ) -> cython.longlong:
-    value: cython.uint = seed & UINT32_MASK
+    value: cython.uint = low32(seed)
     at: cython.Py_ssize_t = start
     lead: cython.uint
     code: cython.uint
@@ -255,7 +80,7 @@ def _hash(
         lead = data[at]
         at += 1
         if lead < 0x80:
-            value = (value * 31 + lead) & UINT32_MASK
+            value = low32(value * 31 + lead)
             continue
         # the second byte's range excludes overlong forms and code points above U+10FFFF
         low, high = 0x80, 0xBF
@@ -282,11 +107,11 @@ def _hash(
         if have < size or 0xD800 <= code <= 0xDFFF:
             code = 0xFFFD  # as in Java: one replacement for a longest valid prefix or an encoded surrogate
         if code >= 0x10000:
-            value = (value * 31 + 0xD7C0 + (code >> 10)) & UINT32_MASK
+            value = low32(value * 31 + 0xD7C0 + (code >> 10))
             code = 0xDC00 | (code & 0x3FF)
-        value = (value * 31 + code) & UINT32_MASK
+        value = low32(value * 31 + code)
     wide: cython.longlong = value
-    return wide - ((wide & SIGN_BIT) << 1)
+    return signed32(wide)
 
 
 def hash_utf8(
@@ -308,22 +133,36 @@ def hash_utf8(
 # messages to be stored
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(-1)
-def _check_spans(
-    source: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
-) -> cython.int:
-    size: cython.longlong = len(source)
-    body_len: cython.longlong = table[row + FRAME_BODY_LEN]
-    properties_len: cython.longlong = table[row + FRAME_PROPERTIES_LEN]
-    if body_len > 0 and not (body_len <= size and 0 <= table[row + FRAME_BODY_POS] <= size - body_len):
-        raise ValueError(f"row {row // ROW_WIDTH}: its body lies outside the buffer")
-    if properties_len > 0 and not (
-        properties_len <= size and 0 <= table[row + FRAME_PROPERTIES_POS] <= size - properties_len
-    ):
-        raise ValueError(f"row {row // ROW_WIDTH}: its properties lie outside the buffer")
-    return 0
+@cython.cclass
+class RecordPlacement:
+    """Where ``encode_rows`` writes records, and what they have in common.
+
+    Attributes:
+        position, limit: the bytes of the segment that it may write.
+        base_offset: physical offset of byte 0 of the segment.
+        store_timestamp_ms: the time of storing, written into each record.
+        record_crc: whether to append the record CRC property (``enabledAppendPropCRC``).
+    """
+
+    position = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    limit = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    base_offset = cython.declare(cython.longlong, visibility="readonly")
+    store_timestamp_ms = cython.declare(cython.longlong, visibility="readonly")
+    record_crc = cython.declare(cython.bint, visibility="readonly")
+
+    def __init__(
+        self,
+        position: cython.Py_ssize_t,
+        limit: cython.Py_ssize_t,
+        base_offset: cython.longlong,
+        store_timestamp_ms: cython.longlong,
+        record_crc: cython.bint,
+    ) -> None:
+        self.position = position
+        self.limit = limit
+        self.base_offset = base_offset
+        self.store_timestamp_ms = store_timestamp_ms
+        self.record_crc = record_crc
 
 
 def encode_rows(
@@ -334,19 +173,15 @@ def encode_rows(
     last: cython.Py_ssize_t,
     segment: cython.uchar[::1],
     segment_view: memoryview,
-    position: cython.Py_ssize_t,
-    limit: cython.Py_ssize_t,
-    base_offset: cython.longlong,
+    place: RecordPlacement,
     topic: cython.const[cython.uchar][::1],
     queue_offsets: cython.longlong[::1],
     born_host: cython.const[cython.uchar][::1],
     store_host: cython.const[cython.uchar][::1],
-    store_timestamp_ms: cython.longlong,
     suffix: cython.const[cython.uchar][::1],
     crc32: Callable[[memoryview], int],
-    record_crc: cython.bint,
 ) -> int:
-    """Encodes the rows ``first`` to ``last`` (excluded), all of ``topic``, as records into ``segment[position:limit]``.
+    """Encodes the rows ``first`` to ``last`` (excluded), all of ``topic``, as records into ``segment`` at ``place``.
 
     Fills PHYSICAL_OFFSET, QUEUE_OFFSET and RECORD_SIZE of each row. PREPARED_TRANSACTION_OFFSET is copied into the
     record (the frame scanner leaves it 0). Prepared and rollback rows use no queue offset; their records hold 0.
@@ -354,13 +189,12 @@ def encode_rows(
     Args:
         source: the bytes that the rows refer to; ``source_view``: a memoryview of them.
         segment: the segment; ``segment_view``: a memoryview of it.
-        base_offset: physical offset of byte 0 of ``segment``.
+        place: the bytes of ``segment`` to write, and what the records have in common.
         queue_offsets: next queue offset of each queue, indexed by queue id; advanced for each record.
         born_host, store_host: 8 bytes (IPv4) or 20 (IPv6), port last.
         suffix: property text appended to each row's properties, at most ``SUFFIX_BYTES_MAX`` bytes. A missing 0x02
             between both is added.
         crc32: function that takes a memoryview.
-        record_crc: whether to append the record CRC property (``enabledAppendPropCRC``).
 
     Returns:
         The index of the first row that was not encoded: ``last``, or the first row whose record plus a blank record of
@@ -369,6 +203,11 @@ def encode_rows(
     Raises:
         ValueError: a length is out of range; nothing of that row or later ones was written.
     """
+    position: cython.Py_ssize_t = place.position
+    limit: cython.Py_ssize_t = place.limit
+    base_offset: cython.longlong = place.base_offset
+    store_timestamp_ms: cython.longlong = place.store_timestamp_ms
+    record_crc: cython.bint = place.record_crc
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside the table")
     if not 0 <= position <= limit <= len(segment):
@@ -398,7 +237,7 @@ def encode_rows(
     crc: cython.longlong
     for i in range(first, last):
         row = i * ROW_WIDTH
-        _check_spans(source, table, row)
+        check_spans(source, table, row)
         queue_id = table[row + FRAME_QUEUE_ID]
         if not 0 <= queue_id < len(queue_offsets):
             raise ValueError(f"row {i}: queue {queue_id} does not exist")
@@ -423,13 +262,12 @@ def encode_rows(
         table[row + FRAME_QUEUE_OFFSET] = queue_offset
         table[row + FRAME_RECORD_SIZE] = total
         at = _put_head(segment, position, table, row, crc, born_host, store_host, store_timestamp_ms, topic_len)
-        _copy(segment, at, source, body_pos, body_len)
+        copy(segment, at, source, body_pos, body_len)
         at = _put_topic(segment, at + body_len, topic)
         at = _put_properties(segment, at, properties_len, source, table, row, suffix, record_crc)
         # A concurrent reader of the file sees no record until the size is written. After that the checksum, which
-        # covers
-        # the size, protects the reader.
-        _put32(segment, position, total)
+        # covers the size, protects the reader.
+        put32(segment, position, total)
         if record_crc:
             crc = crc32(segment_view[position:at]) & 0x7FFFFFFF
             _put_crc_property(segment, at, crc)
@@ -481,22 +319,22 @@ def _put_head(
         sys_flag |= BORN_HOST_V6
     if len(store_host) == 20:
         sys_flag |= STORE_HOST_V6
-    _put32(segment, position + 4, MAGIC_V2 if topic_len > TOPIC_BYTES_V1_MAX else MAGIC_V1)
-    _put32(segment, position + 8, body_crc)
-    _put32(segment, position + 12, table[row + FRAME_QUEUE_ID])
-    _put32(segment, position + 16, table[row + FRAME_MESSAGE_FLAG])
-    _put64(segment, position + 20, table[row + FRAME_QUEUE_OFFSET])
-    _put64(segment, position + 28, table[row + FRAME_PHYSICAL_OFFSET])
-    _put32(segment, position + 36, sys_flag)
-    _put64(segment, position + 40, table[row + FRAME_BORN_TIMESTAMP])
-    _copy(segment, at, born_host, 0, len(born_host))
+    put32(segment, position + 4, MAGIC_V2 if topic_len > TOPIC_BYTES_V1_MAX else MAGIC_V1)
+    put32(segment, position + 8, body_crc)
+    put32(segment, position + 12, table[row + FRAME_QUEUE_ID])
+    put32(segment, position + 16, table[row + FRAME_MESSAGE_FLAG])
+    put64(segment, position + 20, table[row + FRAME_QUEUE_OFFSET])
+    put64(segment, position + 28, table[row + FRAME_PHYSICAL_OFFSET])
+    put32(segment, position + 36, sys_flag)
+    put64(segment, position + 40, table[row + FRAME_BORN_TIMESTAMP])
+    copy(segment, at, born_host, 0, len(born_host))
     at += len(born_host)
-    _put64(segment, at, store_timestamp_ms)
-    _copy(segment, at + 8, store_host, 0, len(store_host))
+    put64(segment, at, store_timestamp_ms)
+    copy(segment, at + 8, store_host, 0, len(store_host))
     at += 8 + len(store_host)
-    _put32(segment, at, table[row + FRAME_RECONSUME_TIMES])
-    _put64(segment, at + 4, table[row + FRAME_PREPARED_TRANSACTION_OFFSET])
-    _put32(segment, at + 12, max(table[row + FRAME_BODY_LEN], 0))
+    put32(segment, at, table[row + FRAME_RECONSUME_TIMES])
+    put64(segment, at + 4, table[row + FRAME_PREPARED_TRANSACTION_OFFSET])
+    put32(segment, at + 12, max(table[row + FRAME_BODY_LEN], 0))
     return at + 16
 
 
@@ -512,7 +350,7 @@ def _put_topic(
         segment[at] = topic_len >> 8
         at += 1
     segment[at] = topic_len & 255
-    _copy(segment, at + 1, topic, 0, topic_len)
+    copy(segment, at + 1, topic, 0, topic_len)
     return at + 1 + topic_len
 
 
@@ -536,12 +374,12 @@ def _put_properties(
     segment[at] = properties_len >> 8
     segment[at + 1] = properties_len & 255
     at += 2
-    _copy(segment, at, source, own_pos, own_len)
+    copy(segment, at, source, own_pos, own_len)
     at += own_len
     if own_len > 0 and source[own_pos + own_len - 1] != 2 and (suffix_len > 0 or record_crc):
         segment[at] = 2
         at += 1
-    _copy(segment, at, suffix, 0, suffix_len)
+    copy(segment, at, suffix, 0, suffix_len)
     at += suffix_len
     if record_crc and suffix_len > 0 and suffix[suffix_len - 1] != 2:
         segment[at] = 2
@@ -572,8 +410,8 @@ def write_blank(segment: cython.uchar[::1], position: cython.Py_ssize_t, space_l
     """
     if position < 0 or not BLANK_BYTES <= space_left <= len(segment) - position:
         raise ValueError(f"no blank record of {space_left} bytes at position {position}")
-    _put32(segment, position, space_left)
-    _put32(segment, position + 4, MAGIC_BLANK)
+    put32(segment, position, space_left)
+    put32(segment, position + 4, MAGIC_BLANK)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -634,8 +472,8 @@ def walk_records(
             return rows, position, STOP_TABLE_FULL
         if limit - position < BLANK_BYTES:
             return rows, position, STOP_TORN
-        total = _int32(segment, position)
-        magic = _int32(segment, position + 4)
+        total = int32(segment, position)
+        magic = int32(segment, position + 4)
         if total > limit - position:
             return rows, position, STOP_TORN
         if magic == MAGIC_BLANK:
@@ -658,7 +496,9 @@ def walk_records(
         table[row + RECORD_SAME_TOPIC] = (
             rows > 0
             and topic_len == table[row - ROW_WIDTH + RECORD_TOPIC_LEN]
-            and _same(segment, table[row + RECORD_TOPIC_POS], table[row - ROW_WIDTH + RECORD_TOPIC_POS], topic_len)
+            and same(
+                segment, table[row + RECORD_TOPIC_POS], segment, table[row - ROW_WIDTH + RECORD_TOPIC_POS], topic_len
+            )
         )
         rows += 1
         position += total
@@ -679,7 +519,7 @@ def _read_record(
     """Reads the fields of a record of ``total`` bytes; returns False if its lengths do not add up to ``total``."""
     if total < RECORD_FIXED_BYTES + 17:
         return False
-    sys_flag: cython.longlong = _int32(segment, position + 36)
+    sys_flag: cython.longlong = int32(segment, position + 36)
     born_len: cython.longlong = 20 if sys_flag & BORN_HOST_V6 else 8
     store_len: cython.longlong = 20 if sys_flag & STORE_HOST_V6 else 8
     topic_field: cython.longlong = 2 if wide_topic else 1
@@ -688,31 +528,31 @@ def _read_record(
     if room < 0:
         return False
     at: cython.Py_ssize_t = position + 56 + born_len + store_len
-    body_len: cython.longlong = _int32(segment, at + 12)
+    body_len: cython.longlong = int32(segment, at + 12)
     if not 0 <= body_len <= room:
         return False
     room -= body_len
     table[row + RECORD_POS] = position
     table[row + RECORD_SIZE] = total
-    table[row + RECORD_BODY_CRC] = _int32(segment, position + 8)
-    table[row + RECORD_QUEUE_ID] = _int32(segment, position + 12)
-    table[row + RECORD_MESSAGE_FLAG] = _int32(segment, position + 16)
-    table[row + RECORD_QUEUE_OFFSET] = _int64(segment, position + 20)
-    table[row + RECORD_PHYSICAL_OFFSET] = _int64(segment, position + 28)
+    table[row + RECORD_BODY_CRC] = int32(segment, position + 8)
+    table[row + RECORD_QUEUE_ID] = int32(segment, position + 12)
+    table[row + RECORD_MESSAGE_FLAG] = int32(segment, position + 16)
+    table[row + RECORD_QUEUE_OFFSET] = int64(segment, position + 20)
+    table[row + RECORD_PHYSICAL_OFFSET] = int64(segment, position + 28)
     table[row + RECORD_SYS_FLAG] = sys_flag
-    table[row + RECORD_BORN_TIMESTAMP] = _int64(segment, position + 40)
+    table[row + RECORD_BORN_TIMESTAMP] = int64(segment, position + 40)
     table[row + RECORD_BORN_HOST_POS] = position + 48
-    table[row + RECORD_STORE_TIMESTAMP] = _int64(segment, position + 48 + born_len)
+    table[row + RECORD_STORE_TIMESTAMP] = int64(segment, position + 48 + born_len)
     table[row + RECORD_STORE_HOST_POS] = position + 56 + born_len
-    table[row + RECORD_RECONSUME_TIMES] = _int32(segment, at)
-    table[row + RECORD_PREPARED_TRANSACTION_OFFSET] = _int64(segment, at + 4)
+    table[row + RECORD_RECONSUME_TIMES] = int32(segment, at)
+    table[row + RECORD_PREPARED_TRANSACTION_OFFSET] = int64(segment, at + 4)
     at += 16
     table[row + RECORD_BODY_POS] = at
     table[row + RECORD_BODY_LEN] = body_len
     at += body_len
     topic_len: cython.longlong
     if wide_topic:
-        topic_len = _int16(segment, at)
+        topic_len = int16(segment, at)
         at += 2
     else:
         topic_len = segment[at]
@@ -725,7 +565,7 @@ def _read_record(
     table[row + RECORD_TOPIC_LEN] = topic_len
     at += topic_len
     table[row + RECORD_PROPERTIES_POS] = at + 2
-    table[row + RECORD_PROPERTIES_LEN] = _int16(segment, at)
+    table[row + RECORD_PROPERTIES_LEN] = int16(segment, at)
     return table[row + RECORD_PROPERTIES_LEN] == room - topic_len
 
 
@@ -746,18 +586,18 @@ def _span_properties(
     table[row + RECORD_TAGS_LEN] = table[row + RECORD_KEYS_LEN] = table[row + RECORD_UNIQ_KEY_LEN] = -1
     table[row + RECORD_TAGS_CODE] = 0
     while start < end:
-        stop = _find(segment, 2, start, end)
+        stop = find(segment, 2, start, end)
         column = -1
         value = start + 5
         # No search for the separator: it can only follow one of these names. A value has at least one byte.
         if value < stop:
-            word = _uint32(segment, start)
+            word = uint32(segment, start)
             if word == 0x54414753 and segment[start + 4] == 1:  # TAGS
                 column = RECORD_TAGS_POS
             elif word == 0x4B455953 and segment[start + 4] == 1:  # KEYS
                 column = RECORD_KEYS_POS
             elif word == 0x554E4951 and start + 9 < stop:  # UNIQ
-                if _uint32(segment, start + 4) == 0x5F4B4559 and segment[start + 8] == 1:  # _KEY
+                if uint32(segment, start + 4) == 0x5F4B4559 and segment[start + 8] == 1:  # _KEY
                     column = RECORD_UNIQ_KEY_POS
                     value = start + 9
         if column >= 0:
@@ -795,7 +635,7 @@ def _record_is_sound(
     at: cython.Py_ssize_t = end - CRC_PROPERTY_BYTES
     if (
         table[row + RECORD_PROPERTIES_LEN] < CRC_PROPERTY_BYTES
-        or not _starts(segment, at, b"__CRC32#\x01")
+        or not starts(segment, at, b"__CRC32#\x01")
         or segment[end - 1] != 2
     ):
         return True

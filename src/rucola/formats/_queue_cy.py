@@ -14,26 +14,19 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memcpy
+    from cython.cimports.rucola.common.kernel_bytes import *
+    from cython.cimports.rucola.common.kernel_columns import *
+    from cython.cimports.rucola.common.kernel_records import *
+else:
+    from rucola.common.kernel_bytes import *
+    from rucola.common.kernel_columns import *
+    from rucola.common.kernel_records import *
 
 UNIT_BYTES = cython.declare(cython.int, 20)
-ROW_WIDTH = cython.declare(cython.int, 40)
-RECORD_POS = cython.declare(cython.int, 0)
-RECORD_SIZE = cython.declare(cython.int, 1)
-RECORD_QUEUE_ID = cython.declare(cython.int, 3)
-RECORD_QUEUE_OFFSET = cython.declare(cython.int, 5)
-RECORD_SYS_FLAG = cython.declare(cython.int, 7)
-RECORD_TOPIC_POS = cython.declare(cython.int, 16)
-RECORD_TOPIC_LEN = cython.declare(cython.int, 17)
-RECORD_TAGS_CODE = cython.declare(cython.int, 22)
-RECORD_SAME_TOPIC = cython.declare(cython.int, 27)
-TRANSACTION_PREPARED = cython.declare(cython.int, 4)  # rollback records have this bit set too
 # formats.consume_queue: QueueColumn and CollectedColumn
 QUEUE_WIDTH = cython.declare(cython.int, 7)
 COLLECTED_WIDTH = cython.declare(cython.int, 5)
 # A literal above 31 bits is a Python object to Cython; these are C integers.
-SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
-TWO_TO_32 = cython.declare(cython.longlong, 4294967296)
-UINT32_MASK = cython.declare(cython.longlong, 0xFFFFFFFF)
 FNV_START = cython.declare(cython.longlong, 2166136261)
 FNV_PRIME = cython.declare(cython.longlong, 16777619)
 
@@ -41,37 +34,6 @@ FNV_PRIME = cython.declare(cython.longlong, 16777619)
 def _is_compiled() -> bool:
     """Whether this module runs compiled."""
     return cython.compiled
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _uint32(data, at)
-    return value - ((value & SIGN_BIT) << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.uint = (
-        (cython.cast(cython.uint, data[at]) << 24)
-        | (cython.cast(cython.uint, data[at + 1]) << 16)
-        | (cython.cast(cython.uint, data[at + 2]) << 8)
-        | cython.cast(cython.uint, data[at + 3])
-    )
-    return value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put32(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
-    data[at] = (value >> 24) & 255
-    data[at + 1] = (value >> 16) & 255
-    data[at + 2] = (value >> 8) & 255
-    data[at + 3] = value & 255
 
 
 def put_unit(
@@ -88,11 +50,11 @@ def put_unit(
     """
     if not 0 <= position <= len(units) - UNIT_BYTES:
         raise ValueError(f"a unit at position {position} does not fit into {len(units)} bytes")
-    _put32(units, position, physical_offset >> 32)
-    _put32(units, position + 4, physical_offset)
-    _put32(units, position + 8, size)
-    _put32(units, position + 12, tags_code >> 32)
-    _put32(units, position + 16, tags_code)
+    put32(units, position, physical_offset >> 32)
+    put32(units, position + 4, physical_offset)
+    put32(units, position + 8, size)
+    put32(units, position + 12, tags_code >> 32)
+    put32(units, position + 16, tags_code)
 
 
 def gather_units(
@@ -142,11 +104,11 @@ def gather_units(
         tags_code = table[row + RECORD_TAGS_CODE]
         physical_offset = base_offset + table[row + RECORD_POS]
         at = count * UNIT_BYTES
-        _put32(units_out, at, physical_offset >> 32)
-        _put32(units_out, at + 4, physical_offset)
-        _put32(units_out, at + 8, table[row + RECORD_SIZE])
-        _put32(units_out, at + 12, tags_code >> 32)
-        _put32(units_out, at + 16, tags_code)
+        put32(units_out, at, physical_offset >> 32)
+        put32(units_out, at + 4, physical_offset)
+        put32(units_out, at + 8, table[row + RECORD_SIZE])
+        put32(units_out, at + 12, tags_code >> 32)
+        put32(units_out, at + 16, tags_code)
         count += 1
     return count, tags_code, same
 
@@ -161,21 +123,8 @@ def _topic_hash(
     value: cython.longlong = FNV_START
     at: cython.Py_ssize_t
     for at in range(start, start + size):
-        value = ((value ^ segment[at]) * FNV_PRIME) & UINT32_MASK
+        value = low32((value ^ segment[at]) * FNV_PRIME)
     return value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _is_topic(
-    segment: cython.const[cython.uchar][::1], one: cython.Py_ssize_t, other: cython.Py_ssize_t, size: cython.Py_ssize_t
-) -> cython.bint:
-    at: cython.Py_ssize_t
-    for at in range(size):
-        if segment[one + at] != segment[other + at]:
-            return False
-    return True
 
 
 def collect_units(
@@ -242,14 +191,14 @@ def collect_units(
         if table[row + RECORD_SYS_FLAG] & TRANSACTION_PREPARED:
             continue
         queue_id = table[row + RECORD_QUEUE_ID]
-        slot = ((topic_hash + queue_id) * FNV_PRIME & UINT32_MASK) & slot_mask
+        slot = low32((topic_hash + queue_id) * FNV_PRIME) & slot_mask
         while True:
             number = slots[slot] - 1
             if number < 0 or number >= queue_count:
                 break
             at = number * QUEUE_WIDTH
             if queues[at + 2] == queue_id and queues[at + 1] == topic_len:
-                if _is_topic(segment, queues[at], topic_pos, topic_len):
+                if same(segment, queues[at], segment, topic_pos, topic_len):
                     break
             slot = (slot + 1) & slot_mask
         if count == count_max or (number < 0 and queue_count == queues_max):
@@ -319,11 +268,49 @@ def sort_units(
         places[number] = place + 1
         offsets_out[place] = collected[at + 1]
         place *= UNIT_BYTES
-        _put32(units_out, place, collected[at + 2] >> 32)
-        _put32(units_out, place + 4, collected[at + 2])
-        _put32(units_out, place + 8, collected[at + 3])
-        _put32(units_out, place + 12, collected[at + 4] >> 32)
-        _put32(units_out, place + 16, collected[at + 4])
+        put32(units_out, place, collected[at + 2] >> 32)
+        put32(units_out, place + 4, collected[at + 2])
+        put32(units_out, place + 8, collected[at + 3])
+        put32(units_out, place + 12, collected[at + 4] >> 32)
+        put32(units_out, place + 16, collected[at + 4])
+
+
+@cython.cclass
+class PullLimits:
+    """The part of the log that one pull may return, and how much of it.
+
+    Attributes:
+        physical_min, physical_max: range of the log; a unit whose record lies outside is skipped.
+        memory_from: records at or above this physical offset count as being in memory.
+        memory_count_max, memory_bytes_max: limits while the next record is in memory.
+        disk_count_max, disk_bytes_max: limits while the next record is on disk.
+    """
+
+    physical_min = cython.declare(cython.longlong, visibility="readonly")
+    physical_max = cython.declare(cython.longlong, visibility="readonly")
+    memory_from = cython.declare(cython.longlong, visibility="readonly")
+    memory_count_max = cython.declare(cython.longlong, visibility="readonly")
+    memory_bytes_max = cython.declare(cython.longlong, visibility="readonly")
+    disk_count_max = cython.declare(cython.longlong, visibility="readonly")
+    disk_bytes_max = cython.declare(cython.longlong, visibility="readonly")
+
+    def __init__(
+        self,
+        physical_min: cython.longlong,
+        physical_max: cython.longlong,
+        memory_from: cython.longlong,
+        memory_count_max: cython.longlong,
+        memory_bytes_max: cython.longlong,
+        disk_count_max: cython.longlong,
+        disk_bytes_max: cython.longlong,
+    ) -> None:
+        self.physical_min = physical_min
+        self.physical_max = physical_max
+        self.memory_from = memory_from
+        self.memory_count_max = memory_count_max
+        self.memory_bytes_max = memory_bytes_max
+        self.disk_count_max = disk_count_max
+        self.disk_bytes_max = disk_bytes_max
 
 
 def select_units(
@@ -335,13 +322,7 @@ def select_units(
     max_bytes: cython.longlong,
     scan_bytes_max: cython.longlong,
     tag_codes: cython.longlong[::1],
-    physical_min: cython.longlong,
-    physical_max: cython.longlong,
-    memory_from: cython.longlong,
-    memory_count_max: cython.longlong,
-    memory_bytes_max: cython.longlong,
-    disk_count_max: cython.longlong,
-    disk_bytes_max: cython.longlong,
+    limits: PullLimits,
 ) -> tuple[int, int, int]:
     """Chooses the messages of one pull from the units in ``units[position:limit]``.
 
@@ -353,9 +334,7 @@ def select_units(
         max_bytes: the client's byte limit, already clamped.
         scan_bytes_max: the most bytes of units to examine.
         tag_codes: sorted hashes (signed 32-bit) of the wanted tags; empty for all. The low 32 bits are compared.
-        physical_min, physical_max: range of the log; a unit whose record lies outside is skipped.
-        memory_from: records at or above this physical offset count as being in memory.
-        memory_count_max, memory_bytes_max, disk_count_max, disk_bytes_max: limits for records in memory and on disk.
+        limits: the part of the log to choose from, and limits that depend on where a record is.
 
     Returns:
         The number of chosen units, the number of examined units (the next pull starts after the last of them), and how
@@ -375,20 +354,20 @@ def select_units(
     physical_offset: cython.longlong
     size: cython.longlong
     while position + UNIT_BYTES <= limit and position - start < scan_bytes_max:
-        physical_offset = _int32(units, position) * TWO_TO_32 + _uint32(units, position + 4)
-        size = _int32(units, position + 8)
+        physical_offset = int64(units, position)
+        size = int32(units, position + 8)
         if count > 0:
             if count + 1 > max_messages or collected + size > max_bytes or collected >= max_bytes or count >= room:
                 break
-            if physical_offset >= memory_from:
-                if collected + size > memory_bytes_max or count >= memory_count_max:
+            if physical_offset >= limits.memory_from:
+                if collected + size > limits.memory_bytes_max or count >= limits.memory_count_max:
                     break
-            elif collected + size > disk_bytes_max or count >= disk_count_max:
+            elif collected + size > limits.disk_bytes_max or count >= limits.disk_count_max:
                 break
         elif room == 0:
             break
-        if codes == 0 or _holds(tag_codes, codes, _int32(units, position + 16)):
-            if physical_offset < physical_min or size <= 0 or size > physical_max - physical_offset:
+        if codes == 0 or _holds(tag_codes, codes, int32(units, position + 16)):
+            if physical_offset < limits.physical_min or size <= 0 or size > limits.physical_max - physical_offset:
                 missing += 1
             else:
                 columns_out[2 * count] = physical_offset

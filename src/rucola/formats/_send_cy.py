@@ -2,8 +2,8 @@
 """Kernel over messages to be stored: reads the properties of send rows, expands batches into rows, and computes how
 many rows fit into a segment.
 
-Tables are ``array('q')`` with the columns of ``rucola.common.columns``, restated below as C integers. Bounds checks are
-off: spans are checked against the buffer before they are read, and lengths inside a batch against the rest of its body.
+Tables are ``array('q')`` with the columns of ``rucola.common.columns``. Bounds checks are off: spans are checked
+against the buffer before they are read, and lengths inside a batch against the rest of its body.
 """
 
 from __future__ import annotations
@@ -14,43 +14,13 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
     from rucola.common import cython_fallback as cython
 
 if cython.compiled:
-    from cython.cimports.libc.string import memchr
-
-# FrameColumn
-ROW_WIDTH = cython.declare(cython.int, 40)
-FRAME_KIND = cython.declare(cython.int, 0)
-FRAME_BODY_POS = cython.declare(cython.int, 8)
-FRAME_BODY_LEN = cython.declare(cython.int, 9)
-FRAME_QUEUE_ID = cython.declare(cython.int, 14)
-FRAME_SYS_FLAG = cython.declare(cython.int, 15)
-FRAME_SAME_TOPIC = cython.declare(cython.int, 16)
-FRAME_MESSAGE_FLAG = cython.declare(cython.int, 18)
-FRAME_PROPERTIES_POS = cython.declare(cython.int, 19)
-FRAME_PROPERTIES_LEN = cython.declare(cython.int, 20)
-FRAME_UNIQ_KEY_POS = cython.declare(cython.int, 25)
-FRAME_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
-FRAME_TRAITS = cython.declare(cython.int, 27)
-
-# FrameKind, SendTrait
-KIND_SEND = cython.declare(cython.int, 1)
-TRAIT_NO_WAIT = cython.declare(cython.int, 1)
-TRAIT_NO_UNIQ_KEY = cython.declare(cython.int, 2)
-TRAIT_SPECIAL = cython.declare(cython.int, 4)
-TRAIT_ILLEGAL = cython.declare(cython.int, 8)
-TRAIT_OTHER_QUEUE = cython.declare(cython.int, 16)
-TRAIT_TRANSACTION = cython.declare(cython.int, 32)
-TRANSACTION_MASK = cython.declare(cython.int, 12)
-
-# formats.message
-PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
-SUFFIX_BYTES_MAX = cython.declare(cython.int, 1000)  # encode_rows needs this much free space
-BATCH_MEMBER_FIXED_BYTES = cython.declare(cython.int, 22)
-RECORD_FIXED_BYTES = cython.declare(cython.int, 74)  # as in _message_cy, which writes the records
-BLANK_BYTES = cython.declare(cython.int, 8)
-TOPIC_BYTES_V1_MAX = cython.declare(cython.int, 127)
-CRC_PROPERTY_BYTES = cython.declare(cython.int, 20)
-# A literal above 31 bits is a Python object to Cython; these are C integers.
-SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
+    from cython.cimports.rucola.common.kernel_bytes import *
+    from cython.cimports.rucola.common.kernel_columns import *
+    from cython.cimports.rucola.common.kernel_records import *
+else:
+    from rucola.common.kernel_bytes import *
+    from rucola.common.kernel_columns import *
+    from rucola.common.kernel_records import *
 
 
 def _is_compiled() -> bool:
@@ -72,16 +42,16 @@ def _traits(source: cython.const[cython.uchar][::1], table: cython.longlong[::1]
     table[row + FRAME_UNIQ_KEY_POS] = 0
     table[row + FRAME_UNIQ_KEY_LEN] = -1
     while start < end:
-        stop = _find(source, 2, start, end)
-        equals = _find(source, 1, start, stop)
+        stop = find(source, 2, start, end)
+        equals = find(source, 1, start, stop)
         if start < equals < stop - 1:  # a name, and at least one byte of value
             size = equals - start
             first = source[start]
-            if size == 8 and first == 85 and _starts(source, start, b"UNIQ_KEY"):
+            if size == 8 and first == 85 and starts(source, start, b"UNIQ_KEY"):
                 table[row + FRAME_UNIQ_KEY_POS] = equals + 1
                 table[row + FRAME_UNIQ_KEY_LEN] = stop - equals - 1
                 traits &= ~TRAIT_NO_UNIQ_KEY
-            elif size == 4 and first == 87 and _starts(source, start, b"WAIT"):
+            elif size == 4 and first == 87 and starts(source, start, b"WAIT"):
                 no_wait = not _is_true(source, equals + 1, stop)
             elif _is_special(source, start, size):
                 traits |= TRAIT_SPECIAL
@@ -110,20 +80,20 @@ def _is_special(
     """Whether the broker acts on the property of this name, or writes the property itself."""
     first: cython.uchar = source[start]
     if first == 84:  # T
-        return (size > 6 and _starts(source, start, b"TIMER_")) or (
-            size == 8 and (_starts(source, start, b"TRAN_MSG") or _starts(source, start, b"TRACE_ON"))
+        return (size > 6 and starts(source, start, b"TIMER_")) or (
+            size == 8 and (starts(source, start, b"TRAN_MSG") or starts(source, start, b"TRACE_ON"))
         )
     if first == 73:  # I
-        return size > 6 and _starts(source, start, b"INNER_")
+        return size > 6 and starts(source, start, b"INNER_")
     if first == 68:  # D
-        return (size == 5 and _starts(source, start, b"DELAY")) or (size == 8 and _starts(source, start, b"DUP_INFO"))
+        return (size == 5 and starts(source, start, b"DELAY")) or (size == 8 and starts(source, start, b"DUP_INFO"))
     if first == 80:  # P
-        return size == 6 and _starts(source, start, b"POP_CK")
+        return size == 6 and starts(source, start, b"POP_CK")
     if first == 77:  # M
-        return size == 10 and _starts(source, start, b"MSG_REGION")
+        return size == 10 and starts(source, start, b"MSG_REGION")
     if first == 67:  # C
-        return size == 7 and _starts(source, start, b"CLUSTER")
-    return first == 95 and size == 8 and _starts(source, start, b"__CRC32#")
+        return size == 7 and starts(source, start, b"CLUSTER")
+    return first == 95 and size == 8 and starts(source, start, b"__CRC32#")
 
 
 def inspect_rows(
@@ -157,7 +127,7 @@ def inspect_rows(
     i: cython.Py_ssize_t
     for i in range(first, last):
         row = i * ROW_WIDTH
-        _check_spans(source, table, row)
+        check_spans(source, table, row)
         traits = _traits(source, table, row)
         if (
             not 0 < table[row + FRAME_BODY_LEN] <= body_bytes_max
@@ -171,24 +141,6 @@ def inspect_rows(
         table[row + FRAME_TRAITS] = traits
         every |= traits
     return every
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(-1)
-def _check_spans(
-    source: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
-) -> cython.int:
-    size: cython.longlong = len(source)
-    body_len: cython.longlong = table[row + FRAME_BODY_LEN]
-    properties_len: cython.longlong = table[row + FRAME_PROPERTIES_LEN]
-    if body_len > 0 and not (body_len <= size and 0 <= table[row + FRAME_BODY_POS] <= size - body_len):
-        raise ValueError(f"row {row // ROW_WIDTH}: its body lies outside the buffer")
-    if properties_len > 0 and not (
-        properties_len <= size and 0 <= table[row + FRAME_PROPERTIES_POS] <= size - properties_len
-    ):
-        raise ValueError(f"row {row // ROW_WIDTH}: its properties lie outside the buffer")
-    return 0
 
 
 def expand_batch(
@@ -212,7 +164,7 @@ def expand_batch(
     if row < 0 or (row + 1) * ROW_WIDTH > len(envelope_table) or not 0 <= rows_max * ROW_WIDTH <= len(members_table):
         raise ValueError("rows lie outside their table")
     envelope: cython.Py_ssize_t = row * ROW_WIDTH
-    _check_spans(source, envelope_table, envelope)
+    check_spans(source, envelope_table, envelope)
     at: cython.Py_ssize_t = envelope_table[envelope + FRAME_BODY_POS]
     end: cython.Py_ssize_t = at + max(envelope_table[envelope + FRAME_BODY_LEN], 0)
     body_len: cython.longlong
@@ -223,13 +175,13 @@ def expand_batch(
     while at < end:
         if end - at < BATCH_MEMBER_FIXED_BYTES:
             return -1
-        body_len = _int32(source, at + 16)
+        body_len = int32(source, at + 16)
         if not 0 <= body_len <= end - at - BATCH_MEMBER_FIXED_BYTES:
             return -1
-        properties_len = _int16(source, at + 20 + body_len)
+        properties_len = int16(source, at + 20 + body_len)
         if (
             not 0 <= properties_len <= end - at - BATCH_MEMBER_FIXED_BYTES - body_len
-            or _int32(source, at) != BATCH_MEMBER_FIXED_BYTES + body_len + properties_len
+            or int32(source, at) != BATCH_MEMBER_FIXED_BYTES + body_len + properties_len
         ):
             return -1
         if count == rows_max:
@@ -239,7 +191,7 @@ def expand_batch(
             members_table[member + column] = envelope_table[envelope + column]
         members_table[member + FRAME_KIND] = KIND_SEND
         members_table[member + FRAME_SAME_TOPIC] = 1 if count > 0 else 0
-        members_table[member + FRAME_MESSAGE_FLAG] = _int32(source, at + 12)
+        members_table[member + FRAME_MESSAGE_FLAG] = int32(source, at + 12)
         members_table[member + FRAME_BODY_POS] = at + 20
         members_table[member + FRAME_BODY_LEN] = body_len
         members_table[member + FRAME_PROPERTIES_POS] = at + 22 + body_len
@@ -289,7 +241,7 @@ def fit_rows(
     own_len: cython.longlong
     for i in range(first, last):
         row = i * ROW_WIDTH
-        _check_spans(source, table, row)
+        check_spans(source, table, row)
         if not 0 <= table[row + FRAME_QUEUE_ID] < queue_count:
             raise ValueError(f"row {i}: queue {table[row + FRAME_QUEUE_ID]} does not exist")
         own_len = max(table[row + FRAME_PROPERTIES_LEN], 0)
@@ -301,63 +253,3 @@ def fit_rows(
         if space < BLANK_BYTES and end == last:
             end = i
     return end
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.uint = (
-        (cython.cast(cython.uint, data[at]) << 24)
-        | (cython.cast(cython.uint, data[at + 1]) << 16)
-        | (cython.cast(cython.uint, data[at + 2]) << 8)
-        | cython.cast(cython.uint, data[at + 3])
-    )
-    return value
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _uint32(data, at)
-    return value - ((value & SIGN_BIT) << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int16(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = (cython.cast(cython.longlong, data[at]) << 8) | data[at + 1]
-    return value - ((value & 0x8000) << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _find(
-    data: cython.const[cython.uchar][::1], byte: cython.int, start: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Position of the first ``byte`` in ``data[start:end]``, or ``end``."""
-    place: cython.Py_ssize_t = end
-    if start < end:
-        if cython.compiled:
-            base: cython.p_const_uchar = cython.address(data[0])
-            found = cython.cast(cython.p_const_uchar, memchr(base + start, byte, end - start))
-            if found != cython.NULL:
-                place = found - base
-        else:
-            place = bytes(data[start:end]).find(byte)
-            place = end if place < 0 else start + place
-    return place
-
-
-@cython.cfunc
-@cython.inline
-def _starts(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, name: bytes) -> cython.bint:
-    """Whether ``name`` stands at ``at``; the caller has checked that enough bytes remain."""
-    i: cython.Py_ssize_t
-    for i in range(len(name)):
-        if data[at + i] != name[i]:
-            return False
-    return True

@@ -12,13 +12,17 @@ try:
 except ModuleNotFoundError:  # interpreted, and Cython is not installed
     from rucola.common import cython_fallback as cython
 
+if cython.compiled:
+    from cython.cimports.rucola.common.kernel_bytes import *
+else:
+    from rucola.common.kernel_bytes import *
+
 TIMER_UNIT_BYTES = cython.declare(cython.int, 52)
 TIMER_SLOT_BYTES = cython.declare(cython.int, 32)
 MAGIC_DELETE = cython.declare(cython.int, 4)
 MAGIC_MAX = cython.declare(cython.int, 15)
-# Literals above 31 bits are Python objects to Cython; these are C integers.
+# A literal above 31 bits is a Python object to Cython; this is a C integer.
 TIMER_BLANK_MAGIC = cython.declare(cython.longlong, 0xCBD43194 - 0x100000000)
-TIMER_SIGN_BIT = cython.declare(cython.longlong, 0x80000000)
 STOP_AT_LIMIT = cython.declare(cython.int, 0)
 STOP_AT_BLANK = cython.declare(cython.int, 1)
 STOP_AT_NO_UNIT = cython.declare(cython.int, 2)
@@ -27,38 +31,6 @@ STOP_AT_NO_UNIT = cython.declare(cython.int, 2)
 def _is_compiled() -> bool:
     """Whether this module runs compiled."""
     return cython.compiled
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = (
-        (cython.cast(cython.longlong, data[at]) << 24)
-        | (cython.cast(cython.longlong, data[at + 1]) << 16)
-        | (cython.cast(cython.longlong, data[at + 2]) << 8)
-        | cython.cast(cython.longlong, data[at + 3])
-    )
-    return value - ((value & TIMER_SIGN_BIT) << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _int64(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    low: cython.longlong = _int32(data, at + 4)
-    return _int32(data, at) * 4294967296 + (low if low >= 0 else low + 4294967296)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put(data: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int) -> cython.void:
-    shift: cython.int = size * 8 - 8
-    while shift >= 0:
-        data[at] = (value >> shift) & 255
-        at += 1
-        shift -= 8
 
 
 def scan_units(
@@ -99,18 +71,18 @@ def scan_units(
     if len(seen) < (len(log) - position) // TIMER_UNIT_BYTES + 1:
         raise ValueError("too few numbers in seen for the units of the segment")
     while position + 16 <= len(log):
-        if _int32(log, position + 12) == TIMER_BLANK_MAGIC:
+        if int32(log, position + 12) == TIMER_BLANK_MAGIC:
             stop = STOP_AT_BLANK
             break
         if position > limit:
             stop = STOP_AT_NO_UNIT
             break
-        magic = _int32(log, position + 12)
-        physical = _int64(log, position + 28)
-        size = _int32(log, position + 36)
-        step = _int64(log, position + 16) + _int32(log, position + 24)
+        magic = int32(log, position + 12)
+        physical = int64(log, position + 28)
+        size = int32(log, position + 36)
+        step = int64(log, position + 16) + int32(log, position + 24)
         if (
-            _int32(log, position) != TIMER_UNIT_BYTES
+            int32(log, position) != TIMER_UNIT_BYTES
             or magic < 0
             or magic > MAGIC_MAX
             or size <= 0
@@ -122,14 +94,14 @@ def scan_units(
             break
         step = step // precision_ms
         at = cython.cast(cython.Py_ssize_t, step % slots) * TIMER_SLOT_BYTES
-        if _int64(wheel, at) != step:
-            _put(wheel, at, step, 8)
-            _put(wheel, at + 8, base + position, 8)
-            _put(wheel, at + 16, base + position, 8)
-            _put(wheel, at + 24, -1 if magic & MAGIC_DELETE else 1, 4)
-        elif _int64(wheel, at + 16) < base + position:
-            _put(wheel, at + 16, base + position, 8)
-            _put(wheel, at + 24, _int32(wheel, at + 24) + (-1 if magic & MAGIC_DELETE else 1), 4)
+        if int64(wheel, at) != step:
+            put64(wheel, at, step)
+            put64(wheel, at + 8, base + position)
+            put64(wheel, at + 16, base + position)
+            put32(wheel, at + 24, -1 if magic & MAGIC_DELETE else 1)
+        elif int64(wheel, at + 16) < base + position:
+            put64(wheel, at + 16, base + position)
+            put32(wheel, at + 24, int32(wheel, at + 24) + (-1 if magic & MAGIC_DELETE else 1))
         if physical >= seen_from:
             seen[count] = physical
             count += 1
@@ -161,14 +133,14 @@ def chain_units(
     before: cython.longlong
     while count < room and position >= base and position - base + TIMER_UNIT_BYTES <= len(log):
         at = cython.cast(cython.Py_ssize_t, position - base)
-        if _int32(log, at) != TIMER_UNIT_BYTES:
+        if int32(log, at) != TIMER_UNIT_BYTES:
             return count, -1
-        out[4 * count] = _int64(log, at + 28)
-        out[4 * count + 1] = _int32(log, at + 36)
-        out[4 * count + 2] = _int32(log, at + 12)
-        out[4 * count + 3] = _int64(log, at + 16)
+        out[4 * count] = int64(log, at + 28)
+        out[4 * count + 1] = int32(log, at + 36)
+        out[4 * count + 2] = int32(log, at + 12)
+        out[4 * count + 3] = int64(log, at + 16)
         count += 1
-        before = _int64(log, at + 4)
+        before = int64(log, at + 4)
         if before >= position or before < 0:
             return count, -1
         position = before
@@ -183,7 +155,7 @@ def is_beyond(
     if start < 0 or end > len(wheel):
         raise ValueError("slots out of range")
     while at + TIMER_SLOT_BYTES <= end:
-        if _int64(wheel, at + 16) >= log_end and _int64(wheel, at) != 0:
+        if int64(wheel, at + 16) >= log_end and int64(wheel, at) != 0:
             return True
         at += TIMER_SLOT_BYTES
     return False

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from rucola.common.ids import PhysicalOffset
 from rucola.formats._queue_cy import (
+    PullLimits,
     collect_units,
     gather_units,
     join_slices,
@@ -35,6 +36,7 @@ __all__ = [
     "UNIT_BYTES",
     "CollectedColumn",
     "ConsumeQueueUnit",
+    "PullLimits",
     "QueueColumn",
     "collect_units",
     "gather_units",

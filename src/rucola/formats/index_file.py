@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 from rucola.common.ids import PhysicalOffset
 from rucola.common.java import INT32_MIN
 from rucola.errors import FormatError
-from rucola.formats._index_cy import find_broken_chain, gather_keys, put_key, put_keys, put_record_keys, put_rows
+from rucola.formats._index_cy import find_broken_chain, gather_keys, put_key, put_keys, put_rows
 from rucola.formats._message_cy import hash_utf8
 from rucola.formats.layout import Field, Layout
 
@@ -40,7 +40,6 @@ __all__ = [
     "key_hash",
     "put_key",
     "put_keys",
-    "put_record_keys",
     "put_rows",
     "query",
 ]

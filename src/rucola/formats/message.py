@@ -34,7 +34,7 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn, RecordColumn, WalkStop
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
-from rucola.formats._message_cy import encode_rows, hash_utf8, walk_records, write_blank
+from rucola.formats._message_cy import RecordPlacement, encode_rows, hash_utf8, walk_records, write_blank
 from rucola.formats._send_cy import expand_batch, fit_rows, inspect_rows
 from rucola.formats.checksum import crc32
 from rucola.formats.compression import decompress
@@ -52,6 +52,7 @@ __all__ = [
     "MAGIC_V2",
     "RECORD_HEAD",
     "RECORD_MIDDLE",
+    "RecordPlacement",
     "decode_message",
     "decode_messages",
     "encode_message",
@@ -144,17 +145,13 @@ def encode_message(
         1,
         segment,
         memoryview(segment),
-        0,
-        len(segment),
-        physical_offset,
+        RecordPlacement(0, len(segment), physical_offset, store_timestamp_ms, record_crc),
         message.topic,
         queue_offsets,
         message.born_host,
         message.store_host or store_host,
-        store_timestamp_ms,
         b"",
         crc32,
-        record_crc,
     )
     return bytes(segment[: table[FrameColumn.RECORD_SIZE]])
 

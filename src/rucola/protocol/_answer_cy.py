@@ -3,7 +3,7 @@
 
 One call writes the responses of all rows of a read; ``answers.SendAnswers`` prepares the constant parts. The kernel
 uses raw pointers without bounds checks: ``encode_send_answers`` first compares the space it may need with the size of
-``out``. Columns are restated as C constants.
+``out``.
 """
 
 from __future__ import annotations
@@ -13,18 +13,12 @@ try:
 except ModuleNotFoundError:  # interpreted, and Cython is not installed
     from rucola.common import cython_fallback as cython
 
-_WIDTH = cython.declare(cython.int, 40)
-_OPAQUE = cython.declare(cython.int, 2)
-_FLAG = cython.declare(cython.int, 3)
-_SERIALIZE = cython.declare(cython.int, 5)
-_QUEUE_ID = cython.declare(cython.int, 14)
-_UNIQ_KEY_POS = cython.declare(cython.int, 25)
-_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
-_PHYSICAL_OFFSET = cython.declare(cython.int, 28)
-_QUEUE_OFFSET = cython.declare(cython.int, 29)
-
-_QUOTE = cython.declare(cython.int, 0x22)
-_BACKSLASH = cython.declare(cython.int, 0x5C)
+if cython.compiled:
+    from cython.cimports.rucola.common.kernel_columns import *
+    from cython.cimports.rucola.common.kernel_text import *
+else:
+    from rucola.common.kernel_columns import *
+    from rucola.common.kernel_text import *
 
 
 def _is_compiled() -> bool:
@@ -40,12 +34,12 @@ def send_answers_bytes_max(
     """
     total: cython.longlong = 0
     row: cython.Py_ssize_t
-    if first < 0 or last * _WIDTH > len(table):
+    if first < 0 or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside of the table")
     for row in range(first, last):
         total += constant_bytes + 256
-        if table[row * _WIDTH + _UNIQ_KEY_LEN] > 0:
-            total += 6 * table[row * _WIDTH + _UNIQ_KEY_LEN]
+        if table[row * ROW_WIDTH + FRAME_UNIQ_KEY_LEN] > 0:
+            total += 6 * table[row * ROW_WIDTH + FRAME_UNIQ_KEY_LEN]
     return total
 
 
@@ -82,10 +76,10 @@ def encode_send_answers(
     if position < 0 or send_answers_bytes_max(table, first, last, constants) > len(out) - position:
         raise ValueError("the responses do not fit into out")
     for row in range(first, last):
-        start = row * _WIDTH
-        if table[start + _UNIQ_KEY_LEN] > 0 and (
-            table[start + _UNIQ_KEY_POS] < 0
-            or table[start + _UNIQ_KEY_POS] + table[start + _UNIQ_KEY_LEN] > len(source)
+        start = row * ROW_WIDTH
+        if table[start + FRAME_UNIQ_KEY_LEN] > 0 and (
+            table[start + FRAME_UNIQ_KEY_POS] < 0
+            or table[start + FRAME_UNIQ_KEY_POS] + table[start + FRAME_UNIQ_KEY_LEN] > len(source)
         ):
             raise ValueError(f"unique key of row {row} lies outside of the source")
     if first >= last:
@@ -99,25 +93,25 @@ def encode_send_answers(
         rows = table
         target = out
     for row in range(first, last):
-        if rows[row * _WIDTH + _FLAG] & 2:
+        if rows[row * ROW_WIDTH + FRAME_FLAG] & 2:
             continue
         start = position
-        if rows[row * _WIDTH + _SERIALIZE] == 0:
-            position = _put(target, position + 8, json_head, len(json_head))
-            position = _put_json_answer(target, position, data, rows, row * _WIDTH)
-            position = _put(target, position, json_middle, len(json_middle))
-            position = _put_decimal(target, position, rows[row * _WIDTH + _OPAQUE])
-            position = _put(target, position, json_tail, len(json_tail))
+        if rows[row * ROW_WIDTH + FRAME_SERIALIZE] == 0:
+            position = put(target, position + 8, json_head, len(json_head))
+            position = _put_json_answer(target, position, data, rows, row * ROW_WIDTH)
+            position = put(target, position, json_middle, len(json_middle))
+            position = put_decimal(target, position, rows[row * ROW_WIDTH + FRAME_OPAQUE])
+            position = put(target, position, json_tail, len(json_tail))
         else:
-            position = _put(target, position + 8, binary_head, len(binary_head))
-            position = _put_int32(target, position, rows[row * _WIDTH + _OPAQUE])
-            position = _put(target, position + 12, binary_fields, len(binary_fields))
-            position = _put_binary_answer(target, position, data, rows, row * _WIDTH)
-            _put_int32(target, start + 17, 1)
-            _put_int32(target, start + 21, 0)
-            _put_int32(target, start + 25, position - start - 29)
-        _put_int32(target, start, position - start - 4)
-        _put_int32(target, start + 4, (position - start - 8) | (rows[row * _WIDTH + _SERIALIZE] << 24))
+            position = put(target, position + 8, binary_head, len(binary_head))
+            position = put_int32(target, position, rows[row * ROW_WIDTH + FRAME_OPAQUE])
+            position = put(target, position + 12, binary_fields, len(binary_fields))
+            position = _put_binary_answer(target, position, data, rows, row * ROW_WIDTH)
+            put_int32(target, start + 17, 1)
+            put_int32(target, start + 21, 0)
+            put_int32(target, start + 25, position - start - 29)
+        put_int32(target, start, position - start - 4)
+        put_int32(target, start + 4, (position - start - 8) | (rows[row * ROW_WIDTH + FRAME_SERIALIZE] << 24))
     return position
 
 
@@ -133,20 +127,20 @@ def _put_json_answer(
 ) -> cython.Py_ssize_t:
     """Write the rest of ``msgId`` and the other ext fields, without the last closing quote."""
     i: cython.Py_ssize_t
-    key: cython.Py_ssize_t = table[base + _UNIQ_KEY_POS]
-    position = _put_hex(out, position, table[base + _PHYSICAL_OFFSET], 16)
-    position = _put(out, position, b'","queueId":"', 13)
-    position = _put_decimal(out, position, table[base + _QUEUE_ID])
-    position = _put(out, position, b'","queueOffset":"', 17)
-    position = _put_decimal(out, position, table[base + _QUEUE_OFFSET])
-    if table[base + _UNIQ_KEY_LEN] > 0:
-        position = _put(out, position, b'","transactionId":"', 19)
-        for i in range(key, key + table[base + _UNIQ_KEY_LEN]):
+    key: cython.Py_ssize_t = table[base + FRAME_UNIQ_KEY_POS]
+    position = _put_hex(out, position, table[base + FRAME_PHYSICAL_OFFSET], 16)
+    position = put(out, position, b'","queueId":"', 13)
+    position = put_decimal(out, position, table[base + FRAME_QUEUE_ID])
+    position = put(out, position, b'","queueOffset":"', 17)
+    position = put_decimal(out, position, table[base + FRAME_QUEUE_OFFSET])
+    if table[base + FRAME_UNIQ_KEY_LEN] > 0:
+        position = put(out, position, b'","transactionId":"', 19)
+        for i in range(key, key + table[base + FRAME_UNIQ_KEY_LEN]):
             if data[i] < 0x20:
-                position = _put(out, position, b"\\u00", 4)
+                position = put(out, position, b"\\u00", 4)
                 position = _put_hex(out, position, data[i], 2)
                 continue
-            if data[i] == _QUOTE or data[i] == _BACKSLASH:
+            if data[i] == QUOTE or data[i] == BACKSLASH:
                 out[position] = 0x5C
                 position += 1
             out[position] = data[i]
@@ -167,65 +161,21 @@ def _put_binary_answer(
     """Write the rest of ``msgId`` and the other ext fields."""
     i: cython.Py_ssize_t
     start: cython.Py_ssize_t
-    key: cython.Py_ssize_t = table[base + _UNIQ_KEY_POS]
-    position = _put_hex(out, position, table[base + _PHYSICAL_OFFSET], 16)
-    start = _put(out, position, b"\x00\x07queueId", 9) + 4
-    position = _put_decimal(out, start, table[base + _QUEUE_ID])
-    _put_int32(out, start - 4, position - start)
-    start = _put(out, position, b"\x00\x0bqueueOffset", 13) + 4
-    position = _put_decimal(out, start, table[base + _QUEUE_OFFSET])
-    _put_int32(out, start - 4, position - start)
-    if table[base + _UNIQ_KEY_LEN] > 0:
-        position = _put(out, position, b"\x00\x0dtransactionId", 15)
-        position = _put_int32(out, position, table[base + _UNIQ_KEY_LEN])
-        for i in range(key, key + table[base + _UNIQ_KEY_LEN]):
+    key: cython.Py_ssize_t = table[base + FRAME_UNIQ_KEY_POS]
+    position = _put_hex(out, position, table[base + FRAME_PHYSICAL_OFFSET], 16)
+    start = put(out, position, b"\x00\x07queueId", 9) + 4
+    position = put_decimal(out, start, table[base + FRAME_QUEUE_ID])
+    put_int32(out, start - 4, position - start)
+    start = put(out, position, b"\x00\x0bqueueOffset", 13) + 4
+    position = put_decimal(out, start, table[base + FRAME_QUEUE_OFFSET])
+    put_int32(out, start - 4, position - start)
+    if table[base + FRAME_UNIQ_KEY_LEN] > 0:
+        position = put(out, position, b"\x00\x0dtransactionId", 15)
+        position = put_int32(out, position, table[base + FRAME_UNIQ_KEY_LEN])
+        for i in range(key, key + table[base + FRAME_UNIQ_KEY_LEN]):
             out[position] = data[i]
             position += 1
     return position
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _put(
-    out: cython.p_uchar, position: cython.Py_ssize_t, text: cython.p_const_char, length: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    i: cython.Py_ssize_t
-    for i in range(length):
-        out[position + i] = cython.cast(cython.uchar, text[i])
-    return position + length
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _put_int32(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    out[position] = (value >> 24) & 0xFF
-    out[position + 1] = (value >> 16) & 0xFF
-    out[position + 2] = (value >> 8) & 0xFF
-    out[position + 3] = value & 0xFF
-    return position + 4
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _put_decimal(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    digits: cython.Py_ssize_t = 1
-    rest: cython.longlong
-    i: cython.Py_ssize_t
-    if value < 0:
-        out[position] = 0x2D
-        position += 1
-        value = -value
-    rest = value // 10
-    while rest > 0:
-        digits += 1
-        rest //= 10
-    for i in range(position + digits - 1, position - 1, -1):
-        out[i] = 0x30 + value % 10
-        value //= 10
-    return position + digits
 
 
 @cython.cfunc

@@ -15,12 +15,16 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.libc.string import memchr, memcpy
+    from cython.cimports.rucola.common.kernel_bytes import *
+    from cython.cimports.rucola.common.kernel_records import *
+    from cython.cimports.rucola.common.kernel_text import put, put_int32
+else:
+    from rucola.common.kernel_bytes import *
+    from rucola.common.kernel_records import *
+    from rucola.common.kernel_text import put, put_int32
 
-BATCH_MEMBER_FIXED_BYTES = cython.declare(cython.int, 22)
-PROPERTIES_BYTES_MAX = cython.declare(cython.int, 32767)
 ID_BYTES = cython.declare(cython.int, 32)
 ID_PROPERTY_BYTES = cython.declare(cython.int, 42)  # with its name and two separators
-INT32_MAX = cython.declare(cython.longlong, 2147483647)
 
 
 def _is_compiled() -> bool:
@@ -142,13 +146,13 @@ def pack_members(
     for row in range(first, last):
         body = body_offsets[row + 1] - body_offsets[row]
         text = text_offsets[row + 1] - text_offsets[row] + ID_PROPERTY_BYTES
-        at = _put_int32(out, at, BATCH_MEMBER_FIXED_BYTES + body + text)
-        at = _put_int32(out, _put_int32(out, _put_int32(out, at, 0), 0), 0)  # magic, checksum and flag
-        at = _copy(out, _put_int32(out, at, body), bodies, body_offsets[row], body_offsets[row + 1])
+        at = put_int32(out, at, BATCH_MEMBER_FIXED_BYTES + body + text)
+        at = put_int32(out, put_int32(out, put_int32(out, at, 0), 0), 0)  # magic, checksum and flag
+        at = _copy(out, put_int32(out, at, body), bodies, body_offsets[row], body_offsets[row + 1])
         out[at] = text >> 8
         out[at + 1] = text & 0xFF
         at = _copy(out, at + 2, texts, text_offsets[row], text_offsets[row + 1])
-        at = _put_name(out, at)
+        at = put(out, at, b"UNIQ_KEY\x01", 9)
         at = _copy(out, at, ids, row * ID_BYTES, (row + 1) * ID_BYTES)
         out[at] = 2
         at += 1
@@ -196,23 +200,3 @@ def _copy(
         else:
             out[at : at + end - start] = source[start:end]
     return at + end - start
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _put_name(out: cython.p_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    if cython.compiled:
-        memcpy(out + at, cython.cast(cython.p_const_char, b"UNIQ_KEY\x01"), 9)
-    else:
-        out[at : at + 9] = b"UNIQ_KEY\x01"
-    return at + 9
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-def _put_int32(out: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    out[at] = (value >> 24) & 0xFF
-    out[at + 1] = (value >> 16) & 0xFF
-    out[at + 2] = (value >> 8) & 0xFF
-    out[at + 3] = value & 0xFF
-    return at + 4

@@ -6,7 +6,7 @@ the form in which clients send them. Any other header keeps the kind ``PLAIN`` a
 more tolerant. The kernel never rejects a header, only the frame around it (``protocol.md`` 1.1).
 
 The kernel works on raw pointers without bounds checks. Every function takes the limit up to which it may read, and
-``scan_frames`` derives that limit from lengths checked against the buffer. Columns are restated as C constants.
+``scan_frames`` derives that limit from lengths checked against the buffer.
 """
 
 from __future__ import annotations
@@ -16,50 +16,18 @@ try:
 except ModuleNotFoundError:  # interpreted, and Cython is not installed
     from rucola.common import cython_fallback as cython
 
-_WIDTH = cython.declare(cython.int, 40)
-_KIND = cython.declare(cython.int, 0)
-_CODE = cython.declare(cython.int, 1)
-_OPAQUE = cython.declare(cython.int, 2)
-_FLAG = cython.declare(cython.int, 3)
-_VERSION = cython.declare(cython.int, 4)
-_SERIALIZE = cython.declare(cython.int, 5)
-_HEADER_POS = cython.declare(cython.int, 6)
-_HEADER_LEN = cython.declare(cython.int, 7)
-_BODY_POS = cython.declare(cython.int, 8)
-_BODY_LEN = cython.declare(cython.int, 9)
-_GROUP_POS = cython.declare(cython.int, 10)
-_TOPIC_POS = cython.declare(cython.int, 12)
-_TOPIC_LEN = cython.declare(cython.int, 13)
-_QUEUE_ID = cython.declare(cython.int, 14)
-_SYS_FLAG = cython.declare(cython.int, 15)
-_SAME_TOPIC = cython.declare(cython.int, 16)
-_BORN_TIMESTAMP = cython.declare(cython.int, 17)
-_MESSAGE_FLAG = cython.declare(cython.int, 18)
-_PROPERTIES_POS = cython.declare(cython.int, 19)
-_PROPERTIES_LEN = cython.declare(cython.int, 20)
-_RECONSUME_TIMES = cython.declare(cython.int, 21)
-_DEFAULT_TOPIC_POS = cython.declare(cython.int, 22)
-_DEFAULT_TOPIC_QUEUES = cython.declare(cython.int, 24)
-_UNIQ_KEY_LEN = cython.declare(cython.int, 26)
-_PULL_QUEUE_OFFSET = cython.declare(cython.int, 17)
-_PULL_MAX_MESSAGES = cython.declare(cython.int, 18)
-_PULL_EXPRESSION_POS = cython.declare(cython.int, 19)
-_PULL_COMMIT_OFFSET = cython.declare(cython.int, 21)
-_PULL_SUSPEND_TIMEOUT = cython.declare(cython.int, 22)
-_PULL_SUB_VERSION = cython.declare(cython.int, 23)
-_PULL_EXPRESSION_TYPE_POS = cython.declare(cython.int, 24)
-_PULL_EXPRESSION_TYPE_LEN = cython.declare(cython.int, 25)
+if cython.compiled:
+    from cython.cimports.rucola.common.kernel_columns import *
+    from cython.cimports.rucola.common.kernel_text import *
+else:
+    from rucola.common.kernel_columns import *
+    from rucola.common.kernel_text import *
+
 
 # While a header is read, a spare column of its row marks the fields read so far: bit 1 << column, and the two below.
 _SEEN = cython.declare(cython.int, 39)
 _SEEN_ESCAPES = cython.declare(cython.int, 1 << 28)
 _SEEN_BATCH = cython.declare(cython.int, 1 << 29)
-
-# FrameKind.
-_PLAIN = cython.declare(cython.int, 0)
-_SEND = cython.declare(cython.int, 1)
-_BATCH = cython.declare(cython.int, 2)
-_PULL = cython.declare(cython.int, 3)
 
 # The set of names that a request uses for its ext fields.
 _NAMES_V1 = cython.declare(cython.int, 1)
@@ -77,16 +45,9 @@ _COLUMN_MASK = cython.declare(cython.int, 0xFF)
 
 _FRAME_BYTES_MAX = cython.declare(cython.longlong, 16777216)
 _EXT_FIELDS_MAX = cython.declare(cython.int, 128)
-_NO_NUMBER = cython.declare(cython.longlong, -9223372036854775807)
 _INT_MIN = cython.declare(cython.longlong, -2147483648)
 _INT_MAX = cython.declare(cython.longlong, 2147483647)
 
-_QUOTE = cython.declare(cython.int, 0x22)
-_BACKSLASH = cython.declare(cython.int, 0x5C)
-_COLON = cython.declare(cython.int, 0x3A)
-_COMMA = cython.declare(cython.int, 0x2C)
-_BRACE_OPEN = cython.declare(cython.int, 0x7B)
-_BRACE_CLOSE = cython.declare(cython.int, 0x7D)
 
 # For each byte: whether it is a printable ASCII character that needs no escape in a JSON string, and its value as a
 # hexadecimal digit (-1 if it is not one).
@@ -97,7 +58,7 @@ _HEX_DIGIT = cython.declare(cython.int[256])
 def _fill_tables() -> None:
     byte: cython.int
     for byte in range(256):
-        _STANDS_FOR_ITSELF[byte] = 0x20 <= byte <= 0x7E and byte not in (_QUOTE, _BACKSLASH)
+        _STANDS_FOR_ITSELF[byte] = 0x20 <= byte <= 0x7E and byte not in (QUOTE, BACKSLASH)
         if 0x30 <= byte <= 0x39:
             _HEX_DIGIT[byte] = byte - 0x30
         elif 0x61 <= (byte | 0x20) <= 0x66:
@@ -138,7 +99,7 @@ def scan_frames(
     position: cython.Py_ssize_t = start
     length: cython.longlong
     header_len: cython.longlong
-    if start < 0 or end > len(source) or rows_max * _WIDTH > len(table):
+    if start < 0 or end > len(source) or rows_max * ROW_WIDTH > len(table):
         raise ValueError(f"range {start}..{end} or {rows_max} rows lie outside the buffers")
     if end - start < 4 or rows_max < 1:
         return 0, start, 0, 0
@@ -162,11 +123,11 @@ def scan_frames(
         if length + 4 > end - position:
             break
         unread += _read_frame(data, out, base, position, header_len, length)
-        if row > 0 and out[base + _KIND] != _PLAIN:
-            out[base + _SAME_TOPIC] = _same_topic(data, out, base)
+        if row > 0 and out[base + FRAME_KIND] != KIND_PLAIN:
+            out[base + FRAME_SAME_TOPIC] = _same_topic(data, out, base)
         position += cython.cast(cython.Py_ssize_t, length + 4)
         row += 1
-        base += _WIDTH
+        base += ROW_WIDTH
     return row, position, 0, unread
 
 
@@ -192,15 +153,15 @@ def _read_frame(
         names = _read_binary(data, table, base, header, limit)
     if names < 0:
         _clear_row(table, base, 0)
-        table[base + _FLAG] = -1
+        table[base + FRAME_FLAG] = -1
     elif names == 0 or _finish(data, table, base) == 0:
-        _clear_row(table, base, _SERIALIZE)
-        table[base + _KIND] = _PLAIN
-    table[base + _SERIALIZE] = data[position + 4]
-    table[base + _HEADER_POS] = header
-    table[base + _HEADER_LEN] = header_len
-    table[base + _BODY_POS] = limit
-    table[base + _BODY_LEN] = length - 4 - header_len
+        _clear_row(table, base, FRAME_SERIALIZE)
+        table[base + FRAME_KIND] = KIND_PLAIN
+    table[base + FRAME_SERIALIZE] = data[position + 4]
+    table[base + FRAME_HEADER_POS] = header
+    table[base + FRAME_HEADER_LEN] = header_len
+    table[base + FRAME_BODY_POS] = limit
+    table[base + FRAME_BODY_LEN] = length - 4 - header_len
     return 1 if names < 0 else 0
 
 
@@ -209,7 +170,7 @@ def _read_frame(
 @cython.nogil
 def _clear_row(table: cython.p_longlong, base: cython.Py_ssize_t, column: cython.Py_ssize_t) -> cython.void:
     i: cython.Py_ssize_t
-    for i in range(base + column, base + _WIDTH):
+    for i in range(base + column, base + ROW_WIDTH):
         table[i] = 0
 
 
@@ -220,31 +181,35 @@ def _finish(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssiz
     """Whether all required fields are present; if so, set the kind and unescape. The last step: it cannot fail
     later.
     """
-    code: cython.longlong = table[base + _CODE]
+    code: cython.longlong = table[base + FRAME_CODE]
     seen: cython.longlong = table[base + _SEEN]
-    required: cython.longlong = (1 << _GROUP_POS) | (1 << _TOPIC_POS) | (1 << _QUEUE_ID) | (1 << _SYS_FLAG)
-    required |= (1 << _BORN_TIMESTAMP) | (1 << _MESSAGE_FLAG) | (1 << _DEFAULT_TOPIC_POS)
+    required: cython.longlong = (
+        (1 << FRAME_GROUP_POS) | (1 << FRAME_TOPIC_POS) | (1 << FRAME_QUEUE_ID) | (1 << FRAME_SYS_FLAG)
+    )
+    required |= (1 << FRAME_BORN_TIMESTAMP) | (1 << FRAME_MESSAGE_FLAG) | (1 << FRAME_DEFAULT_TOPIC_POS)
     if code in (11, 361):
-        required |= (1 << _PULL_COMMIT_OFFSET) | (1 << _PULL_SUB_VERSION)
+        required |= (1 << FRAME_PULL_COMMIT_OFFSET) | (1 << FRAME_PULL_SUB_VERSION)
     else:
-        required |= 1 << _DEFAULT_TOPIC_QUEUES
-    if seen & required != required or table[base + _FLAG] & 1 or table[base + _TOPIC_LEN] == 0:
+        required |= 1 << FRAME_DEFAULT_TOPIC_QUEUES
+    if seen & required != required or table[base + FRAME_FLAG] & 1 or table[base + FRAME_TOPIC_LEN] == 0:
         return 0
     if code in (11, 361):
-        table[base + _KIND] = _PULL
-        if not seen & (1 << _PULL_EXPRESSION_TYPE_POS):
-            table[base + _PULL_EXPRESSION_TYPE_LEN] = -1
+        table[base + FRAME_KIND] = KIND_PULL
+        if not seen & (1 << FRAME_PULL_EXPRESSION_TYPE_POS):
+            table[base + FRAME_PULL_EXPRESSION_TYPE_LEN] = -1
     else:
         # Retry topics need maxReconsumeTimes, which has no column (RocketMQ 5.3.3, SendMessageProcessor).
-        if data[table[base + _TOPIC_POS]] == 0x25:
+        if data[table[base + FRAME_TOPIC_POS]] == 0x25:
             return 0
-        table[base + _KIND] = _BATCH if seen & _SEEN_BATCH else _SEND
-        table[base + _UNIQ_KEY_LEN] = -1
-    if not seen & (1 << _PROPERTIES_POS):
-        table[base + _PROPERTIES_LEN] = -1
+        table[base + FRAME_KIND] = KIND_BATCH if seen & _SEEN_BATCH else KIND_SEND
+        table[base + FRAME_UNIQ_KEY_LEN] = -1
+    if not seen & (1 << FRAME_PROPERTIES_POS):
+        table[base + FRAME_PROPERTIES_LEN] = -1
     elif seen & _SEEN_ESCAPES:
-        table[base + _PROPERTIES_LEN] = _unescape(
-            data, table[base + _PROPERTIES_POS], table[base + _PROPERTIES_POS] + table[base + _PROPERTIES_LEN]
+        table[base + FRAME_PROPERTIES_LEN] = _unescape(
+            data,
+            table[base + FRAME_PROPERTIES_POS],
+            table[base + FRAME_PROPERTIES_POS] + table[base + FRAME_PROPERTIES_LEN],
         )
     table[base + _SEEN] = 0
     return 1
@@ -254,12 +219,12 @@ def _finish(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssiz
 @cython.exceptval(check=False)
 @cython.nogil
 def _same_topic(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssize_t) -> cython.int:
-    previous: cython.Py_ssize_t = base - _WIDTH
+    previous: cython.Py_ssize_t = base - ROW_WIDTH
     i: cython.Py_ssize_t
-    length: cython.Py_ssize_t = table[base + _TOPIC_LEN]
-    here: cython.Py_ssize_t = table[base + _TOPIC_POS]
-    there: cython.Py_ssize_t = table[previous + _TOPIC_POS]
-    if table[previous + _KIND] != table[base + _KIND] or table[previous + _TOPIC_LEN] != length:
+    length: cython.Py_ssize_t = table[base + FRAME_TOPIC_LEN]
+    here: cython.Py_ssize_t = table[base + FRAME_TOPIC_POS]
+    there: cython.Py_ssize_t = table[previous + FRAME_TOPIC_POS]
+    if table[previous + FRAME_KIND] != table[base + FRAME_KIND] or table[previous + FRAME_TOPIC_LEN] != length:
         return 0
     for i in range(length):
         if data[here + i] != data[there + i]:
@@ -287,34 +252,20 @@ def _names_of(code: cython.longlong) -> cython.int:
 @cython.cfunc
 @cython.exceptval(check=False)
 @cython.nogil
-def _equals(
-    data: cython.p_uchar, position: cython.Py_ssize_t, length: cython.Py_ssize_t, text: cython.p_const_char
-) -> cython.int:
-    """Whether ``data`` holds ``text`` at ``position``; both are ``length`` bytes long."""
-    i: cython.Py_ssize_t
-    for i in range(length):
-        if data[position + i] != cython.cast(cython.uchar, text[i]):
-            return 0
-    return 1
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
 def _header_field(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
     """Column of a number at the top level of a JSON header; -1 for extFields, 0 for an ignored field."""
     if length == 4:
-        if _equals(data, key, 4, b"code"):
-            return _CODE
-        if _equals(data, key, 4, b"flag"):
-            return _FLAG
+        if holds(data, key, 4, b"code"):
+            return FRAME_CODE
+        if holds(data, key, 4, b"flag"):
+            return FRAME_FLAG
     elif length == 6:
-        if _equals(data, key, 6, b"opaque"):
-            return _OPAQUE
+        if holds(data, key, 6, b"opaque"):
+            return FRAME_OPAQUE
     elif length == 7:
-        if _equals(data, key, 7, b"version"):
-            return _VERSION
-    elif length == 9 and _equals(data, key, 9, b"extFields"):
+        if holds(data, key, 7, b"version"):
+            return FRAME_VERSION
+    elif length == 9 and holds(data, key, 9, b"extFields"):
         return -1
     return 0
 
@@ -327,15 +278,15 @@ def _field(names: cython.int, data: cython.p_uchar, key: cython.Py_ssize_t, leng
     if names == _NAMES_V2:
         return _field_v2(data[key]) if length == 1 else _IGNORED
     if length == 5:
-        if _equals(data, key, 5, b"topic"):
-            return _TOPIC_POS | _NAME
-        if names == _NAMES_V1 and _equals(data, key, 5, b"batch"):
+        if holds(data, key, 5, b"topic"):
+            return FRAME_TOPIC_POS | _NAME
+        if names == _NAMES_V1 and holds(data, key, 5, b"batch"):
             return _BOOLEAN
     elif length == 7:
-        if _equals(data, key, 7, b"queueId"):
-            return _QUEUE_ID | _INT
-        if _equals(data, key, 7, b"sysFlag"):
-            return _SYS_FLAG | _INT
+        if holds(data, key, 7, b"queueId"):
+            return FRAME_QUEUE_ID | _INT
+        if holds(data, key, 7, b"sysFlag"):
+            return FRAME_SYS_FLAG | _INT
     elif names == _NAMES_V1:
         return _field_v1(data, key, length)
     else:
@@ -349,25 +300,25 @@ def _field(names: cython.int, data: cython.p_uchar, key: cython.Py_ssize_t, leng
 def _field_v2(letter: cython.int) -> cython.int:
     """A letter of ``SendMessageRequestHeaderV2``. Ignores k (unitMode), l (maxReconsumeTimes) and n (brokerName)."""
     if letter == 0x61:
-        return _GROUP_POS | _NAME
+        return FRAME_GROUP_POS | _NAME
     if letter == 0x62:
-        return _TOPIC_POS | _NAME
+        return FRAME_TOPIC_POS | _NAME
     if letter == 0x63:
-        return _DEFAULT_TOPIC_POS | _NAME
+        return FRAME_DEFAULT_TOPIC_POS | _NAME
     if letter == 0x64:
-        return _DEFAULT_TOPIC_QUEUES | _INT
+        return FRAME_DEFAULT_TOPIC_QUEUES | _INT
     if letter == 0x65:
-        return _QUEUE_ID | _INT
+        return FRAME_QUEUE_ID | _INT
     if letter == 0x66:
-        return _SYS_FLAG | _INT
+        return FRAME_SYS_FLAG | _INT
     if letter == 0x67:
-        return _BORN_TIMESTAMP | _LONG
+        return FRAME_BORN_TIMESTAMP | _LONG
     if letter == 0x68:
-        return _MESSAGE_FLAG | _INT
+        return FRAME_MESSAGE_FLAG | _INT
     if letter == 0x69:
-        return _PROPERTIES_POS | _TEXT
+        return FRAME_PROPERTIES_POS | _TEXT
     if letter == 0x6A:
-        return _RECONSUME_TIMES | _INT
+        return FRAME_RECONSUME_TIMES | _INT
     if letter == 0x6D:
         return _BOOLEAN
     return _IGNORED
@@ -378,20 +329,20 @@ def _field_v2(letter: cython.int) -> cython.int:
 @cython.nogil
 def _field_v1(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
     """A name of ``SendMessageRequestHeader`` (Go client, older C++ clients)."""
-    if length == 4 and _equals(data, key, 4, b"flag"):
-        return _MESSAGE_FLAG | _INT
-    if length == 10 and _equals(data, key, 10, b"properties"):
-        return _PROPERTIES_POS | _TEXT
-    if length == 12 and _equals(data, key, 12, b"defaultTopic"):
-        return _DEFAULT_TOPIC_POS | _NAME
-    if length == 13 and _equals(data, key, 13, b"producerGroup"):
-        return _GROUP_POS | _NAME
-    if length == 13 and _equals(data, key, 13, b"bornTimestamp"):
-        return _BORN_TIMESTAMP | _LONG
-    if length == 14 and _equals(data, key, 14, b"reconsumeTimes"):
-        return _RECONSUME_TIMES | _INT
-    if length == 21 and _equals(data, key, 21, b"defaultTopicQueueNums"):
-        return _DEFAULT_TOPIC_QUEUES | _INT
+    if length == 4 and holds(data, key, 4, b"flag"):
+        return FRAME_MESSAGE_FLAG | _INT
+    if length == 10 and holds(data, key, 10, b"properties"):
+        return FRAME_PROPERTIES_POS | _TEXT
+    if length == 12 and holds(data, key, 12, b"defaultTopic"):
+        return FRAME_DEFAULT_TOPIC_POS | _NAME
+    if length == 13 and holds(data, key, 13, b"producerGroup"):
+        return FRAME_GROUP_POS | _NAME
+    if length == 13 and holds(data, key, 13, b"bornTimestamp"):
+        return FRAME_BORN_TIMESTAMP | _LONG
+    if length == 14 and holds(data, key, 14, b"reconsumeTimes"):
+        return FRAME_RECONSUME_TIMES | _INT
+    if length == 21 and holds(data, key, 21, b"defaultTopicQueueNums"):
+        return FRAME_DEFAULT_TOPIC_QUEUES | _INT
     return _IGNORED
 
 
@@ -400,22 +351,22 @@ def _field_v1(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ss
 @cython.nogil
 def _field_pull(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
     """A name of ``PullMessageRequestHeader``."""
-    if length == 10 and _equals(data, key, 10, b"maxMsgNums"):
-        return _PULL_MAX_MESSAGES | _INT
-    if length == 10 and _equals(data, key, 10, b"subVersion"):
-        return _PULL_SUB_VERSION | _LONG
-    if length == 11 and _equals(data, key, 11, b"queueOffset"):
-        return _PULL_QUEUE_OFFSET | _LONG
-    if length == 12 and _equals(data, key, 12, b"commitOffset"):
-        return _PULL_COMMIT_OFFSET | _LONG
-    if length == 12 and _equals(data, key, 12, b"subscription"):
-        return _PULL_EXPRESSION_POS | _TEXT
-    if length == 13 and _equals(data, key, 13, b"consumerGroup"):
-        return _GROUP_POS | _NAME
-    if length == 14 and _equals(data, key, 14, b"expressionType"):
-        return _PULL_EXPRESSION_TYPE_POS | _NAME
-    if length == 20 and _equals(data, key, 20, b"suspendTimeoutMillis"):
-        return _PULL_SUSPEND_TIMEOUT | _LONG
+    if length == 10 and holds(data, key, 10, b"maxMsgNums"):
+        return FRAME_PULL_MAX_MESSAGES | _INT
+    if length == 10 and holds(data, key, 10, b"subVersion"):
+        return FRAME_PULL_SUB_VERSION | _LONG
+    if length == 11 and holds(data, key, 11, b"queueOffset"):
+        return FRAME_PULL_QUEUE_OFFSET | _LONG
+    if length == 12 and holds(data, key, 12, b"commitOffset"):
+        return FRAME_PULL_COMMIT_OFFSET | _LONG
+    if length == 12 and holds(data, key, 12, b"subscription"):
+        return FRAME_PULL_EXPRESSION_POS | _TEXT
+    if length == 13 and holds(data, key, 13, b"consumerGroup"):
+        return FRAME_GROUP_POS | _NAME
+    if length == 14 and holds(data, key, 14, b"expressionType"):
+        return FRAME_PULL_EXPRESSION_TYPE_POS | _NAME
+    if length == 20 and holds(data, key, 20, b"suspendTimeoutMillis"):
+        return FRAME_PULL_SUSPEND_TIMEOUT | _LONG
     return _IGNORED
 
 
@@ -447,32 +398,11 @@ def _store(
             if data[position + 2] | 0x20 == 0x75 and data[position + 3] | 0x20 == 0x65:
                 table[base + _SEEN] |= _SEEN_BATCH
         return 1
-    value = _integer(data, position, position + length)
-    if value == _NO_NUMBER or (field & _INT and (value < _INT_MIN or value > _INT_MAX)):
+    value = integer(data, position, position + length)
+    if value == NO_NUMBER or (field & _INT and (value < _INT_MIN or value > _INT_MAX)):
         return 0
     table[base + column] = value
     return 1
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _integer(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """The decimal number in ``data[position:end]``, or ``_NO_NUMBER``. At most 18 digits, so it cannot overflow."""
-    value: cython.longlong = 0
-    digit: cython.int
-    negative: cython.bint = position < end and data[position] == 0x2D
-    if negative:
-        position += 1
-    if position >= end or end - position > 18:
-        return _NO_NUMBER
-    while position < end:
-        digit = data[position] - 0x30
-        if digit < 0 or digit > 9:
-            return _NO_NUMBER
-        value = value * 10 + digit
-        position += 1
-    return -value if negative else value
 
 
 @cython.cfunc
@@ -527,7 +457,7 @@ def _read_json(
     key_end: cython.Py_ssize_t
     ext_position: cython.Py_ssize_t = -1
     position = _skip_space(data, position, limit)
-    if position >= limit or data[position] != _BRACE_OPEN:
+    if position >= limit or data[position] != BRACE_OPEN:
         return -1
     while True:
         start = _skip_space(data, position + 1, limit) + 1
@@ -541,9 +471,9 @@ def _read_json(
         if column > 0:
             seen |= 1 << column
             position = _read_number(data, table, base + column, start, limit)
-            if column == _CODE:
-                names = _names_of(table[base + _CODE])
-        elif column < 0 and data[start] == _BRACE_OPEN:
+            if column == FRAME_CODE:
+                names = _names_of(table[base + FRAME_CODE])
+        elif column < 0 and data[start] == BRACE_OPEN:
             # The field names depend on the code: if the code comes later, the fields are read again.
             ext_position = start
             position = _read_fields(data, table, base, names, start, limit)
@@ -554,13 +484,13 @@ def _read_json(
         position = _skip_space(data, position, limit)
         if position >= limit:
             return -1
-        if data[position] == _BRACE_CLOSE:
+        if data[position] == BRACE_CLOSE:
             break
-        if data[position] != _COMMA:
+        if data[position] != COMMA:
             return -1
     if _skip_space(data, position + 1, limit) != limit:
         return -1
-    if seen != (1 << _CODE) | (1 << _OPAQUE) | (1 << _FLAG) | (1 << _VERSION):
+    if seen != (1 << FRAME_CODE) | (1 << FRAME_OPAQUE) | (1 << FRAME_FLAG) | (1 << FRAME_VERSION):
         return -1
     if names != 0 and ext_position >= 0 and table[base + _SEEN] == 0:
         if _read_fields(data, table, base, names, ext_position, limit) < 0:
@@ -581,7 +511,7 @@ def _read_number(
     """Read a 32-bit JSON integer into ``table[column]``; return the position after it, or -1."""
     end: cython.Py_ssize_t = _integer_end(data, position, limit)
     if end >= 0:
-        table[column] = _integer(data, position, end)
+        table[column] = integer(data, position, end)
         if table[column] < _INT_MIN or table[column] > _INT_MAX:
             return -1
     return end
@@ -607,7 +537,7 @@ def _read_fields(
     field: cython.int
     count: cython.int = 0
     key = _skip_space(data, position + 1, limit)
-    if key < limit and data[key] == _BRACE_CLOSE:
+    if key < limit and data[key] == BRACE_CLOSE:
         return key + 1
     while True:
         count += 1
@@ -625,9 +555,9 @@ def _read_fields(
         position = _skip_space(data, position, limit)
         if position >= limit:
             return -1
-        if data[position] == _BRACE_CLOSE:
+        if data[position] == BRACE_CLOSE:
             return position + 1
-        if data[position] != _COMMA:
+        if data[position] != COMMA:
             return -1
 
 
@@ -648,12 +578,12 @@ def _read_value(
     start: cython.Py_ssize_t = position
     end: cython.Py_ssize_t
     after: cython.Py_ssize_t
-    if data[position] == _QUOTE:
+    if data[position] == QUOTE:
         start = position + 1
         end = _plain_end(data, start, limit)
         if end >= limit:
             return -1
-        if data[end] != _QUOTE:
+        if data[end] != QUOTE:
             if field != _IGNORED and not field & _TEXT:
                 return -1
             end = _text_end(data, end, limit)
@@ -700,10 +630,10 @@ def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.
 def _key_end(data: cython.p_uchar, key: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Position of the closing quote of the key whose text starts at ``key``, or -1."""
     end: cython.Py_ssize_t
-    if key >= limit or data[key - 1] != _QUOTE:
+    if key >= limit or data[key - 1] != QUOTE:
         return -1
     end = _plain_end(data, key, limit)
-    return end if end < limit and data[end] == _QUOTE else -1
+    return end if end < limit and data[end] == QUOTE else -1
 
 
 @cython.cfunc
@@ -712,7 +642,7 @@ def _key_end(data: cython.p_uchar, key: cython.Py_ssize_t, limit: cython.Py_ssiz
 def _value_start(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """Start of the value after a key (before ``limit``), or -1."""
     position = _skip_space(data, position, limit)
-    if position >= limit or data[position] != _COLON:
+    if position >= limit or data[position] != COLON:
         return -1
     position = _skip_space(data, position + 1, limit)
     return position if position < limit else -1
@@ -741,9 +671,9 @@ def _integer_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 @cython.nogil
 def _literal_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
     """End of an integer, ``true``, ``false`` or ``null`` at ``position``, or -1."""
-    if limit - position >= 4 and (_equals(data, position, 4, b"true") or _equals(data, position, 4, b"null")):
+    if limit - position >= 4 and (holds(data, position, 4, b"true") or holds(data, position, 4, b"null")):
         return position + 4
-    if limit - position >= 5 and _equals(data, position, 5, b"false"):
+    if limit - position >= 5 and holds(data, position, 5, b"false"):
         return position + 5
     return _integer_end(data, position, limit)
 
@@ -757,9 +687,9 @@ def _text_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.P
     c: cython.int
     while position < limit:
         c = data[position]
-        if c == _BACKSLASH:
+        if c == BACKSLASH:
             step = _escape_length(data, position, limit)
-        elif c == _QUOTE:
+        elif c == QUOTE:
             return position
         elif c < 0x20:
             return -1
@@ -799,7 +729,7 @@ def _escape_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cyt
         return -1
     if unit < 0xD800 or unit > 0xDFFF:
         return 6
-    if limit - position < 12 or data[position + 6] != _BACKSLASH or data[position + 7] != 0x75:
+    if limit - position < 12 or data[position + 6] != BACKSLASH or data[position + 7] != 0x75:
         return -1
     unit = _hex4(data, position + 8)
     return 12 if 0xDC00 <= unit <= 0xDFFF else -1
@@ -810,7 +740,7 @@ def _escape_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cyt
 @cython.nogil
 def _short_escape(letter: cython.int) -> cython.int:
     """Byte that a two-character escape represents, or -1."""
-    if letter in (_QUOTE, _BACKSLASH, 0x2F):
+    if letter in (QUOTE, BACKSLASH, 0x2F):
         return letter
     if letter == 0x6E:
         return 0x0A
@@ -871,7 +801,7 @@ def _unescape(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_
     write: cython.Py_ssize_t = position
     character: cython.int
     while read < end:
-        if data[read] != _BACKSLASH:
+        if data[read] != BACKSLASH:
             data[write] = data[read]
             read += 1
             write += 1
@@ -887,7 +817,7 @@ def _unescape(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_
                 read += 6
             write = _put_utf8(data, write, character)
     if write < end:
-        data[write] = cython.cast(cython.uchar, _QUOTE)
+        data[write] = cython.cast(cython.uchar, QUOTE)
         for read in range(write + 1, end + 1):
             data[read] = 0x20
     return write - position
@@ -938,11 +868,11 @@ def _read_binary(
     value_len: cython.longlong
     if limit - position < 21:
         return -1
-    table[base + _CODE] = _int16(data, position)
-    table[base + _VERSION] = _int16(data, position + 3)
-    table[base + _OPAQUE] = _int32(data, position + 5)
-    table[base + _FLAG] = _int32(data, position + 9)
-    names = _names_of(table[base + _CODE])
+    table[base + FRAME_CODE] = _int16(data, position)
+    table[base + FRAME_VERSION] = _int16(data, position + 3)
+    table[base + FRAME_OPAQUE] = _int32(data, position + 5)
+    table[base + FRAME_FLAG] = _int32(data, position + 9)
+    names = _names_of(table[base + FRAME_CODE])
     if names == 0:
         return 0
     # Requests with frequent codes have no remark.

@@ -5,7 +5,7 @@ It handles what nearly every message needs and reports what it cannot handle, fo
 write, or a response in another form. The caller then takes the general path, which also reports errors.
 
 The kernel uses raw pointers without bounds checks. It computes the space before it writes. It reads a response only up
-to the end of its header, which it checks against the buffer first. Columns are restated as C constants.
+to the end of its header, which it checks against the buffer first.
 """
 
 from __future__ import annotations
@@ -20,24 +20,15 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize
     from cython.cimports.cpython.unicode import PyUnicode_AsUTF8AndSize, PyUnicode_DecodeASCII
-    from cython.cimports.libc.string import memcpy
+    from cython.cimports.rucola.common.kernel_columns import *
+    from cython.cimports.rucola.common.kernel_text import *
+else:
+    from rucola.common.kernel_columns import *
+    from rucola.common.kernel_text import *
 
-_WIDTH = cython.declare(cython.int, 40)
-_CODE = cython.declare(cython.int, 1)
-_FLAG = cython.declare(cython.int, 3)
-_SERIALIZE = cython.declare(cython.int, 5)
-_HEADER_POS = cython.declare(cython.int, 6)
-_HEADER_LEN = cython.declare(cython.int, 7)
-
-_QUOTE = cython.declare(cython.int, 0x22)
-_COMMA = cython.declare(cython.int, 0x2C)
-_COLON = cython.declare(cython.int, 0x3A)
-_BACKSLASH = cython.declare(cython.int, 0x5C)
-_BRACE_CLOSE = cython.declare(cython.int, 0x7D)
 
 _ROOM = cython.declare(cython.Py_ssize_t, 8192)
 _LAST = cython.declare(cython.Py_ssize_t, 32)  # bytes kept for separators and for WAIT at the end
-_NO_NUMBER = cython.declare(cython.longlong, -9223372036854775807)
 
 
 def _is_compiled() -> bool:
@@ -61,7 +52,7 @@ def encode_properties(properties: object) -> bytes | None:
         out: cython.p_uchar = room  # noqa: F821 - an array of C, declared above
     else:
         out = bytearray(_ROOM)
-    out[0] = _QUOTE
+    out[0] = QUOTE
     try:
         for name, value in pairs.items():
             if type(name) is not str or type(value) is not str or not name:
@@ -69,15 +60,15 @@ def encode_properties(properties: object) -> bytes | None:
             position = _put_text(out, position, name)
             if position == 0:
                 return None
-            position = _put_text(out, _put(out, position, b"\\u0001", 6), value)
+            position = _put_text(out, put(out, position, b"\\u0001", 6), value)
             if position == 0:
                 return None
-            position = _put(out, position, b"\\u0002", 6)
+            position = put(out, position, b"\\u0002", 6)
     except UnicodeEncodeError:
         return None
     if "WAIT" not in pairs:
-        position = _put(out, position, b"WAIT\\u0001true\\u0002", 20)
-    out[position] = _QUOTE
+        position = put(out, position, b"WAIT\\u0001true\\u0002", 20)
+    out[position] = QUOTE
     if cython.compiled:
         return PyBytes_FromStringAndSize(cython.cast(cython.p_char, out), position + 1)
     return bytes(out[: position + 1])
@@ -107,28 +98,28 @@ def encode_send_head(
     """
     size: cython.Py_ssize_t = 8 + len(head) + len(properties) + 7 + 7 + 6 + 9 + 30 + 48
     position: cython.Py_ssize_t
-    size += _decimal_size(sys_flag) + _decimal_size(born_timestamp_ms) + _decimal_size(message_flag)
-    size += _decimal_size(frame_flag) + _decimal_size(opaque)
+    size += decimal_size(sys_flag) + decimal_size(born_timestamp_ms) + decimal_size(message_flag)
+    size += decimal_size(frame_flag) + decimal_size(opaque)
     if cython.compiled:
         frame = PyBytes_FromStringAndSize(cython.NULL, size)
         out: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(frame))
     else:
         frame = out = bytearray(size)
-    position = _put_int32(out, 0, size - 4 + body_bytes)
-    position = _put_int32(out, position, size - 8)  # the top byte 0 means JSON
-    position = _put(out, position, head, len(head))
-    position = _put_decimal(out, position, sys_flag)
-    position = _put(out, position, b'","g":"', 7)
-    position = _put_decimal(out, position, born_timestamp_ms)
-    position = _put(out, position, b'","h":"', 7)
-    position = _put_decimal(out, position, message_flag)
-    position = _put(out, position, b'","i":', 6)
-    position = _put(out, position, properties, len(properties))
-    position = _put(out, position, b'},"flag":', 9)
-    position = _put_decimal(out, position, frame_flag)
-    position = _put(out, position, b',"language":"PYTHON","opaque":', 30)
-    position = _put_decimal(out, position, opaque)
-    _put(out, position, b',"serializeTypeCurrentRPC":"JSON","version":479}', 48)
+    position = put_int32(out, 0, size - 4 + body_bytes)
+    position = put_int32(out, position, size - 8)  # the top byte 0 means JSON
+    position = put(out, position, head, len(head))
+    position = put_decimal(out, position, sys_flag)
+    position = put(out, position, b'","g":"', 7)
+    position = put_decimal(out, position, born_timestamp_ms)
+    position = put(out, position, b'","h":"', 7)
+    position = put_decimal(out, position, message_flag)
+    position = put(out, position, b'","i":', 6)
+    position = put(out, position, properties, len(properties))
+    position = put(out, position, b'},"flag":', 9)
+    position = put_decimal(out, position, frame_flag)
+    position = put(out, position, b',"language":"PYTHON","opaque":', 30)
+    position = put_decimal(out, position, opaque)
+    put(out, position, b',"serializeTypeCurrentRPC":"JSON","version":479}', 48)
     if cython.compiled:
         return frame
     return bytes(frame)
@@ -151,7 +142,7 @@ def read_send_answers(
     start: cython.Py_ssize_t
     end: cython.Py_ssize_t
     answers: list[Any] = []
-    if rows * _WIDTH > len(table):
+    if rows * ROW_WIDTH > len(table):
         raise ValueError(f"{rows} rows lie outside the table")
     if rows < 1 or len(source) < 1:
         return answers
@@ -160,13 +151,13 @@ def read_send_answers(
     else:
         data = source
     for row in range(rows):
-        base = row * _WIDTH
-        start = table[base + _HEADER_POS]
-        end = start + table[base + _HEADER_LEN]
+        base = row * ROW_WIDTH
+        start = table[base + FRAME_HEADER_POS]
+        end = start + table[base + FRAME_HEADER_LEN]
         if start < 0 or end > len(source):
             raise ValueError(f"header of row {row} lies outside the source")
-        if table[base + _SERIALIZE] == 0 and table[base + _FLAG] & 1:
-            answers.append(_read_answer(data, table[base + _CODE], start, end))
+        if table[base + FRAME_SERIALIZE] == 0 and table[base + FRAME_FLAG] & 1:
+            answers.append(_read_answer(data, table[base + FRAME_CODE], start, end))
         else:
             answers.append(None)
     return answers
@@ -186,37 +177,37 @@ def _read_answer(
     transaction_id_end: cython.Py_ssize_t = 0
     batch_id: cython.Py_ssize_t = 0
     batch_id_end: cython.Py_ssize_t = 0
-    queue_id: cython.longlong = _NO_NUMBER
-    queue_offset: cython.longlong = _NO_NUMBER
+    queue_id: cython.longlong = NO_NUMBER
+    queue_offset: cython.longlong = NO_NUMBER
     if not _holds(data, position, end, b'{"code":', 8):
         return None
     position += 8
-    while position < end and data[position] != _COMMA:
+    while position < end and data[position] != COMMA:
         position += 1
     if not _holds(data, position, end, b',"extFields":{', 14):
         return None
     position += 13
-    while data[position] != _BRACE_CLOSE:
+    while data[position] != BRACE_CLOSE:
         key = position + 2
         key_end = _plain_end(data, key, end)
         start = key_end + 3
-        if start >= end or data[position + 1] != _QUOTE or data[key_end + 1] != _COLON or data[key_end + 2] != _QUOTE:
+        if start >= end or data[position + 1] != QUOTE or data[key_end + 1] != COLON or data[key_end + 2] != QUOTE:
             return None
         stop = _plain_end(data, start, end)
-        if stop + 1 >= end or (data[stop + 1] != _COMMA and data[stop + 1] != _BRACE_CLOSE):
+        if stop + 1 >= end or (data[stop + 1] != COMMA and data[stop + 1] != BRACE_CLOSE):
             return None
         if _is(data, key, key_end, b"msgId", 5):
             msg_id, msg_id_end = start, stop
         elif _is(data, key, key_end, b"queueId", 7):
-            queue_id = _integer(data, start, stop)
+            queue_id = integer(data, start, stop)
         elif _is(data, key, key_end, b"queueOffset", 11):
-            queue_offset = _integer(data, start, stop)
+            queue_offset = integer(data, start, stop)
         elif _is(data, key, key_end, b"transactionId", 13):
             transaction_id, transaction_id_end = start, stop
         elif _is(data, key, key_end, b"batchUniqId", 11):
             batch_id, batch_id_end = start, stop
         position = stop + 1
-    if msg_id == 0 or _NO_NUMBER in (queue_id, queue_offset):
+    if msg_id == 0 or NO_NUMBER in (queue_id, queue_offset):
         return None
     return (
         code,
@@ -236,6 +227,7 @@ def _text(data: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_s
 
 
 @cython.cfunc
+@cython.inline
 @cython.exceptval(check=False)
 @cython.nogil
 def _plain_end(data: cython.p_const_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
@@ -243,15 +235,16 @@ def _plain_end(data: cython.p_const_uchar, position: cython.Py_ssize_t, end: cyt
     c: cython.int
     while position < end:
         c = data[position]
-        if c == _QUOTE:
+        if c == QUOTE:
             return position
-        if c < 0x20 or c > 0x7E or c == _BACKSLASH:
+        if c < 0x20 or c > 0x7E or c == BACKSLASH:
             return end
         position += 1
     return end
 
 
 @cython.cfunc
+@cython.inline
 @cython.exceptval(check=False)
 @cython.nogil
 def _holds(
@@ -262,10 +255,11 @@ def _holds(
     length: cython.Py_ssize_t,
 ) -> cython.bint:
     """Whether ``text`` stands at ``position`` and at least one byte follows it before ``end``."""
-    return position + length < end and _is(data, position, position + length, text, length)
+    return position + length < end and holds(data, position, length, text)
 
 
 @cython.cfunc
+@cython.inline
 @cython.exceptval(check=False)
 @cython.nogil
 def _is(
@@ -275,34 +269,7 @@ def _is(
     text: cython.p_const_char,
     length: cython.Py_ssize_t,
 ) -> cython.bint:
-    i: cython.Py_ssize_t
-    if end - start != length:
-        return False
-    for i in range(length):
-        if data[start + i] != cython.cast(cython.uchar, text[i]):
-            return False
-    return True
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _integer(data: cython.p_const_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
-    """The decimal number there, or ``_NO_NUMBER``. At most 18 digits, so it cannot overflow."""
-    value: cython.longlong = 0
-    digit: cython.int
-    negative: cython.bint = position < end and data[position] == 0x2D
-    if negative:
-        position += 1
-    if position >= end or end - position > 18:
-        return _NO_NUMBER
-    while position < end:
-        digit = data[position] - 0x30
-        if digit < 0 or digit > 9:
-            return _NO_NUMBER
-        value = value * 10 + digit
-        position += 1
-    return -value if negative else value
+    return end - start == length and holds(data, start, length, text)
 
 
 @cython.cfunc
@@ -324,70 +291,15 @@ def _put_text(out: cython.p_uchar, position: cython.Py_ssize_t, text: object) ->
         if c < 0x20:
             if c in (1, 2):
                 return 0
-            position = _put(out, position, b"\\u00", 4)
+            position = put(out, position, b"\\u00", 4)
             out[position] = 0x30 + (c >> 4)
             c &= 0xF
             out[position + 1] = 0x30 + c if c < 10 else 0x57 + c
             position += 2
             continue
-        if c in (_QUOTE, _BACKSLASH):
+        if c in (QUOTE, BACKSLASH):
             out[position] = 0x5C
             position += 1
         out[position] = c
         position += 1
     return position
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _put(
-    out: cython.p_uchar, position: cython.Py_ssize_t, text: cython.p_const_char, length: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    if cython.compiled:
-        memcpy(out + position, text, length)
-    else:
-        out[position : position + length] = text
-    return position + length
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _put_int32(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    out[position] = (value >> 24) & 0xFF
-    out[position + 1] = (value >> 16) & 0xFF
-    out[position + 2] = (value >> 8) & 0xFF
-    out[position + 3] = value & 0xFF
-    return position + 4
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _decimal_size(value: cython.longlong) -> cython.Py_ssize_t:
-    size: cython.Py_ssize_t = 1
-    if value < 0:
-        size += 1
-        value = -value
-    while value > 9:
-        size += 1
-        value //= 10
-    return size
-
-
-@cython.cfunc
-@cython.exceptval(check=False)
-@cython.nogil
-def _put_decimal(out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
-    end: cython.Py_ssize_t = position + _decimal_size(value)
-    i: cython.Py_ssize_t = end
-    if value < 0:
-        out[position] = 0x2D
-        position += 1
-        value = -value
-    while i > position:
-        i -= 1
-        out[i] = 0x30 + value % 10
-        value //= 10
-    return end

@@ -15,7 +15,7 @@ from itertools import islice
 
 from rucola.common.columns import RecordColumn
 from rucola.errors import DiskError
-from rucola.formats.consume_queue import UNIT_BYTES, join_slices, merge_neighbours
+from rucola.formats.consume_queue import UNIT_BYTES, PullLimits, join_slices, merge_neighbours
 from rucola.formats.index_file import ChainBudget
 from rucola.runtime.logs import event
 from rucola.store.config import DamagedMessage, MessageStoreConfig
@@ -225,13 +225,7 @@ class MessageReader:
         queue.used = True
         low, high = queue.min_offset, queue.max_offset
         memory_from = log.max_offset - self._in_memory_bytes
-        selected = queue.select(
-            queue_offset,
-            chosen,
-            _ALL_TAGS if tag_codes is None else self._codes_of(tag_codes),
-            max_messages,
-            min(max(max_bytes, _PULL_BYTES_MIN), _PULL_BYTES_MAX),
-            max(config.max_filter_message_size, min(max_messages, high) * queue.unit_bytes),
+        limits = PullLimits(
             log.min_offset,
             log.max_offset,
             memory_from,
@@ -239,6 +233,15 @@ class MessageReader:
             config.max_transfer_bytes_on_message_in_memory,
             config.max_transfer_count_on_message_in_disk,
             config.max_transfer_bytes_on_message_in_disk,
+        )
+        selected = queue.select(
+            queue_offset,
+            chosen,
+            _ALL_TAGS if tag_codes is None else self._codes_of(tag_codes),
+            max_messages,
+            min(max(max_bytes, _PULL_BYTES_MIN), _PULL_BYTES_MAX),
+            max(config.max_filter_message_size, min(max_messages, high) * queue.unit_bytes),
+            limits,
         )
         count, examined, missing = (0, 0, 0) if selected is None else selected
         if examined == 0:

@@ -50,6 +50,9 @@ def message(**changes: Any) -> StoreMessage:
     return StoreMessage(**fields | changes)
 
 
+PLACE = ("position", "limit", "base_offset", "store_timestamp_ms", "record_crc")
+
+
 class Encoding:
     """One call of ``encode_rows`` with everything it works on.
 
@@ -86,7 +89,10 @@ class Encoding:
             "crc32": crc32,
             "record_crc": False,
         }
-        self.done = kernel.encode_rows(*(arguments | changes).values())
+        arguments |= changes
+        place = kernel.RecordPlacement(*(arguments.pop(name) for name in PLACE))
+        arguments["place"] = place
+        self.done = kernel.encode_rows(**arguments)
 
     def column(self, row: int, column: FrameColumn) -> int:
         return self.table[row * 40 + column]

@@ -45,13 +45,25 @@ def put(index: ModuleType, file: bytearray, key: bytes, physical_offset: int, ti
 
 def put_record(
     index: ModuleType, file: bytearray, uniq: bytes | None, keys: bytes | None, physical_offset: int = 0, skip: int = 0
-) -> int:
+) -> tuple[int, int]:
+    """The first row not completed (1 if the record's keys are stored), and how many of its keys are stored."""
     source = TOPIC + (uniq or b"") + (keys or b"")
     uniq_len = -1 if uniq is None else len(uniq)
     keys_len = -1 if keys is None else len(keys)
     keys_pos = len(TOPIC) + max(uniq_len, 0)
-    spans = (0, len(TOPIC), len(TOPIC), uniq_len, keys_pos, keys_len)
-    return int(index.put_record_keys(file, SLOTS, ENTRIES, source, *spans, physical_offset, BEGIN_MS, skip))
+    table = record_table((0, len(TOPIC)), (len(TOPIC), uniq_len), (keys_pos, keys_len))
+    row, done = index.put_rows(file, SLOTS, ENTRIES, source, table, 0, 1, physical_offset, physical_offset, skip)
+    return int(row), int(done)
+
+
+def record_table(topic: tuple[int, int], uniq_key: tuple[int, int], keys: tuple[int, int]) -> array[int]:
+    """One record at the start of its segment, with the position and length of these spans."""
+    table = new_table(1)
+    table[RecordColumn.STORE_TIMESTAMP] = BEGIN_MS
+    table[RecordColumn.TOPIC_POS], table[RecordColumn.TOPIC_LEN] = topic
+    table[RecordColumn.UNIQ_KEY_POS], table[RecordColumn.UNIQ_KEY_LEN] = uniq_key
+    table[RecordColumn.KEYS_POS], table[RecordColumn.KEYS_LEN] = keys
+    return table
 
 
 def entries(file: bytearray) -> list[tuple[int, ...]]:
@@ -132,18 +144,16 @@ def test_full(index: ModuleType) -> None:
 )
 def test_keys_of_a_record(index: ModuleType, uniq: bytes | None, keys: bytes | None, expected: list[bytes]) -> None:
     file = new_file()
-    assert put_record(index, file, uniq, keys, 7) == len(expected)
+    assert put_record(index, file, uniq, keys, 7) == (1, 0)
     assert [(entry[0], entry[1]) for entry in entries(file)] == [(key_hash(TOPIC, key), 7) for key in expected]
 
 
 def test_a_record_goes_on_in_the_next_file(index: ModuleType) -> None:
     first, second, third = new_file(), new_file(), new_file()
     keys = b" ".join(b"k%d" % i for i in range(15))
-    done = put_record(index, first, b"u", keys)
-    assert ~done == 7
-    done = put_record(index, second, b"u", keys, skip=~done)
-    assert ~done == 14
-    assert put_record(index, third, b"u", keys, skip=~done) == 16
+    assert put_record(index, first, b"u", keys) == (0, 7)
+    assert put_record(index, second, b"u", keys, skip=7) == (0, 14)
+    assert put_record(index, third, b"u", keys, skip=14) == (1, 0)
     hashes = [entry[0] for file in (first, second, third) for entry in entries(file)]
     assert hashes == [key_hash(TOPIC, key) for key in [b"u", *keys.split()]]
 
@@ -252,7 +262,8 @@ def test_what_does_not_fit_is_refused(index: ModuleType) -> None:
         with pytest.raises(ValueError, match="outside"):
             index.put_key(file, SLOTS, ENTRIES, TOPIC, b"k", start, size, 0, 0)
         with pytest.raises(ValueError, match="outside"):
-            index.put_record_keys(file, SLOTS, ENTRIES, b"k", 0, 1, start, size, 0, -1, 0, 0, 0)
+            table = record_table((0, 1), (start, size), (0, -1))
+            index.put_rows(file, SLOTS, ENTRIES, b"k", table, 0, 1, 0, 0)
     assert file == new_file()
 
 

@@ -46,8 +46,9 @@ def select(
 ) -> tuple[list[int], int, int]:
     """Physical offsets chosen, units examined, records missing."""
     out = array("q", bytes(16 * room))
-    arguments = LIMITS | changes
-    chosen, examined, missing = queue.select_units(units, position, len(units), out, *arguments.values())
+    *asked, codes = (arguments := list((LIMITS | changes).values()))[:4]
+    limits = queue.PullLimits(*arguments[4:])
+    chosen, examined, missing = queue.select_units(units, position, len(units), out, *asked, codes, limits)
     return out[0 : 2 * chosen : 2].tolist(), examined, missing
 
 

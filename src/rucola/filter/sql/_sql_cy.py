@@ -17,7 +17,9 @@ except ModuleNotFoundError:  # interpreted, and Cython is not installed
 from rucola.filter.sql.numbers import parse_double, parse_integer
 
 if cython.compiled:
-    from cython.cimports.libc.string import memchr, memcmp
+    from cython.cimports.rucola.common.kernel_bytes import *
+else:
+    from rucola.common.kernel_bytes import *
 
 # program.Op
 OP_PROPERTY = cython.declare(cython.int, 0)
@@ -159,11 +161,11 @@ def _find_properties(
     for i in range(count):
         work[2 * i] = -1
     while start < end:
-        stop = _find(source, 2, start, end)
-        equals = _find(source, 1, start, stop)
+        stop = find(source, 2, start, end)
+        equals = find(source, 1, start, stop)
         if start < equals < stop - 1:
             for i in range(count):
-                if program[names + 2 * i + 1] == equals - start and _same(
+                if program[names + 2 * i + 1] == equals - start and same(
                     source, start, pool, program[names + 2 * i], equals - start
                 ):
                     work[2 * i] = equals + 1
@@ -540,11 +542,11 @@ def _same_strings(
         return FALSE
     if left >= POOL:
         if right >= POOL:
-            return _same(pool, left - POOL, pool, right - POOL, size)
-        return _same(source, right, pool, left - POOL, size)
+            return same(pool, left - POOL, pool, right - POOL, size)
+        return same(source, right, pool, left - POOL, size)
     if right >= POOL:
-        return _same(source, left, pool, right - POOL, size)
-    return _same(source, left, source, right, size)
+        return same(source, left, pool, right - POOL, size)
+    return same(source, left, source, right, size)
 
 
 @cython.cfunc
@@ -563,7 +565,7 @@ def _is_member(
     size: cython.Py_ssize_t = work[slot + 2]
     i: cython.Py_ssize_t
     for i in range(first, first + 2 * count, 2):
-        if program[i + 1] == size and _same(source, at, pool, program[i], size):
+        if program[i + 1] == size and same(source, at, pool, program[i], size):
             return 1
     return 0
 
@@ -602,52 +604,14 @@ def _has(
     if op == OP_CONTAINS and size > SHORT_TEXT:  # its search takes linear time for any content
         return int(bytes(data[at : at + length]).find(bytes(pool[text : text + size])) >= 0)
     if op == OP_STARTS_WITH:
-        return _same(data, at, pool, text, size)
+        return same(data, at, pool, text, size)
     if op == OP_ENDS_WITH:
-        return _same(data, last, pool, text, size)
+        return same(data, last, pool, text, size)
     while at <= last:
-        at = _find(data, pool[text], at, last + 1)
+        at = find(data, pool[text], at, last + 1)
         if at > last:
             return 0
-        if _same(data, at, pool, text, size):
+        if same(data, at, pool, text, size):
             return 1
         at += 1
     return 0
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _find(
-    data: cython.const[cython.uchar][::1], byte: cython.int, start: cython.Py_ssize_t, end: cython.Py_ssize_t
-) -> cython.Py_ssize_t:
-    """Position of the first ``byte`` in ``data[start:end]``, or ``end``."""
-    place: cython.Py_ssize_t = end
-    if start < end:
-        if cython.compiled:
-            base: cython.p_const_uchar = cython.address(data[0])
-            found = cython.cast(cython.p_const_uchar, memchr(base + start, byte, end - start))
-            if found != cython.NULL:
-                place = found - base
-        else:
-            place = bytes(data[start:end]).find(byte)
-            place = end if place < 0 else start + place
-    return place
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _same(
-    a: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    b: cython.const[cython.uchar][::1],
-    there: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-) -> cython.int:
-    """Whether ``size`` bytes are equal; the caller has checked that both sides have them."""
-    if size == 0:
-        return 1
-    if cython.compiled:
-        return memcmp(cython.address(a[at]), cython.address(b[there]), size) == 0
-    return int(bytes(a[at : at + size]) == bytes(b[there : there + size]))

@@ -20,7 +20,7 @@ from contextlib import suppress
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.errors import DiskError, DiskFullError
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, MAGIC_BLANK, encode_rows, fit_rows, write_blank
+from rucola.formats.message import BLANK, MAGIC_BLANK, RecordPlacement, encode_rows, fit_rows, write_blank
 from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files, MappedSegment
 from rucola.runtime.logs import event
@@ -207,17 +207,13 @@ class CommitLog(LogReader):
                     last,
                     target.buffer,
                     target.view,
-                    position,
-                    limit,
-                    start,
+                    RecordPlacement(position, limit, start, now, self._record_crc),
                     topic,
                     queue_offsets,
                     born_host,
                     host,
-                    now,
                     suffix,
                     crc32,
-                    self._record_crc,
                 )
             except ValueError:
                 # Rows before the bad one were written. Each row holds its offset, and offsets of older runs are lower.

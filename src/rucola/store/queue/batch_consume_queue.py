@@ -19,6 +19,7 @@ from rucola.formats.batch_consume_queue import (
     decode_batch_unit,
     encode_batch_unit,
 )
+from rucola.formats.consume_queue import PullLimits
 from rucola.formats.properties import decode_properties
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
@@ -268,15 +269,12 @@ class BatchConsumeQueue(ConsumeQueue):
         max_messages: int,
         max_bytes: int,
         scan_bytes_max: int,
-        *limits: int,
+        limits: PullLimits,
     ) -> tuple[int, int, int] | None:
         """Chooses the records of one pull from one segment, by the rules of ``select_units``.
 
         A record counts as many messages as it holds. A record larger than the limits is chosen only if it is the first.
         """
-        physical_min, physical_max, memory_from, memory_count_max, memory_bytes_max, disk_count_max, disk_bytes_max = (
-            limits
-        )
         number = self.number_of(queue_offset)
         if self.unit_at(number).next_offset <= queue_offset:
             number += 1  # no messages lie between the records of two units
@@ -291,16 +289,16 @@ class BatchConsumeQueue(ConsumeQueue):
             if at > number and (unit.base_offset - queue_offset) * BATCH_UNIT_BYTES >= scan_bytes_max:
                 break
             if count:
-                in_memory = unit.physical_offset >= memory_from
-                bytes_max = min(max_bytes, memory_bytes_max if in_memory else disk_bytes_max)
-                count_max = memory_count_max if in_memory else disk_count_max
+                in_memory = unit.physical_offset >= limits.memory_from
+                bytes_max = min(max_bytes, limits.memory_bytes_max if in_memory else limits.disk_bytes_max)
+                count_max = limits.memory_count_max if in_memory else limits.disk_count_max
                 full = messages + unit.batch_size > max_messages or messages >= count_max
                 if full or collected + unit.size > bytes_max or 2 * count >= len(chosen):
                     break
             next_offset = unit.next_offset
             if codes and unit.tags_code & _LOW_32 not in codes:
                 continue
-            if not physical_min <= unit.physical_offset <= physical_max - unit.size:
+            if not limits.physical_min <= unit.physical_offset <= limits.physical_max - unit.size:
                 missing += 1
                 continue
             chosen[2 * count], chosen[2 * count + 1] = unit.physical_offset, unit.size

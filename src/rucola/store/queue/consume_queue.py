@@ -15,7 +15,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import NamedTuple
 
-from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, select_units
+from rucola.formats.consume_queue import PRE_FILL_UNIT, UNIT, UNIT_BYTES, PullLimits, select_units
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import LogReader
 from rucola.store.log.mapped_file import MappedFile, readable
@@ -512,7 +512,7 @@ class ConsumeQueue:
         max_messages: int,
         max_bytes: int,
         scan_bytes_max: int,
-        *limits: int,
+        limits: PullLimits,
     ) -> tuple[int, int, int] | None:
         """Chooses the units of one pull from the segment that holds ``queue_offset``; see ``select_units``.
 
@@ -537,7 +537,7 @@ class ConsumeQueue:
             max_bytes,
             scan_bytes_max,
             tag_codes,
-            *limits,
+            limits,
         )
 
     def messages_in(self, chosen: array[int], count: int) -> int:

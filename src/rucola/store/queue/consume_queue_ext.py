@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 
-from rucola.formats.consume_queue import UNIT, UNIT_BYTES, select_units
+from rucola.formats.consume_queue import UNIT, UNIT_BYTES, PullLimits, select_units
 from rucola.formats.consume_queue_ext import (
     END_BYTES,
     END_MARK,
@@ -294,11 +294,11 @@ class ExtendedConsumeQueue(ConsumeQueue):
         max_messages: int,
         max_bytes: int,
         scan_bytes_max: int,
-        *limits: int,
+        limits: PullLimits,
     ) -> tuple[int, int, int] | None:
         """See ``ConsumeQueue.select``. An entry whose unit in the extension cannot be read matches."""
         if not len(tag_codes):
-            return super().select(queue_offset, chosen, tag_codes, max_messages, max_bytes, scan_bytes_max, *limits)
+            return super().select(queue_offset, chosen, tag_codes, max_messages, max_bytes, scan_bytes_max, limits)
         file = self.files.find(queue_offset * UNIT_BYTES)
         if file is None:
             return None
@@ -307,4 +307,4 @@ class ExtendedConsumeQueue(ConsumeQueue):
         for at in range(queue_offset, last):
             physical_offset, size, tags_code = self.entry(at)
             units += UNIT.pack(physical_offset, size, tag_codes[0] if is_address(tags_code) else tags_code)
-        return select_units(units, 0, len(units), chosen, max_messages, max_bytes, scan_bytes_max, tag_codes, *limits)
+        return select_units(units, 0, len(units), chosen, max_messages, max_bytes, scan_bytes_max, tag_codes, limits)

@@ -1,0 +1,79 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The functions of ``kernel_bytes.py`` for compiled kernels, which inline them. Both files state the same names."""
+
+from libc.string cimport memchr, memcmp, memcpy
+
+cdef enum:
+    INT32_MAX = 2147483647
+
+
+cdef inline long long low32(long long value) noexcept nogil:
+    return <unsigned int>value
+
+
+cdef inline long long signed32(long long value) noexcept nogil:
+    return <int><unsigned int>value
+
+
+cdef inline long long int16(const unsigned char[::1] data, Py_ssize_t at) noexcept nogil:
+    return <short>((<unsigned int>data[at] << 8) | data[at + 1])
+
+
+cdef inline long long uint32(const unsigned char[::1] data, Py_ssize_t at) noexcept nogil:
+    return (
+        (<unsigned int>data[at] << 24)
+        | (<unsigned int>data[at + 1] << 16)
+        | (<unsigned int>data[at + 2] << 8)
+        | <unsigned int>data[at + 3]
+    )
+
+
+cdef inline long long int32(const unsigned char[::1] data, Py_ssize_t at) noexcept nogil:
+    return <int>uint32(data, at)
+
+
+cdef inline long long int64(const unsigned char[::1] data, Py_ssize_t at) noexcept nogil:
+    return <long long>((<unsigned long long>uint32(data, at) << 32) | <unsigned long long>uint32(data, at + 4))
+
+
+cdef inline void put32(unsigned char[::1] data, Py_ssize_t at, long long value) noexcept nogil:
+    data[at] = (value >> 24) & 255
+    data[at + 1] = (value >> 16) & 255
+    data[at + 2] = (value >> 8) & 255
+    data[at + 3] = value & 255
+
+
+cdef inline void put64(unsigned char[::1] data, Py_ssize_t at, long long value) noexcept nogil:
+    put32(data, at, value >> 32)
+    put32(data, at + 4, value)
+
+
+cdef inline void copy(
+    unsigned char[::1] target, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size
+) noexcept nogil:
+    if size > 0:
+        memcpy(&target[at], &data[start], size)
+
+
+cdef inline Py_ssize_t find(const unsigned char[::1] data, int byte, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
+    cdef const unsigned char *base
+    cdef const unsigned char *found
+    if start >= end:
+        return end
+    base = &data[0]
+    found = <const unsigned char *>memchr(base + start, byte, end - start)
+    return end if found == NULL else found - base
+
+
+cdef inline bint same(
+    const unsigned char[::1] one, Py_ssize_t at, const unsigned char[::1] two, Py_ssize_t there, Py_ssize_t size
+) noexcept nogil:
+    return size <= 0 or memcmp(&one[at], &two[there], size) == 0
+
+
+cdef inline bint starts(const unsigned char[::1] data, Py_ssize_t at, bytes name) noexcept:
+    cdef Py_ssize_t i
+    for i in range(len(name)):
+        if data[at + i] != <unsigned char>name[i]:
+            return False
+    return True

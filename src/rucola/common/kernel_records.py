@@ -1,0 +1,47 @@
+"""What the kernels over messages and records share, for interpreted kernels; the compiled form is in the ``.pxd``."""
+
+from __future__ import annotations
+
+from array import array
+
+from rucola.common import columns
+from rucola.common.columns import FrameColumn
+from rucola.common.sysflag import TRANSACTION_MASK as _TRANSACTION_MASK
+from rucola.common.sysflag import MessageSysFlag
+
+RECORD_FIXED_BYTES = 74
+"""Bytes of a record without its hosts, the length of its topic, its topic, body and properties."""
+BLANK_BYTES = 8
+"""Bytes of the record that fills a segment up to its end."""
+TOPIC_BYTES_V1_MAX = 127
+"""The longest topic whose length takes one byte."""
+PROPERTIES_BYTES_MAX = 32767
+SUFFIX_BYTES_MAX = 1000
+"""``inspect_rows`` keeps this many bytes of the properties free for those that ``encode_rows`` appends."""
+CRC_PROPERTY_BYTES = 20
+"""Bytes of ``__CRC32#``, 0x01, ten digits and 0x02."""
+BATCH_MEMBER_FIXED_BYTES = 22
+"""Bytes of a message in a batch without its body and properties."""
+TRANSACTION_MASK = int(_TRANSACTION_MASK)
+TRANSACTION_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
+TRANSACTION_ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
+
+_BODY_POS, _BODY_LEN = int(FrameColumn.BODY_POS), int(FrameColumn.BODY_LEN)
+_PROPERTIES_POS, _PROPERTIES_LEN = int(FrameColumn.PROPERTIES_POS), int(FrameColumn.PROPERTIES_LEN)
+
+
+def check_spans(source: bytes | bytearray, table: array[int], row: int) -> int:
+    """Checks that body and properties of one frame lie inside ``source``; ``row`` is the index of its first column.
+
+    Raises:
+        ValueError: if one of them does not.
+    """
+    size = len(source)
+    body_len, properties_len = table[row + _BODY_LEN], table[row + _PROPERTIES_LEN]
+    if body_len > 0 and not (body_len <= size and 0 <= table[row + _BODY_POS] <= size - body_len):
+        raise ValueError(f"row {row // columns.ROW_WIDTH}: its body lies outside the buffer")
+    if properties_len > 0 and not (
+        properties_len <= size and 0 <= table[row + _PROPERTIES_POS] <= size - properties_len
+    ):
+        raise ValueError(f"row {row // columns.ROW_WIDTH}: its properties lie outside the buffer")
+    return 0

@@ -1,0 +1,52 @@
+"""Text and numbers of headers, for interpreted kernels; ``kernel_text.pxd`` has the compiled form over raw pointers.
+
+Nothing here checks a position: a kernel computes the space before it writes, and the limit before it reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+NO_NUMBER = -(2**63) + 1
+"""What ``integer`` returns for a text that is no number; 18 digits never reach it."""
+QUOTE = 0x22
+COMMA = 0x2C
+COLON = 0x3A
+BACKSLASH = 0x5C
+BRACE_OPEN = 0x7B
+BRACE_CLOSE = 0x7D
+
+
+def put(out: Any, position: int, text: bytes, length: int) -> int:
+    """Writes ``text``, which has ``length`` bytes; returns the position after it."""
+    out[position : position + length] = text
+    return position + length
+
+
+def put_int32(out: Any, position: int, value: int) -> int:
+    """Writes the low 32 bits of ``value``, big-endian; returns the position after them."""
+    out[position : position + 4] = (value & 0xFFFFFFFF).to_bytes(4, "big")
+    return position + 4
+
+
+def decimal_size(value: int) -> int:
+    """The number of characters that ``put_decimal`` writes."""
+    return len(str(value))
+
+
+def put_decimal(out: Any, position: int, value: int) -> int:
+    """Writes ``value`` as decimal digits, with a minus sign if it is negative; returns the position after them."""
+    digits = str(value).encode()
+    return put(out, position, digits, len(digits))
+
+
+def holds(data: Any, position: int, length: int, text: bytes) -> bool:
+    """Whether ``data`` holds ``text``, which has ``length`` bytes, at ``position``."""
+    return bytes(data[position : position + length]) == text
+
+
+def integer(data: Any, position: int, end: int) -> int:
+    """The decimal number in ``data[position:end]``, at most 18 digits, or ``NO_NUMBER``."""
+    digits = bytes(data[position:end])
+    unsigned = digits.removeprefix(b"-")
+    return int(digits) if unsigned.isdigit() and len(unsigned) <= 18 else NO_NUMBER
