@@ -336,14 +336,20 @@ class OptionsError(ConfigError):
 
 
 class AddressInUseError(RucolaError):
-    """The port is already in use."""
+    """The port is already in use.
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    Attributes:
+        address: ``host:port``.
+        option: the option that sets the port.
+    """
+
+    def __init__(self, address: str, option: str = "listenPort") -> None:
+        super().__init__(address, option)
         self.address = address
+        self.option = option
 
     def __str__(self) -> str:
-        return f"address {self.address} is already in use"
+        return f"address {self.address} is already in use; choose another port with {self.option}"
 
 
 class MissingProgramError(RucolaError):

@@ -69,7 +69,7 @@ class HttpServer:
         except OSError as error:
             listener.close()
             if error.errno == errno.EADDRINUSE:
-                raise AddressInUseError(self.address) from error
+                raise AddressInUseError(self.address, "--http-port") from error
             raise ConfigError("--http-port", self.address, f"an address of this machine ({error})") from error
         self._port = listener.getsockname()[1]
         self._socket = listener

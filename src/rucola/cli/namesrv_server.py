@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rucola.cli.config_file import put, read_properties
+from rucola.cli.serve import port_from
 from rucola.common.options import ConfigProblems, options_of, parse_options, unknown_keys
 from rucola.errors import ConfigError
 from rucola.namesrv import NameServer, NamesrvConfig
@@ -36,7 +37,8 @@ class NamesrvServer:
 
     async def start(self) -> None:
         """Start the name server; raises the errors of ``NameServer.start``."""
-        await self.server.start()
+        with port_from("--port"):
+            await self.server.start()
         if self._accounts is not None:
             self._reload = self._accounts.watch(self.server.supervisor)
 

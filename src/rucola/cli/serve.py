@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from rucola.errors import AddressInUseError
 from rucola.runtime.collector import freeze_survivors
 from rucola.runtime.logs import event, set_up
 from rucola.runtime.notify import ServiceManager
@@ -114,6 +115,15 @@ class _Holder(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if len(self.records) < _HELD_RECORDS_MAX:
             self.records.append(record)
+
+
+@contextmanager
+def port_from(option: str) -> Iterator[None]:
+    """Names ``option`` as the one that sets the port, in the error of a server that finds its port in use."""
+    try:
+        yield
+    except AddressInUseError as error:
+        raise AddressInUseError(error.address, option) from error.__cause__
 
 
 @contextmanager

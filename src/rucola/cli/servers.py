@@ -13,7 +13,7 @@ from rucola.broker.config import broker_options
 from rucola.cli.broker_server import health_of
 from rucola.cli.config_file import put, read_broker_conf
 from rucola.cli.http import Health, HttpServer
-from rucola.cli.serve import LogOptions
+from rucola.cli.serve import LogOptions, port_from
 from rucola.common.options import parse_options
 from rucola.errors import ConfigError
 from rucola.namesrv import NameServer, NamesrvConfig
@@ -131,7 +131,8 @@ class UpServers:
         """
         self._http.bind()
         try:
-            await self._namesrv.start()
+            with port_from("--namesrv-port"):
+                await self._namesrv.start()
             if self._account_files is not None:
                 self._reload = self._account_files.watch(self._namesrv.supervisor)
             start = self._start_broker if self._brokers_wanted == 1 else self._start_processes
@@ -143,7 +144,8 @@ class UpServers:
 
     async def _start_broker(self, namesrv: str) -> tuple[str, dict[str, str]]:
         broker = Broker(replace(self._config, namesrv_addr=namesrv), self._store_config)
-        await broker.start()
+        with port_from("--broker-port"):
+            await broker.start()
         self._broker = broker
 
         self._http.start(health_of(broker, self._namesrv.supervisor))

@@ -222,7 +222,7 @@ def test_a_port_in_use(store, which):
         port = taken.getsockname()[1]
         code, error = refused("up", "--store", str(store), *FREE_PORTS, which, str(port))
     assert code == 3
-    assert error == f"rucola: address 127.0.0.1:{port} is already in use\n"
+    assert error == f"rucola: address 127.0.0.1:{port} is already in use; choose another port with {which}\n"
     assert content(store) == before
 
 
