@@ -34,6 +34,7 @@ LARGE_BODY = 6_000
 """Bytes of every hundredth body: compressed by the client, decompressed in the task."""
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "cpp", "c89", "c99", "x86_64-linux-gnu", "aarch64-linux-gnu")
 TIMEOUT_S = 600
+LOG_LINES = 40
 SPARK_HOME = Path(pyspark.__file__).parent
 JOB = Path(__file__).with_name("cluster_job.py")
 CONF = (
@@ -101,7 +102,8 @@ def result(log: Path) -> dict[str, object]:
         if line.startswith("RESULT "):
             said: dict[str, object] = json.loads(line.removeprefix("RESULT "))
             return said
-    raise RuntimeError(f"the job gave no result; the end of its log:\n{text[-3000:]}")
+    told = [line for line in text.splitlines() if not line.lstrip().startswith("at ")]  # without the stacks of Java
+    raise RuntimeError("the job gave no result; the end of its log:\n" + "\n".join(told[-LOG_LINES:]))
 
 
 def _bare_path(directory: Path) -> Path:
@@ -137,7 +139,11 @@ def local_cluster(place: Place, *arguments: str) -> dict[str, object]:
 
 
 def connect(place: Place, *arguments: str) -> dict[str, object]:
-    """A Spark Connect server over two executors; the client is this interpreter, by the URL alone."""
+    """A Spark Connect server over two executors; the client is this interpreter, by the URL alone.
+
+    Python processes of a session start in its own directory, so the client adds the archive, too. Those of streams
+    start in the directory with the archive of the server.
+    """
     port = str(_free_port())
     conf = [word for one in (*CONF, f"spark.connect.grpc.binding.port={port}") for word in ("--conf", one)]
     service = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "connect"]
@@ -145,7 +151,7 @@ def connect(place: Place, *arguments: str) -> dict[str, object]:
     with place.process("connect-server", "spark-submit", *service, *archive, *conf, "spark-internal"):
         _wait_for(int(port))
         with place.log("connect").open("wb") as log:
-            command = [sys.executable, str(JOB), *arguments, f"sc://127.0.0.1:{port}"]
+            command = [sys.executable, str(JOB), *arguments, f"sc://127.0.0.1:{port}", str(place.archive)]
             subprocess.run(command, stdout=log, stderr=log, check=False, timeout=TIMEOUT_S, cwd=place.directory)
     return result(place.log("connect"))
 

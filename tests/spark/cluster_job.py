@@ -1,7 +1,8 @@
 """What `cluster` submits: reads a topic, copies it with a stream, and says where its tasks ran.
 
 Arguments: name server, topic to read, messages in it, topic to write, directory for the checkpoint; then, for Spark
-Connect, the URL of the server. Prints one JSON object. Imports nothing but PySpark: the driver needs no more.
+Connect, the URL of the server and the archive. Prints one JSON object. Imports nothing but PySpark: the driver needs no
+more.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ def where(_: int) -> str:
     return json.dumps([os.getcwd(), sys.prefix, inside, _message_cy._is_compiled(), compilers])  # noqa: PTH109
 
 
-def main(namesrv: str, read: str, count: int, written: str, directory: str, remote: str = "") -> None:
+def main(
+    namesrv: str, read: str, count: int, written: str, directory: str, remote: str = "", archive: str = ""
+) -> None:
     """Run the job."""
     builder = SparkSession.builder.appName("rucola-cluster")
     spark = (builder.remote(remote) if remote else builder).getOrCreate()
+    if archive:
+        spark.addArtifacts(f"{archive}#environment", archive=True)
     places = [json.loads(row[0]) for row in spark.range(0, 8, 1, 8).select(f.udf(where)("id")).distinct().collect()]
     found = spark.read.format("rocketmq").options(nameServer=namesrv, topic=read).load()
     told = found.agg(f.count("*"), f.countDistinct("msgId"), f.sum(f.length("body"))).first()
