@@ -7,6 +7,7 @@
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make faults  every kind of consumer through killed brokers, lost connections, clocks set back (SEEDS=N)
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
+# make rebuild  queues and index of 20,000,000 messages in 200 topics: our start, store rebuild, spark rebuild (MESSAGES=N)
 # make bench   figures against budgets       make conformance   official clients and store against ours
 # make siege   a random mix of 58 attacks for half an hour, three canaries beside it (MINUTES=N); single ones:
 #              python -m tests.attack.siege [--attack NAME] [--seconds N]
@@ -26,7 +27,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py src/rucola/*/*.pxd)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills threads bitflips faults fuzz bench soak siege conformance lab docs clean
+.PHONY: rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills threads bitflips faults fuzz bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -129,6 +130,11 @@ fuzz: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	@$(BIN)/python -m bench.run
+
+MESSAGES ?= 20000000
+
+rebuild: $(VENV)/.dev
+	@$(BIN)/python -m bench.rebuild --messages $(MESSAGES)
 
 MINUTES ?= 30
 

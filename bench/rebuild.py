@@ -1,0 +1,103 @@
+"""Rebuilds of queues and index of a large store, and lookups of a key in it.
+
+    python -m bench.rebuild --messages 20000000 --body-bytes 128 --topics 200
+
+The same store is rebuilt by a start of our engine without queues and index, by ``rucola store rebuild``, and by
+``rucola spark rebuild``, each as a process of its own. All must make the same bytes. Wall time and CPU time are those
+of the process and its children, without the processes that Spark starts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.large_store import key_of, write_log
+from rucola.runtime.files import Files
+
+_BLOCK = 4096
+PARTS = ("consumequeue", "index")
+SEQUENTIAL = """
+import sys
+from rucola.runtime.clock import SystemClock
+from rucola.runtime.files import Files
+from rucola.store.config import MessageStoreConfig
+from rucola.store.message_store import MessageStore
+store = MessageStore(MessageStoreConfig(store_path_root_dir=sys.argv[1]), Files(), SystemClock())
+store.load()
+store.shutdown()
+"""
+
+
+def main() -> int:
+    """Runs all rebuilds; exit status 1 if they differ."""
+    parser = argparse.ArgumentParser(prog="python -m bench.rebuild", description="Rebuilds a large store.")
+    parser.add_argument("--messages", type=int, default=20_000_000)
+    parser.add_argument("--body-bytes", type=int, default=1024 - 220)
+    parser.add_argument("--topics", type=int, default=200)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--directory", default=None, help="where to make the store")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="rucola-rebuild-", dir=options.directory) as directory:
+        root = Path(directory) / "store"
+        size = write_log(root, options.messages, options.topics, options.body_bytes)
+        print(f"{options.messages:,} messages, {options.topics} topics, {size / 2**30:.1f} GiB", flush=True)
+        ways = {
+            "start of our engine": [sys.executable, "-c", SEQUENTIAL, str(root)],
+            f"store rebuild, {options.jobs} processes": _rucola("store", root, "--jobs", str(options.jobs)),
+            f"spark rebuild, local[{options.jobs}]": _rucola("spark", root, "--master", f"local[{options.jobs}]"),
+        }
+        digests = set()
+        for name, command in ways.items():
+            for part in PARTS:
+                shutil.rmtree(root / part, ignore_errors=True)
+            digests.add(_timed(name, command, root))
+        for number in (0, options.messages // 2, options.messages - 1):
+            _timed(f"store grep --key {number}", _rucola("store", root, "--key", key_of(number), verb="grep"), None)
+    print("all made the same bytes" if len(digests) == 1 else "the bytes differ")
+    return int(len(digests) != 1)
+
+
+def _rucola(tool: str, root: Path, *options: str, verb: str = "rebuild") -> list[str]:
+    return [sys.executable, "-m", "rucola", tool, verb, str(root), *options]
+
+
+def _timed(name: str, command: list[str], root: Path | None) -> str:
+    """Runs a command and prints its times; returns a digest of queues and index."""
+    begin, before = time.perf_counter(), os.times()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seconds, after = time.perf_counter() - begin, os.times()
+    if done.returncode:
+        raise SystemExit(f"{name}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    user, system = after.children_user - before.children_user, after.children_system - before.children_system
+    load = os.getloadavg()[0]
+    print(f"{name:34} {seconds:8.2f} s, CPU {user + system:8.2f} s (system {system:.2f}), load {load:.1f}", flush=True)
+    return "" if root is None else _digest(root)
+
+
+def _digest(root: Path) -> str:
+    """Of all queue files by path, and of index files by order."""
+    digest = hashlib.blake2b()
+    for part in PARTS:
+        for path in sorted(path for path in (root / part).rglob("*") if path.is_file()):
+            if part != "index":
+                digest.update(str(path.relative_to(root)).encode())
+            segment = Files().open_segment(str(path), writable=False)
+            for first, last in segment.data_ranges(0):
+                for at in range(first, last, _BLOCK):
+                    block = bytes(segment.view[at : min(at + _BLOCK, last)])
+                    if block.strip(b"\0"):
+                        digest.update(b"%d" % at + block.rstrip(b"\0"))
+            segment.close()
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
