@@ -3,6 +3,7 @@
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, citations, tests
 # make crash   110,000 power cuts, failing calls and kills (STATES=N), 24 killed brokers (KILLS=N), 500 hostile directories
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
+# make damages  2,000 damages of every field and kind in stores of RocketMQ and ours: does verify name file and field?
 # make kills   30 kills of driver, executor, worker and broker under a Spark stream into a table, 20 under one into a topic
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make faults  every kind of consumer through killed brokers, lost connections, clocks set back (SEEDS=N)
@@ -27,7 +28,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py src/rucola/*/*.pxd)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills threads bitflips faults fuzz bench soak siege conformance lab docs clean
+.PHONY: damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills threads bitflips faults fuzz bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -105,6 +106,11 @@ crash: $(VENV)/.dev
 	@$(BIN)/python -m tests.crash.broker_kills --rounds $(KILLS)
 	@$(BIN)/python -m tests.crash.hostile --variants 500
 	@$(BIN)/python -m tests.crash.bitflips --variants 400
+
+DAMAGES ?= 2000
+
+damages: $(VENV)/.dev
+	@$(BIN)/python -m tests.crash.damages --variants $(DAMAGES)
 
 kills: $(VENV)/.dev
 	@$(BIN)/python -m tests.spark.kills --to table --kills 30

@@ -50,6 +50,7 @@ DAMAGED: dict[str, Expected] = {
     "clean_stop_cq_deleted": QUEUES_DELETED,
     "clean_stop_cq_tail_lost": [("record_without_unit", OLDER + "0/" + FIRST, 140, 10)],
     "clean_stop_last_segment_deleted": [
+        ("segment_missing", LOG + "00000000000000024576", 0, 1),
         ("unit_without_record", MIDDLE + "0/" + FIRST, 320, 4),
         ("unit_without_record", MIDDLE + "0/00000000000000000400", 0, 1),
         ("unit_without_record", NEWEST + "0/" + FIRST, 160, 2),

@@ -38,6 +38,8 @@ CHECK_BODY_CRC = cython.declare(cython.int, 1)
 CHECK_RECORD_CRC = cython.declare(cython.int, 2)
 CHECK_PHYSICAL_OFFSET = cython.declare(cython.int, 4)
 CHECK_TORN_END = cython.declare(cython.int, 8)
+CHECK_CRC_NAME = cython.declare(cython.int, 16)
+CRC_NAME_ALIKE = cython.declare(cython.int, 6)  # so many bytes of the name must be right for it to be recognized
 
 
 LOOK_AHEAD_BYTES = cython.declare(cython.int, 6144)
@@ -439,7 +441,8 @@ def walk_records(
         rows_max: the most records to read.
         crc32: function that takes a memoryview.
         check: sum of 1 (body CRC), 2 (record CRC, if present), 4 (physicalOffset field), 8 (no zero byte where the
-            record CRC belongs; a crash may have lost the page that holds it).
+            record CRC belongs; a crash may have lost the page that holds it), 16 (no property that looks like the
+            record CRC but for one or two bytes of its name).
 
     Returns:
         The number of rows filled, the position after the last record read, and a ``WalkStop``.
@@ -490,6 +493,8 @@ def walk_records(
         if check & CHECK_RECORD_CRC and not _record_is_sound(segment, segment_view, table, row, crc32):
             return rows, position, STOP_TORN
         if check & CHECK_TORN_END and _end_is_torn(segment, table, row):
+            return rows, position, STOP_TORN
+        if check & CHECK_CRC_NAME and _crc_name_is_damaged(segment, table, row):
             return rows, position, STOP_TORN
         _span_properties(segment, table, row)
         topic_len = table[row + RECORD_TOPIC_LEN]
@@ -661,3 +666,29 @@ def _end_is_torn(
         if segment[i] == 0:
             return True
     return False
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _crc_name_is_damaged(
+    segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether the last property has the length and most of the bytes of a CRC property, but not all of its form."""
+    if table[row + RECORD_PROPERTIES_LEN] < CRC_PROPERTY_BYTES:
+        return False
+    end: cython.Py_ssize_t = table[row + RECORD_POS] + table[row + RECORD_SIZE]
+    at: cython.Py_ssize_t = end - CRC_PROPERTY_BYTES
+    if starts(segment, at, b"__CRC32#\x01") and segment[end - 1] == 2:
+        return False
+    alike: cython.int = (
+        (segment[at] == 95)
+        + (segment[at + 1] == 95)
+        + (segment[at + 2] == 67)
+        + (segment[at + 3] == 82)
+        + (segment[at + 4] == 67)
+        + (segment[at + 5] == 51)
+        + (segment[at + 6] == 50)
+        + (segment[at + 7] == 35)
+    )
+    return alike >= CRC_NAME_ALIKE

@@ -19,6 +19,8 @@ CHECK_TORN_END = 8
 """For records that a crash may have torn: if the page with its checksum is lost, a record looks like one without a
 checksum.
 """
+CHECK_CRC_NAME = 16
+"""For ``verify``: with a damaged name, the checksum of a record looks like any other property."""
 CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
 
 CRC_PROPERTY_NAME = b"__CRC32#\x01"

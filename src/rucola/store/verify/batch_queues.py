@@ -83,6 +83,7 @@ class BatchQueueChecks:
     Attributes:
         queues: the queues met so far, by topic and queue id; after ``finish`` all queues.
         units: number of units that agree with their record.
+        far: for units that point beyond the last segment, the ends of their records.
 
     Args:
         path: the directory ``batchconsumequeue``.
@@ -104,6 +105,7 @@ class BatchQueueChecks:
     ) -> None:
         self.queues: dict[tuple[bytes, int], BatchQueueCheck] = {}
         self.units = 0
+        self.far: list[int] = []
         self.topics = frozenset(name.encode("utf-8", "surrogateescape") for name in files.list_directories(path))
         self._files = files
         self._path = path
@@ -153,6 +155,11 @@ class BatchQueueChecks:
         """See ``QueueChecks.leads_to``."""
         return self._queue(topic, queue_id).leads_to(queue_offset, place)
 
+    @property
+    def named_end(self) -> int:
+        """See ``QueueChecks.named_end``."""
+        return max(self.far) if len(self.far) > 1 else 0
+
     def close(self) -> None:
         """Unmaps all files."""
         for queue in self.queues.values():
@@ -198,5 +205,7 @@ class BatchQueueChecks:
         if self._identities.is_right(*queue.name, unit.base_offset, (unit.physical_offset, unit.size)):
             self.units += 1
             return
+        if unit.valid and unit.physical_offset >= self._log.segments_end:
+            self.far.append(unit.physical_offset + unit.size)
         detail = f"the unit of queue offset {unit.base_offset} names physical offset {unit.physical_offset}"
         self._found.add(FindingKind.UNIT_WITHOUT_RECORD, *place, detail, BATCH_UNIT_BYTES)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from rucola.errors import StoreDamagedError
-from rucola.formats.segment_name import segment_start
+from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import Files
 from rucola.store.log.multi_path import log_directories
 from rucola.store.offline.offline_store import OfflineStore
@@ -33,6 +33,10 @@ Progress = Callable[[int, int], None]
 
 _QUEUES_ASKED = 64
 """Number of queues whose files determine the length of a queue segment: the length that most of them have."""
+
+
+_SEGMENTS_MAX = 64
+"""An entry that points further beyond the log is taken for damaged itself."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,7 @@ def verify(
         dispatched=dispatched,
         deleted=_deleted_topics(files, root),
     )
-    index = IndexChecks(files, f"{root}/index", found, log, identities, live)
+    index = IndexChecks(files, f"{root}/index", found, log, identities, live, unclean)
 
     def leads_to(topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
         return (batch if topic in batch.topics else queues).leads_to(topic, queue_id, queue_offset, place)
@@ -141,6 +145,7 @@ def verify(
         batch.finish()
         identities.finish()
         index.finish()
+        _check_last_segments(found, log, directory, max(queues.named_end, batch.named_end), live)
         check_checkpoint(files, f"{root}/checkpoint", found, log, live)
         ends = {name: queue.next for name, queue in queues.queues.items() if queue.next >= 0}
         ends |= {name: queue.next for name, queue in batch.queues.items() if queue.next >= 0}
@@ -160,6 +165,16 @@ def verify(
         found.listed(),
         found.notes,
     )
+
+
+def _check_last_segments(found: Findings, log: LogCheck, directory: str, named_end: int, live: bool) -> None:
+    """Reports segments after the last one, if that one is full, into which entries of queues point."""
+    length, first = log.segment_bytes, log.segments_end
+    if live or not length or not log.is_blank(log.end) or not first < named_end <= first + _SEGMENTS_MAX * length:
+        return
+    count = -(-(named_end - first) // length)
+    detail = f"{count} segments from here on, into which queues point"
+    found.add(FindingKind.SEGMENT_MISSING, f"{directory}/{segment_name(first)}", 0, detail)
 
 
 def _live_end(files: Files, root: str, commit_log_path: str | None) -> int:

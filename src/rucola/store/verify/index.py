@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from itertools import pairwise
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn
 from rucola.common.ids import PhysicalOffset
@@ -32,6 +33,8 @@ _SCRATCH_FIRST = 2
 _DOUBTFUL_MAX = 100_000
 _SCRATCH_ENTRIES_AT = INDEX_HEADER.size + INDEX_SLOT.size
 _SAMPLE = 64
+_ROLLBACK = 12
+_FOREVER = (1 << 63) - 1
 _WORDS = INDEX_ENTRY.size // 4
 _entry = INDEX_ENTRY.struct.unpack_from
 
@@ -84,7 +87,9 @@ class IndexFileCheck:
     Attributes:
         count: number of the next entry, as the header said at the beginning.
         cursor: number of the first entry not compared with the log yet.
+        header: the header at the beginning of the check.
         begin_ms, end_ms: store times in the header.
+        first_offset, last_offset: physical offsets of the first and the last entry.
         next_offset: physical offset of that entry; kept so that the file is mapped only while the walk is among its
             records.
     """
@@ -95,9 +100,10 @@ class IndexFileCheck:
         self.count = count
         self.cursor = 0
         self.next_offset = 0
-        header = IndexHeader.decode(file.segment.view)
+        self.header = header = IndexHeader.decode(file.segment.view)
         self.begin_ms, self.end_ms = header.begin_timestamp_ms, header.end_timestamp_ms
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * slots
+        self.first_offset, self.last_offset = (self.entry(number)[1] if count > 1 else -1 for number in (1, count - 1))
 
     def position(self, number: int) -> int:
         """Position of an entry in the file."""
@@ -139,6 +145,13 @@ class IndexFileCheck:
             stored_ms = hit[1][RecordColumn.STORE_TIMESTAMP]
             if stored_ms != said_ms:
                 detail = f"{name} is {said_ms}, the record of entry {number} was stored at {stored_ms}"
+                found.add(FindingKind.INDEX_HEADER, self.file.path, INDEX_HEADER.position(name), detail)
+        for name, said, entry_offset in (
+            ("begin_physical_offset", self.header.begin_physical_offset, self.first_offset),
+            ("end_physical_offset", self.header.end_physical_offset, self.last_offset),
+        ):
+            if said != entry_offset and not live:
+                detail = f"{name} is {said}, its entry names {entry_offset}"
                 found.add(FindingKind.INDEX_HEADER, self.file.path, INDEX_HEADER.position(name), detail)
         seconds = self.entry(1)[2]
         if seconds not in (0, max(self.begin_ms - previous_ms, 0) // 1000):
@@ -188,6 +201,7 @@ class IndexChecks:
         log: the walk that passes its batches to ``rows``.
         identities: reconciles records with entries.
         live: the store is in use.
+        unclean: the store was not stopped cleanly, so the newest keys may be missing.
     """
 
     def __init__(
@@ -198,8 +212,10 @@ class IndexChecks:
         log: LogCheck,
         identities: RecordIdentities,
         live: bool = False,
+        unclean: bool = False,
     ) -> None:
         self.entries = 0
+        self._path = path
         self._found = found
         self._log = log
         self._identities = identities
@@ -209,9 +225,22 @@ class IndexChecks:
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
         for name, size in files.list_sizes(path).items():
             if len(name) != 17 or not name.isascii() or not name.isdigit():
-                found.note(f"{path}/{name} is no index file")
+                found.add(
+                    FindingKind.STRAY_FILE, f"{path}/{name}", 0, "the name is not that of an index file (17 digits)"
+                )
                 continue
             self._open(readable_file(files, f"{path}/{name}", 0, size, found))
+        self._check_order()
+        newest = max((check.last_offset for check in self._checks), default=-1)
+        # The next start after a crash puts keys that are missing after those of the newest file.
+        self._complete_to = newest if live or unclean or newest < 0 else _FOREVER
+
+    def _check_order(self) -> None:
+        """Later names hold later records. If the writer's clock was set back, at least the times are in order."""
+        for before, after in pairwise(check for check in self._checks if check.count > 1):
+            if after.first_offset < before.first_offset and after.begin_ms < before.begin_ms:
+                detail = f"it begins with older records than {before.file.path.rpartition('/')[2]}"
+                self._found.add(FindingKind.INDEX_HEADER, after.file.path, 0, detail)
 
     def _open(self, file: MappedFile) -> None:
         if file.size < INDEX_HEADER.size:
@@ -236,6 +265,7 @@ class IndexChecks:
         """Checks records of the log, in order."""
         last = (rows - 1) * ROW_WIDTH
         first_offset, end = file.start + table[0], file.start + table[last] + table[last + RecordColumn.RECORD_SIZE]
+        self._find_missing(file, table, rows, first_offset, end)
         waiting = [check for check in self._checks if check.cursor < check.count and check.next_offset < end]
         if not waiting:
             return
@@ -243,6 +273,20 @@ class IndexChecks:
             entries = self._keys(file, table, rows, check.begin_ms)
             if not self._compare_columns(check, entries):
                 self._compare_entries(check, _by_offset(entries), first_offset, end)
+
+    def _find_missing(self, file: MappedFile, table: array[int], rows: int, first_offset: int, end: int) -> None:
+        """Reports records whose keys lie in no file. A store without index files may have no index."""
+        spans = [(check.first_offset, check.last_offset) for check in self._checks]
+        if first_offset >= self._complete_to or any(first <= first_offset and end <= last for first, last in spans):
+            return
+        for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
+            at = file.start + table[row]
+            keyed = table[row + RecordColumn.KEYS_LEN] > 0 or table[row + RecordColumn.UNIQ_KEY_LEN] > 0
+            rolled_back = table[row + RecordColumn.SYS_FLAG] & _ROLLBACK == _ROLLBACK
+            if not keyed or rolled_back or at >= self._complete_to or any(first <= at <= last for first, last in spans):
+                continue
+            detail = f"no index file has the keys of the record at physical offset {at}"
+            self._found.add(FindingKind.KEYS_MISSING, self._path, 0, detail, 0)
 
     def _keys(self, file: MappedFile, table: array[int], rows: int, begin_ms: int) -> bytes:
         """The entries of the keys of records in a file whose seconds are counted from ``begin_ms``."""
@@ -309,7 +353,8 @@ class IndexChecks:
     def _judge(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
         """Checks one entry that is not among the keys of the batch."""
         physical_offset, log = entry[1], self._log
-        if physical_offset < log.start or (self._live and physical_offset >= log.end):
+        before = check.entry(check.cursor - 1)[1] if check.cursor > 1 else 0
+        if 0 <= physical_offset < log.start > before or (self._live and physical_offset >= log.end):
             return  # expired, or not walked yet
         if log.damaged(physical_offset):
             self._found.affected += 1

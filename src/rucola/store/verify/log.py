@@ -15,10 +15,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, MAGIC_V1, MAGIC_V2, RECORD_HEAD, walk_records
+from rucola.formats.message import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_HEAD, walk_records
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import Files
-from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC
+from rucola.store.log.log_reader import (
+    CHECK_ALL,
+    CHECK_BODY_CRC,
+    CHECK_CRC_NAME,
+    CHECK_PHYSICAL_OFFSET,
+    CHECK_RECORD_CRC,
+)
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.times import StoreTimes
@@ -54,11 +60,15 @@ def load_segments(
             found.add(FindingKind.STRAY_FILE, path, 0, f"the same segment is {paths[start]}")
         else:
             sizes[start], paths[start] = size, path
+    lengths = Counter(size for size in sizes.values() if size)
+    length = length or max(lengths.items(), key=lambda item: item[1], default=(0, 0))[0]
+    for start in [start for start in sizes if length and start % length]:
+        found.add(FindingKind.STRAY_FILE, paths[start], 0, f"no segment of {length} bytes begins at {start}")
+        del sizes[start]
     last = max(sizes, default=0)
     if sizes and sizes[last] == 0:
         found.note(f"{paths[last]} is empty: the writer ended while making it")
         del sizes[last]
-    length = length or max(Counter(sizes.values()).items(), key=lambda item: item[1], default=(0, 0))[0]
     segments: list[MappedFile] = []
     for start, size in sorted(sizes.items()):
         path = paths[start]
@@ -135,6 +145,16 @@ class LogCheck:
         self._faulty_row = new_table(1)
 
     @property
+    def segments_end(self) -> int:
+        """Physical offset after the last segment."""
+        return self._segments[-1].end if self._segments else 0
+
+    @property
+    def segment_bytes(self) -> int:
+        """Length of a segment; 0 if there is none."""
+        return self._segments[0].size if self._segments else 0
+
+    @property
     def start(self) -> int:
         """Physical offset of the oldest byte."""
         return self._segments[0].start if self._segments else 0
@@ -169,6 +189,21 @@ class LogCheck:
         self._looked_at = file
         return (file, self._one_row) if self._parse(file, physical_offset - file.start, check) else None
 
+    def is_border(self, physical_offset: int) -> bool:
+        """Whether a record starts or ends at that place, which is not after the end of the log."""
+        if physical_offset == self.end or self.row_at(physical_offset, 0) is not None:
+            return True
+        return self.is_blank(physical_offset)
+
+    def is_blank(self, physical_offset: int) -> bool:
+        """Whether an end-of-file record starts at that place."""
+        at = bisect_right(self._segments, physical_offset, key=lambda file: file.start) - 1
+        if at < 0 or physical_offset >= self._segments[at].end:
+            return False
+        position = physical_offset - self._segments[at].start
+        rest = bytes(self._segments[at].segment.view[position : position + BLANK.size])
+        return len(rest) == BLANK.size and BLANK.unpack(rest)[1] == MAGIC_BLANK
+
     def is_entry(self, place: tuple[int, int], topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Whether the record with that place and size says that it is this entry."""
         hit = self.row_at(place[0])
@@ -200,7 +235,7 @@ class LogCheck:
                 self._table,
                 ROWS_MAX,
                 crc32,
-                CHECK_ALL,
+                CHECK_ALL | CHECK_CRC_NAME,
             )
             if rows:
                 self._take(file, self._table, rows)

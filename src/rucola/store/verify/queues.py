@@ -152,6 +152,7 @@ class QueueChecks:
     Attributes:
         queues: the queues met so far, by topic and queue id; after ``finish`` all queues.
         units: number of units that agree with their record.
+        far: for entries that point beyond the last segment, the ends of their records.
 
     Args:
         path: the directory ``consumequeue``.
@@ -180,6 +181,7 @@ class QueueChecks:
     ) -> None:
         self.queues: dict[tuple[bytes, int], QueueCheck] = {}
         self.units = 0
+        self.far: list[int] = []
         self._files = files
         self._path = path
         self._found = found
@@ -230,6 +232,11 @@ class QueueChecks:
             self._loose_units(topic, queue_id, queue, queue.start, first, inside=False)
             if not self._live:
                 self._loose_units(topic, queue_id, queue, max(queue.next, first), queue.end, inside=False)
+
+    @property
+    def named_end(self) -> int:
+        """Physical offset up to which several entries together say that the log went; 0 if they do not."""
+        return max(self.far) if len(self.far) > 1 else 0
 
     def close(self) -> None:
         """Unmaps all files."""
@@ -379,6 +386,8 @@ class QueueChecks:
             return
         stale = not inside and queue_offset >= queue.next >= 0 and physical_offset < log.end
         kind = FindingKind.STALE_UNIT if stale else FindingKind.UNIT_WITHOUT_RECORD
+        if physical_offset >= log.segments_end:
+            self.far.append(physical_offset + size)
         where = "" if physical_offset < log.end else f"; the log ends at {log.end}"
         detail = f"entry {queue_offset} names physical offset {physical_offset}, size {size}{where}"
         self._found.add(kind, *queue.place(queue_offset), detail, UNIT_BYTES)

@@ -54,6 +54,10 @@ def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, li
         value = getattr(checkpoint, name)
         ahead = name.endswith("timestamp_ms") and value > log.times.newest_ms
         ahead = ahead or (name == "confirm_physical_offset" and value > log.end)
+        confirmed = name == "confirm_physical_offset" and log.start < value <= log.end
+        if confirmed and not live and not log.damaged(value) and not log.is_border(value):
+            detail = f"{name} is {value}, where no record begins or ends"
+            found.add(FindingKind.CHECKPOINT, path, CHECKPOINT.position(name), detail)
         if value < 0 or (ahead and log.records and log.sound_tail and not live):
             limit = log.end if name == "confirm_physical_offset" else log.times.newest_ms
             detail = f"{name} is {value}" + ("" if value < 0 else f", the log comes to {limit}")

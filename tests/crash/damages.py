@@ -1,0 +1,369 @@
+"""Stores with one damage: ``verify`` must name the damaged file and field, and find nothing in whole stores.
+
+    python -m tests.crash.damages --variants 2000 --jobs 2
+    python -m tests.crash.damages --seed 217 --variants 1
+
+A seed always stands for the same variant: a store and a target in turn, then an item and a bit of it. The stores are
+those of ``tests.crash.bitflips``, of RocketMQ and ours. Targets are every field of log, queues, index and checkpoint;
+units that are missing; files that are cut, lost, exchanged or foreign.
+
+Some damage cannot be seen, because nothing in the store repeats the bytes or depends on them. ``unseen`` says which,
+and why; these variants are counted by their reason. The exit code after a damage that was not named is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from random import Random
+
+from tests.crash.bitflips import FIELDS, STORES, Base, _span, base, whole_report
+from tests.golden.loader import write_files
+
+from rucola.formats.checkpoint import CHECKPOINT
+from rucola.formats.consume_queue import UNIT, UNIT_BYTES
+from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
+from rucola.formats.layout import Layout
+from rucola.formats.message import BLANK, MAGIC_BLANK
+from rucola.store.verify.check import verify
+from rucola.store.verify.findings import Finding, FindingKind
+
+K = FindingKind
+UNPROTECTED = {
+    "log sys_flag": "only the record has these bits",
+    "log store_timestamp": "the time is within a minute of its neighbours'",
+    "log properties": "only the record has this property",
+    "log flag": "only the record has the user flag",
+    "log born_timestamp": "only the record has the born time",
+    "log born_host": "only the record has the born host",
+    "log store_host": "only the record has the store host",
+    "log reconsume_times": "only the record has the number of retries",
+    "log prepared_transaction_offset": "only the record has the offset of the half message",
+}
+"""Fields of records without a checksum of their own that nothing repeats, or not all of it."""
+LAGGING = "the checkpoint may lag behind the log"
+SLAVE = "only a slave has this value, and its log may lag behind"
+EXPIRED = "the log looks as if its oldest segment had expired"
+REMADE = "the next start makes the newest index file of a crashed store again"
+NO_INDEX = "without any index file, the store looks like one without an index"
+BORDER = "a record begins at that offset, too"
+PREALLOCATED = "the segment was made beforehand and holds no record"
+MEANINGLESS = "the bytes have no meaning"
+
+
+@dataclass(frozen=True)
+class Damage:
+    """One damaged store.
+
+    Attributes:
+        file: the damaged file, relative to the store.
+        first, last: the bytes of the damaged item in that file; ``verify`` must name a position from first to last.
+        kinds: the kinds of findings that name this field.
+        unseen: why nobody can see it; empty if it must be found.
+        other: a second damaged file.
+    """
+
+    seed: int
+    base: Base
+    target: str
+    file: str
+    first: int
+    last: int
+    kinds: frozenset[FindingKind]
+    unseen: str
+    files: dict[str, bytes]
+    text: str
+    other: str = ""
+
+
+TARGETS = (
+    *(f"log {name}" for name in FIELDS),
+    "log blank size",
+    "log blank magic",
+    *(f"queue {field.name}" for field in UNIT.fields),
+    "queue unit missing",
+    *(f"index {field.name}" for field in INDEX_HEADER.fields),
+    "index slot",
+    *(f"index entry {field.name}" for field in INDEX_ENTRY.fields),
+    *(f"checkpoint {field.name}" for field in CHECKPOINT.fields),
+    "checkpoint padding",
+    "file cut",
+    "file lost",
+    "files exchanged",
+    "file foreign",
+    "padding",
+)
+
+
+def damage(seed: int) -> Damage:
+    """The damage that belongs to a seed."""
+    random = Random(seed)
+    target = TARGETS[seed % len(TARGETS)]
+    store = base(STORES[seed // len(TARGETS) % len(STORES)])
+    part, _, name = target.partition(" ")
+    make = {"log": _log, "queue": _queue, "index": _index, "checkpoint": _checkpoint}.get(part, _file)
+    return make(seed, store, target, name, random)
+
+
+def _flipped(
+    seed: int, store: Base, target: str, file: str, place: tuple[int, int], item: tuple[int, int], kinds: set[K],
+    random: Random, unseen: str = "",
+) -> Damage:  # fmt: skip
+    """One flipped bit in ``place`` (position and length) of a file."""
+    data = bytearray(store.files[file])
+    bit = random.randrange(8 * place[1])
+    data[place[0] + bit // 8] ^= 128 >> bit % 8
+    text = f"seed {seed}: {store.name}, {target}, {file} at {place[0]}, bit {bit}"
+    files = store.files | {file: bytes(data)}
+    return Damage(seed, store, target, file, *item, frozenset(kinds), unseen, files, text)
+
+
+def _log(seed: int, store: Base, target: str, name: str, random: Random) -> Damage:
+    if name.startswith("blank"):
+        file, position = random.choice(_blanks(store))
+        at = position + BLANK.position("magic" if name == "blank magic" else "space_left")
+        kinds = {K.BLANK, K.RECORD, K.TORN_TAIL}
+        return _flipped(seed, store, target, file, (at, 4), (position, position), kinds, random)
+    physical_offset, size = random.choice(store.places)
+    start = physical_offset - physical_offset % store.segment_bytes
+    file, position = f"commitlog/{start:020d}", physical_offset - start
+    span_at, length = _span(store.files[file][position : position + size], name)
+    kinds = {
+        K.RECORD, K.TORN_TAIL, K.BODY_CRC, K.RECORD_CRC, K.PHYSICAL_OFFSET, K.QUEUE_ID, K.QUEUE_OFFSET, K.TOPIC,
+        K.STORE_TIME,
+    }  # fmt: skip
+    unseen = "" if _protected(store) else UNPROTECTED.get(target, "")
+    item = (position, position)
+    return _flipped(seed, store, target, file, (position + span_at, length), item, kinds, random, unseen)
+
+
+def _protected(store: Base) -> bool:
+    return store.options["enabledAppendPropCRC"] == "true"
+
+
+@cache
+def _blank_places(name: str) -> list[tuple[str, int]]:
+    store, found = base(name), []
+    ends: dict[int, int] = {}
+    for physical_offset, size in store.places:
+        ends[physical_offset // store.segment_bytes] = physical_offset + size
+    for end in ends.values():
+        start = (end - 1) // store.segment_bytes * store.segment_bytes
+        file = f"commitlog/{start:020d}"
+        if end < start + store.segment_bytes and BLANK.unpack(store.files[file], end - start)[1] == MAGIC_BLANK:
+            found.append((file, end - start))
+    return found
+
+
+def _blanks(store: Base) -> list[tuple[str, int]]:
+    return _blank_places(store.name)
+
+
+def _queue_places(store: Base) -> list[tuple[str, int]]:
+    """File and position of every unit that points to a record."""
+    records = dict(store.places)
+    return [
+        (file, at)
+        for file, data in store.files.items()
+        if file.startswith("consumequeue/")
+        for at in range(0, len(data), UNIT_BYTES)
+        if records.get(UNIT.unpack(data, at)[0]) == UNIT.unpack(data, at)[1]
+    ]
+
+
+def _queue(seed: int, store: Base, target: str, name: str, random: Random) -> Damage:
+    places = _queue_places(store)
+    if not places:
+        return damage(seed + len(TARGETS))
+    file, at = random.choice(places)
+    kinds = {K.UNIT, K.UNIT_WITHOUT_RECORD, K.RECORD_WITHOUT_UNIT, K.QUEUE_HOLE, K.STALE_UNIT}
+    if name == "unit missing":
+        data = bytearray(store.files[file])
+        data[at : at + UNIT_BYTES] = bytes(UNIT_BYTES)
+        text = f"seed {seed}: {store.name}, {target}, {file} at {at}"
+        files = store.files | {file: bytes(data)}
+        return Damage(seed, store, target, file, at, at, frozenset(kinds), "", files, text)
+    if name == "tags_code":
+        kinds = {K.UNIT_TAGS}
+    field = next(field for field in UNIT.fields if field.name == name)
+    return _flipped(seed, store, target, file, _place_of(UNIT, field.name, at), (at, at), kinds, random)
+
+
+def _place_of(layout: Layout, name: str, at: int) -> tuple[int, int]:
+    position = layout.position(name)
+    later = [layout.position(field.name) for field in layout.fields if layout.position(field.name) > position]
+    return at + position, min([*later, layout.size]) - position
+
+
+def _index(seed: int, store: Base, target: str, name: str, random: Random) -> Damage:
+    names = [file for file in store.files if file.startswith("index/") and IndexHeader.decode(store.files[file])[5] > 1]
+    file = random.choice(sorted(names))
+    slots = int(store.options["maxHashSlotNum"])
+    count = IndexHeader.decode(store.files[file]).index_count
+    if name == "slot":
+        at = INDEX_HEADER.size + INDEX_SLOT.size * random.randrange(slots)
+        return _flipped(seed, store, target, file, (at, 4), (at, at), {K.INDEX_CHAIN}, random)
+    if name.startswith("entry "):
+        number = random.randrange(1, count)
+        at = INDEX_HEADER.size + INDEX_SLOT.size * slots + INDEX_ENTRY.size * number
+        kinds = {K.INDEX_CHAIN, K.INDEX_ENTRY, K.INDEX_HEADER}
+        place = _place_of(INDEX_ENTRY, name.removeprefix("entry "), at)
+        return _flipped(seed, store, target, file, place, (at, at), kinds, random)
+    place = _place_of(INDEX_HEADER, name, 0)
+    return _flipped(seed, store, target, file, place, (0, place[0]), {K.INDEX_HEADER, K.INDEX_ENTRY}, random)
+
+
+def _checkpoint(seed: int, store: Base, target: str, name: str, random: Random) -> Damage:
+    if name == "padding":
+        place = (CHECKPOINT.size, len(store.files["checkpoint"]) - CHECKPOINT.size)
+        item = (place[0], sum(place))
+    else:
+        place = _place_of(CHECKPOINT, name, 0)
+        item = (place[0], place[0])
+    one = _flipped(seed, store, target, "checkpoint", place, item, {K.CHECKPOINT}, random)
+    if name == "confirm_physical_offset":
+        value = int.from_bytes(one.files["checkpoint"][place[0] : sum(place)], "big", signed=True)
+        borders = {0, *(offset for offset, _ in store.places), *(offset + size for offset, size in store.places)}
+        return replace(one, unseen=BORDER) if value in borders else one
+    if name == "master_flushed_offset":
+        return replace(one, unseen=SLAVE)
+    return replace(one, unseen=LAGGING) if name.endswith("timestamp_ms") and _lags(one, place) else one
+
+
+def _lags(one: Damage, place: tuple[int, int]) -> bool:
+    """Whether a time of the checkpoint is not after the newest record."""
+    newest, time_ms = 0, int.from_bytes(one.files["checkpoint"][place[0] : sum(place)], "big", signed=True)
+    for physical_offset, _ in one.base.places[-1:]:
+        start = physical_offset - physical_offset % one.base.segment_bytes
+        position = physical_offset - start + 56
+        newest = int.from_bytes(one.files[f"commitlog/{start:020d}"][position : position + 8], "big")
+    return 0 <= time_ms <= newest
+
+
+def _file(seed: int, store: Base, target: str, _name: str, random: Random) -> Damage:
+    parts = ("commitlog/", "consumequeue/", "index/")
+    part = random.choice([part for part in parts if any(file.startswith(part) for file in store.files)])
+    names = sorted(file for file in store.files if file.startswith(part))
+    file, files, second = random.choice(names), dict(store.files), ""
+    if target == "file cut":
+        files[file] = files[file][: random.randrange(len(files[file]))]
+    elif target == "file lost":
+        del files[file]
+    elif target == "files exchanged":
+        other = random.choice(names)
+        files[file], files[other] = files[other], files[file]
+        second = other
+        if files[file] == files[other]:
+            return damage(seed + len(TARGETS) * len(STORES))
+    elif target == "file foreign":
+        file = f"{file.rpartition('/')[0]}/{random.choice(('notes.txt', '00000000000000000007', '1', 'x' * 20))}"
+        files[file] = random.randbytes(random.choice((0, 10, 4096)))
+    else:
+        return _padding(seed, store, target, random)
+    text = f"seed {seed}: {store.name}, {target}, {file}"
+    unseen = ""
+    if target == "file lost" and part == "commitlog/" and file == names[0]:
+        unseen = EXPIRED
+    elif target == "file lost" and not store.files[file].strip(b"\0"):
+        unseen = PREALLOCATED
+    elif target == "file lost" and part == "index/" and len(names) == 1:
+        unseen = NO_INDEX
+    elif target == "file lost" and part == "index/" and file == names[-1] and "abort" in files:
+        unseen = REMADE
+    return Damage(seed, store, target, file, 0, 1 << 62, frozenset(K), unseen, files, text, second)
+
+
+def _padding(seed: int, store: Base, target: str, random: Random) -> Damage:
+    """A bit in the zeros after the end of the log, of a queue, or of the entries of an index file."""
+    file = random.choice(
+        sorted(file for file in store.files if file.startswith(("commitlog/", "consumequeue/", "index/")))
+    )
+    data = store.files[file]
+    end = len(data.rstrip(b"\0"))
+    if end == len(data):
+        return damage(seed + len(TARGETS))
+    item = (end // UNIT_BYTES * UNIT_BYTES, len(data))
+    return _flipped(seed, store, target, file, (end, len(data) - end), item, set(K), random, MEANINGLESS)
+
+
+def named(one: Damage, findings: list[Finding]) -> bool:
+    """Whether a finding names the damaged file and field. A queue without any file is named by its directory."""
+    directory = one.file.rpartition("/")[0]
+    return any(
+        found.kind in one.kinds
+        and (
+            (found.file in (one.file, one.other) and one.first <= found.position <= one.last)
+            or (one.target == "file lost" and found.file == directory)
+        )
+        for found in findings
+    )
+
+
+def named_by_copy(one: Damage, findings: list[Finding]) -> bool:
+    """Whether a finding names the entry of queue or index that repeats a field of a record: the two disagree, and
+    nothing tells which one is wrong.
+    """
+    copies = {"log properties": (K.UNIT_TAGS, K.INDEX_ENTRY), "log store_timestamp": (K.INDEX_ENTRY, K.INDEX_HEADER)}
+    return any(found.kind in copies.get(one.target, ()) for found in findings)
+
+
+def check(one: Damage, directory: Path) -> str:
+    """What ``verify`` says: "named", "named by its copy", "unseen: ...", or what is wrong."""
+    write_files(one.files, directory)
+    report = verify(str(directory))
+    known = {(found.kind, found.file, found.position, found.count) for found in whole_report(one.base.name).findings}
+    findings = [
+        found for found in report.findings if (found.kind, found.file, found.position, found.count) not in known
+    ]
+    if named(one, findings):
+        return "named"
+    if named_by_copy(one, findings):
+        return "named by its copy"
+    if one.unseen:
+        return f"unseen: {one.unseen}"
+    shown = [(str(found.kind), found.file, found.position, found.count) for found in findings]
+    return f"MISSED: {one.text}: {shown[:4]}"
+
+
+def run_one(seed: int) -> tuple[str, str]:
+    """Target and result."""
+    directory = Path(tempfile.mkdtemp(prefix="rucola-damages-"))
+    try:
+        one = damage(seed)
+        return one.target, check(one, directory / "store")
+    except Exception as error:  # noqa: BLE001 - verify must end whatever it reads
+        return TARGETS[seed % len(TARGETS)], f"MISSED: seed {seed}: {type(error).__name__}: {error}"
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def main() -> int:
+    """Runs the variants; prints a table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.damages", description="Verifies damaged stores.")
+    parser.add_argument("--variants", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0, help="of the first variant; the others follow")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args()
+    table: dict[str, Counter[str]] = {target: Counter() for target in TARGETS}
+    seeds = range(options.seed, options.seed + options.variants)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for target, result in pool.map(run_one, seeds, chunksize=8):
+            if result.startswith("MISSED"):
+                print(result, flush=True)
+            table[target]["MISSED" if result.startswith("MISSED") else result] += 1
+    for target, counts in table.items():
+        print(f"{target:34}" + ", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
+    total = sum(table.values(), Counter[str]())
+    print(", ".join(f"{count} {result}" for result, count in sorted(total.items())))
+    return int(total["MISSED"] > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

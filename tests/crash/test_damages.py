@@ -1,0 +1,42 @@
+"""Runs some variants of ``python -m tests.crash.damages``, one of each target, and checks the program itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.crash.bitflips import STORES, whole_report
+from tests.crash.damages import TARGETS, check, damage
+
+from rucola.store.verify.findings import FindingKind
+from rucola.store.verify.index import IndexChecks
+
+SEEDS = [len(TARGETS) * (number % len(STORES)) + number for number in range(len(TARGETS))]
+"""Each target once, with the stores in turn."""
+MISSED_BEFORE = [1234, 1628, 1810, 259, 142, 524]
+"""Variants that ``verify`` once did not name."""
+
+
+@pytest.mark.parametrize("seed", [*SEEDS, *MISSED_BEFORE])
+def test_the_damaged_file_and_field_are_named(seed: int, tmp_path: Path) -> None:
+    result = check(damage(seed), tmp_path / "store")
+    assert result.startswith(("named", "unseen")), result
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_whole_stores_have_no_findings(name: str) -> None:
+    assert whole_report(name).findings == []
+
+
+def test_records_without_keys_are_found_only_beside_index_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed = next(
+        seed
+        for seed in range(TARGETS.index("file lost"), 4000, len(TARGETS))
+        if (one := damage(seed)).file.startswith("index/") and not one.unseen
+    )
+    assert check(damage(seed), tmp_path / "one") == "named"
+    monkeypatch.setattr(IndexChecks, "_find_missing", lambda *_: None)
+    assert check(damage(seed), tmp_path / "other").startswith("MISSED")
+    assert FindingKind.KEYS_MISSING in damage(seed).kinds
