@@ -458,7 +458,7 @@ def test_unfinished_large_frames_share_their_room_and_slow_ones_lose_it() -> Non
         reader, writer = last = await connected(server.address)
         writer.write(frame)
         await settle()
-        for _ in range(40):
+        for _ in range(80):
             advance(0.25)
             await settle()
             if handler.frames:

@@ -19,7 +19,7 @@ from rucola.broker.client.client_channel import ClientChannel
 from rucola.common.message import MessageExt
 from rucola.formats.message import decode_messages
 from rucola.protocol.command import RemotingCommand, decode_frame
-from rucola.protocol.frame import FrameReader
+from rucola.protocol.shared_reader import ReadSpace, SharedFrameReader
 from rucola.remoting.channel import Channel
 from rucola.store.timer.timer_store import TimerGeometry
 from rucola.testing.clock import ManualClock
@@ -63,7 +63,7 @@ class Connection(Channel):
     """
 
     def __init__(self, broker: Broker, loop: ManualLoop) -> None:
-        super().__init__(broker._server, cast(Any, loop), FrameReader(4096))
+        super().__init__(broker._server, cast(Any, loop), SharedFrameReader(ReadSpace(4096)))
         self.host = HOST
         self.remote_address = "127.0.0.1:12345"
         self.answers: dict[int, RemotingCommand] = {}

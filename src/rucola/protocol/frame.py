@@ -60,17 +60,25 @@ class FrameBatch:
         count: number of frames.
         send_answers: the send results in the frames, cached here by the client.
         judged: rows that access control has examined, kept here by access control.
+        kept_bytes: size of a copy that waits; 0 for a batch in the memory of its reader.
     """
 
-    __slots__ = ("count", "judged", "send_answers", "source", "table", "view")
+    __slots__ = ("count", "judged", "kept_bytes", "send_answers", "source", "table", "view")
 
     def __init__(self, source: bytearray, view: memoryview, table: array[int], count: int) -> None:
         self.send_answers: list[SendAnswer | None] | None = None
         self.judged = 0
+        self.kept_bytes = 0
         self.source = source
         self.view = view
         self.table = table
         self.count = count
+
+    @property
+    def end(self) -> int:
+        """Position after the last frame in ``source``."""
+        base = (self.count - 1) * ROW_WIDTH
+        return self.table[base + _BODY_POS] + self.table[base + _BODY_LEN]
 
     def command(self, row: int) -> RemotingCommand:
         """Decode frame ``row`` with a copy of its body. Accepts every kind of frame.

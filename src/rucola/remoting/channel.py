@@ -17,7 +17,8 @@ from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.common.hosts import host_bytes, join_address
 from rucola.errors import FormatError, RemotingClosedError
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
-from rucola.protocol.frame import FrameBatch, FrameReader
+from rucola.protocol.frame import FrameBatch
+from rucola.protocol.shared_reader import SharedFrameReader
 from rucola.remoting.linger import Linger
 from rucola.remoting.peer import Part
 from rucola.remoting.response_future import ResponseFuture, ResponseTable
@@ -34,8 +35,7 @@ class FramesHandler(Protocol):
     """The handler of a server's frames."""
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Handles all complete frames of one read. ``batch`` is valid during this call, and as long as some of its rows
-        are postponed.
+        """Handles complete frames of one read. ``batch`` is valid during this call; postponed rows are copied.
 
         Rows with bit 0 of FLAG are answers to ``Channel.invoke`` that were already delivered: skip them.
         """
@@ -110,6 +110,7 @@ class Channel(asyncio.BufferedProtocol):
         "_frames_received",
         "_gathered_bytes",
         "_gathering",
+        "_holds_room",
         "_invokes",
         "_loop",
         "_owed",
@@ -138,7 +139,7 @@ class Channel(asyncio.BufferedProtocol):
         "verified",
     )
 
-    def __init__(self, server: ChannelOwner, loop: asyncio.AbstractEventLoop, reader: FrameReader) -> None:
+    def __init__(self, server: ChannelOwner, loop: asyncio.AbstractEventLoop, reader: SharedFrameReader) -> None:
         self._server = server
         self._loop = loop
         self._reader = reader
@@ -152,7 +153,7 @@ class Channel(asyncio.BufferedProtocol):
         self._put_off: tuple[FrameBatch, int] | None = None
         self._rest_is_due = False
         self.costly = True
-        self._waits_for_room = False
+        self._holds_room = self._waits_for_room = False
         self._owed = 0
         self.held_back = False
         self._invokes: ResponseTable | None = None
@@ -206,11 +207,11 @@ class Channel(asyncio.BufferedProtocol):
         return self._gathered_bytes > ANSWER_BYTES or self._server.turn.is_over(self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:
-        """Passes the rows from ``row`` on to ``handler.rest_received`` in the next turn of the loop.
+        """Passes the rows from ``row`` on to ``handler.rest_received`` in the next turn of the loop, in a copy.
 
         Reading pauses until they are served. While the peer does not accept its answers, the rows wait for that too.
         """
-        self._put_off = batch, row
+        self._put_off = batch if batch.kept_bytes else self._reader.keep(batch), row
         self._stop_reading()
         self._serve_rest_soon()
 
@@ -303,9 +304,9 @@ class Channel(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: returns the buffer for the next bytes."""
-        while self._put_off is not None:  # some transports read once more after they were told to pause
+        while self._has_rest():  # some transports read once more after they were told to pause
             self.costly = False
-            self._serve_rows(*self._put_off)
+            self._serve_next()
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -314,19 +315,17 @@ class Channel(asyncio.BufferedProtocol):
         self._gathering = True
         try:
             batch = self._reader.received(nbytes)
-            if self._reader.is_large:
-                self._large_frame()
             if batch is not None:
                 self.framed = True
-                if self._invokes:
-                    self._take_answers(batch, self._invokes)
-                self._frames_received(self, batch)
+                self._serve_batches(batch)
                 if batch.count > 1:
                     self._server.linger.expect_more(self._loop)
         except FormatError as error:
             self._refuse(error)
         finally:
             self._flush_gathered()
+        if self._holds_room or self._reader.is_large:
+            self._large_frame()
 
     def pause_writing(self) -> None:
         """Called by the event loop: the peer does not accept its answers, so no more requests are read."""
@@ -344,7 +343,9 @@ class Channel(asyncio.BufferedProtocol):
         self.closed = True
         self._transport = None
         self._parts = []
-        self._put_off = None
+        if self._put_off is not None:
+            self._reader.release(self._put_off[0])
+            self._put_off = None
         if self._invokes is not None:
             self._invokes.close()
         self._server.closed(self)
@@ -388,26 +389,54 @@ class Channel(asyncio.BufferedProtocol):
         """Continues with the postponed rows, unless there is a reason to wait; ``_read_on`` then calls it again."""
         self._rest_is_due = False
         transport = self._transport
-        if self._put_off is None or self._paused or self.held_back or transport is None or transport.is_closing():
+        if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():
             return
-        self._serve_rows(*self._put_off)
+        self._serve_next()
         self._read_on()
 
-    def _serve_rows(self, batch: FrameBatch, row: int) -> None:
-        self._put_off = None
+    def _waits(self, batch: FrameBatch) -> bool:
+        return self._put_off is not None and self._put_off[0] is batch
+
+    def _has_rest(self) -> bool:
+        """Whether requests of an earlier read wait for a later turn."""
+        return self._put_off is not None or self._reader.has_more
+
+    def _serve_next(self) -> None:
+        """Serves what waits: the rows that were put off, then further batches."""
+        put_off, self._put_off = self._put_off, None
         self._gathering = True
         try:
-            self._server.handler.rest_received(self, batch, row)
+            if put_off is not None:
+                self._server.handler.rest_received(self, *put_off)
+            if self._put_off is None:
+                self._serve_batches(self._reader.more())
         except FormatError as error:
             self._refuse(error)
         finally:
+            if put_off is not None and not self._waits(put_off[0]):
+                self._reader.release(put_off[0])
             self._flush_gathered()
+        if self._holds_room or self._reader.is_large:
+            self._large_frame()
+
+    def _serve_batches(self, batch: FrameBatch | None) -> None:
+        """Serves ``batch`` and the further ones of the same read, unless rows are put off or too many requests wait."""
+        while batch is not None:
+            if self._invokes:
+                self._take_answers(batch, self._invokes)
+            self._frames_received(self, batch)
+            if self._put_off is not None or self.held_back:
+                self._reader.set_aside()
+                return
+            batch = self._reader.more()
 
     def _large_frame(self) -> None:
-        """Accounts for a frame that needs more than the ordinary buffer, or that needed more until now."""
-        if not self._reader.wants_more:
+        """Accounts for a begun frame that has a buffer of its own, or that had one until now."""
+        reader = self._reader
+        self._holds_room = reader.is_large and not reader.has_more
+        if not self._holds_room:
             self._server.large_frame_ended(self)
-        elif not self._server.has_room(self, self._reader.begun_bytes):
+        elif not self._server.has_room(self, reader.begun_bytes):
             self._waits_for_room = True
             self._stop_reading()
 
@@ -420,7 +449,7 @@ class Channel(asyncio.BufferedProtocol):
         """Resumes reading, unless one of several reasons to pause remains."""
         if self._paused or self.held_back or self._transport is None or self._transport.is_closing():
             return
-        if self._put_off is not None:
+        if self._has_rest():
             self._serve_rest_soon()
         elif not self._waits_for_room and not self._reading:
             self._reading = True

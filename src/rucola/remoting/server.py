@@ -14,7 +14,7 @@ import socket
 from rucola.common.hosts import join_address
 from rucola.common.tls_config import TlsConfig
 from rucola.errors import AddressInUseError, ConfigError, FormatError
-from rucola.protocol.frame import FrameReader
+from rucola.protocol.shared_reader import ReadSpace, SharedFrameReader
 from rucola.remoting.channel import Channel, FramesHandler
 from rucola.remoting.connection_watch import ConnectionWatch
 from rucola.remoting.large_frames import RETRY_S, LargeFrames
@@ -117,10 +117,11 @@ class RemotingServer:
                 connections_max=options.connections_max,
                 allowed=self._watch.connections_max,
             )
+        space = ReadSpace(options.receive_bytes)
         try:
             if options.tls is None:
                 self._server = await loop.create_server(
-                    lambda: Channel(self, loop, FrameReader(options.receive_bytes)),
+                    lambda: Channel(self, loop, SharedFrameReader(space)),
                     self.host,
                     self.port,
                     backlog=_ACCEPTED_TOGETHER,
@@ -134,7 +135,7 @@ class RemotingServer:
                 listening = socket.create_server((self.host, self.port), family=family, backlog=options.backlog)
                 self._server = TlsListener(
                     listening,
-                    lambda: Channel(self, loop, FrameReader(options.receive_bytes)),
+                    lambda: Channel(self, loop, SharedFrameReader(space)),
                     options.tls,
                     self._log,
                     self._supervisor,

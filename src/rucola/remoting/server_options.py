@@ -23,8 +23,9 @@ class ServerOptions:
         frame_bytes_per_s_min: the lowest accepted rate of a sending peer.
         stalled_timeout_ms: a peer that has accepted none of its unsent answers for this long is closed.
         connections_max: maximum number of connections; connections_per_address_max: of one address.
-        receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
-        begun_bytes_max: maximum number of bytes of all incomplete frames that are larger than that.
+        receive_bytes: largest read; the connections share its buffer.
+        begun_bytes_max: maximum number of bytes of all incomplete frames that are too large to be copied to the shared
+            buffer for each read.
         outbound_bytes_high: amount of unsent answers at which reading from the connection pauses.
         outbound_bytes_max: amount of unsent answers at which the connection is dropped.
         close_grace_ms: how long ``RemotingServer.close`` waits for unsent answers.

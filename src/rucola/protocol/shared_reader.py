@@ -1,0 +1,168 @@
+"""Reads the frames of many connections with one buffer and one table.
+
+A server reads from one connection at a time and handles the complete frames of a read at once. So connections share the
+memory for that, and a connection without a begun frame needs none. What a connection keeps is copied: a begun frame by
+``SharedFrameReader``, and rows that wait for a later turn of the event loop by ``FrameBatch.kept``.
+"""
+
+from __future__ import annotations
+
+from rucola.common.columns import ROW_WIDTH, new_table
+from rucola.protocol._frame_cy import scan_frames
+from rucola.protocol.frame import FrameBatch, FrameReader
+
+ROWS_MAX = 256
+"""Number of frames in one batch. A read with more of them makes several batches."""
+BEGUN_BYTES = 16 * 1024
+"""A begun frame up to this size is copied to the shared buffer for each read. Larger ones get a buffer of their own, so
+that the copies of a frame cost no more than its bytes.
+"""
+KEPT_BYTES_MAX = 64 * 1024 * 1024
+"""Bytes of all batches that wait. Above, a read takes ``SMALL_READ_BYTES`` at most."""
+SMALL_READ_BYTES = 4096
+
+
+class ReadSpace:
+    """The memory that all connections of one server read with.
+
+    Args:
+        capacity: largest read in bytes.
+
+    Attributes:
+        kept_bytes: memory of all batches that were copied and still wait.
+    """
+
+    __slots__ = ("kept_bytes", "source", "table", "view")
+
+    def __init__(self, capacity: int = 256 * 1024) -> None:
+        self.source = bytearray(max(capacity, 64))
+        self.view = memoryview(self.source)
+        self.table = new_table(ROWS_MAX)
+        self.kept_bytes = 0
+
+
+class SharedFrameReader(FrameReader):
+    """Splits the bytes of one connection into frames, in a ``ReadSpace``.
+
+    After ``buffer`` and a read, ``received`` returns the first frames, and ``more`` the next ones until it returns
+    None. Whoever stops earlier calls ``set_aside`` before another connection reads.
+
+    Attributes:
+        has_more: whether the last batch was full, so that the read may hold further frames.
+    """
+
+    __slots__ = ("_begun", "_is_aside", "_space", "has_more")
+
+    def __init__(self, space: ReadSpace) -> None:
+        self._space = space
+        self._capacity = len(space.source)
+        self._begun = b""
+        self.has_more = False
+        self._is_aside = True
+        self._start = self._end = 0
+        self._share()
+
+    @property
+    def is_large(self) -> bool:
+        """Whether a begun frame has a buffer of its own."""
+        return self._source is not self._space.source
+
+    def buffer(self) -> memoryview:
+        """Where the transport may write next; never empty. Invalidates the batches of all connections."""
+        if self.is_large:
+            return super().buffer()
+        view, end = self._view, self._end
+        if end:
+            view[:end] = self._begun
+            return view[end:]
+        return view if self._space.kept_bytes <= KEPT_BYTES_MAX else view[:SMALL_READ_BYTES]
+
+    def received(self, count: int) -> FrameBatch | None:
+        """Accounts for ``count`` bytes written to ``buffer()``.
+
+        Returns:
+            The first complete frames, None if there is none.
+
+        Raises:
+            FormatError: the bytes are not a frame; the connection must be closed. Earlier frames of the same batch are
+                dropped: no response has confirmed them.
+        """
+        self._end += count
+        return self._next()
+
+    def more(self) -> FrameBatch | None:
+        """The next frames of the same read, also after ``set_aside``; None if no further one is complete.
+
+        Raises:
+            FormatError: as ``received``.
+        """
+        if not self.has_more:
+            return None
+        if self._is_aside and not self.is_large:
+            self.buffer()
+        return self._next()
+
+    def keep(self, batch: FrameBatch) -> FrameBatch:
+        """A copy of ``batch`` that stays valid while other connections read; ``released`` when it is served."""
+        table = batch.table[: batch.count * ROW_WIDTH]
+        source, view = batch.source, batch.view
+        if source is self._space.source:
+            source = bytearray(view[: batch.end])
+            view = memoryview(source)
+        kept = FrameBatch(source, view, table, batch.count)
+        kept.judged = batch.judged
+        kept.kept_bytes = len(source) + len(table) * table.itemsize
+        self._space.kept_bytes += kept.kept_bytes
+        return kept
+
+    def release(self, batch: FrameBatch) -> None:
+        """No row of a batch that ``keep`` returned waits any longer."""
+        self._space.kept_bytes -= batch.kept_bytes
+
+    def set_aside(self) -> None:
+        """Moves frames that ``more`` would return out of the shared buffer."""
+        if not self._is_aside:
+            self._move_out()
+
+    def _next(self) -> FrameBatch | None:
+        source, view = self._source, self._view
+        rows, self._start, error, unread = scan_frames(source, self._start, self._end, self._table, ROWS_MAX)
+        if error:
+            raise self._refusal(error)
+        self.has_more = rows == ROWS_MAX and self._start < self._end
+        self._is_aside = False
+        batch = FrameBatch(source, view, self._table, rows) if rows else None
+        if batch is not None and unread:
+            self._read_others(batch)
+        if not self.has_more:
+            self._move_out()
+        return batch
+
+    def _move_out(self) -> None:
+        self._is_aside = True
+        rest = self._end - self._start
+        if rest == 0 and not self.is_large:
+            self._begun = b""  # the usual case
+        elif rest <= min(BEGUN_BYTES, self._capacity // 4):
+            self._begun = bytes(self._view[self._start : self._end])
+            self._share()
+        elif not self.is_large or self._start:
+            # A batch may still refer to the old buffer.
+            self._source = bytearray(self._view[self._start : self._end])
+            self._view = memoryview(self._source)
+            self._plan_frame(rest)
+        elif rest == len(self._source):
+            self._plan_frame(rest)
+        self._start, self._end = 0, rest
+
+    def _share(self) -> None:
+        space = self._space
+        self._source, self._view, self._table = space.source, space.view, space.table
+        self._wanted = self._capacity
+
+    def _plan_frame(self, rest: int) -> None:
+        """Chooses the size of the next own buffer: the begun frame's, as far as bytes have arrived. It grows only when
+        it is full, because each new one costs a copy.
+        """
+        needed = int.from_bytes(self._view[:4], "big") + 4
+        self._wanted = min(max(needed, rest), max(2 * rest, self._capacity))

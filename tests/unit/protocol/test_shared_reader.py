@@ -1,0 +1,170 @@
+"""Connections that read with the same memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from array import array
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rucola.errors import FormatError
+from rucola.protocol import shared_reader
+from rucola.protocol.command import FRAME_BYTES_MAX, RemotingCommand
+from rucola.protocol.frame import FrameBatch
+from rucola.protocol.shared_reader import BEGUN_BYTES, ROWS_MAX, ReadSpace, SharedFrameReader
+
+SMALL = RemotingCommand(34, 1, body=b"body").encode()
+
+
+def frames(count: int, body_bytes: int = 0) -> bytes:
+    return b"".join(RemotingCommand(34, number, body=bytes(body_bytes)).encode() for number in range(count))
+
+
+def spoil(space: ReadSpace) -> None:
+    """What another connection leaves behind."""
+    space.view[:] = b"\xee" * len(space.view)
+    space.table[:] = array("q", (-7,)) * len(space.table)
+
+
+def batches(reader: SharedFrameReader, data: bytes) -> list[FrameBatch]:
+    """Feeds all of ``data``; the batches are kept as copies, and nothing else of a read stays in the space."""
+    found, position = [], 0
+    while position < len(data):
+        buffer = reader.buffer()
+        assert len(buffer) > 0
+        piece = data[position : position + len(buffer)]
+        buffer[: len(piece)] = piece
+        position += len(piece)
+        batch = reader.received(len(piece))
+        while batch is not None:
+            found.append(reader.keep(batch))
+            reader.set_aside()
+            spoil(reader._space)
+            batch = reader.more()
+        spoil(reader._space)
+    return found
+
+
+def opaques(found: list[FrameBatch]) -> list[int]:
+    return [batch.command(row).opaque for batch in found for row in range(batch.count)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 300)), min_size=1, max_size=30),
+    st.lists(st.integers(1, 700), min_size=1, max_size=12),
+    st.sampled_from([64, 256, 1024]),
+)
+@settings(max_examples=100)
+def test_any_split_of_three_connections(sent: list[tuple[int, int]], sizes: list[int], capacity: int) -> None:
+    space = ReadSpace(capacity)
+    readers = [SharedFrameReader(space) for _ in range(3)]
+    streams, expected, got = [b"", b"", b""], [[], [], []], [[], [], []]  # type: ignore[var-annotated]
+    for number, (which, body_bytes) in enumerate(sent):
+        streams[which] += RemotingCommand(34, number, body=bytes([number % 256]) * body_bytes).encode()
+        expected[which].append((number, bytes([number % 256]) * body_bytes))
+    turn = 0
+    while any(streams):
+        for which, reader in enumerate(readers):
+            size = sizes[turn % len(sizes)]
+            turn += 1
+            for batch in batches(reader, streams[which][:size]):
+                got[which] += [
+                    (batch.command(row).opaque, bytes(batch.command(row).body)) for row in range(batch.count)
+                ]
+                reader.release(batch)
+            streams[which] = streams[which][size:]
+    assert got == expected
+    assert space.kept_bytes == 0 and not any(reader.is_large or reader.begun_bytes for reader in readers)
+
+
+def test_a_connection_without_a_begun_frame_needs_no_memory() -> None:
+    space = ReadSpace()
+    tracemalloc.start()
+    try:
+        readers = [SharedFrameReader(space) for _ in range(100)]
+        for reader in readers:
+            batches(reader, frames(2000))
+            batches(reader, RemotingCommand(34, body=bytes(300_000)).encode())
+        assert tracemalloc.get_traced_memory()[0] < 100 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_more_frames_than_rows_are_several_batches() -> None:
+    found = batches(SharedFrameReader(ReadSpace()), frames(2 * ROWS_MAX + 3))
+    assert [batch.count for batch in found] == [ROWS_MAX, ROWS_MAX, 3]
+    assert opaques(found) == list(range(2 * ROWS_MAX + 3))
+
+
+def test_frames_that_were_not_taken_yet_wait_aside() -> None:
+    """Behind them, a large frame has begun."""
+    space = ReadSpace()
+    reader = SharedFrameReader(space)
+    data = frames(ROWS_MAX + 1) + RemotingCommand(34, 7777, body=bytes(100_000)).encode()
+    buffer = reader.buffer()
+    buffer[: len(data) - 50_000] = data[:-50_000]
+    first = reader.received(len(data) - 50_000)
+    assert first is not None and reader.has_more
+    reader.set_aside()
+    spoil(space)
+    second = reader.more()
+    assert second is not None and [second.command(row).opaque for row in range(second.count)] == [ROWS_MAX]
+    assert reader.more() is None and reader.is_large
+    spoil(space)
+    assert opaques(batches(reader, data[-50_000:])) == [7777]
+
+
+def test_large_frame_and_back() -> None:
+    """Its buffer grows a few times only, because each time costs a copy."""
+    reader = SharedFrameReader(ReadSpace(64 * 1024))
+    sizes, large = set(), RemotingCommand(310, 5, body=bytes(3_000_000)).encode()
+    for position in range(0, len(large), 1000):
+        found = batches(reader, large[position : position + 1000])
+        sizes.add(len(reader._source))
+    assert opaques(found) == [5]
+    assert len(large) <= max(sizes) < len(large) + 1000 and len(sizes) < 12
+    assert not reader.is_large
+
+
+def test_announced_bytes_are_not_allocated() -> None:
+    reader = SharedFrameReader(ReadSpace(64 * 1024))
+    head = (FRAME_BYTES_MAX - 4).to_bytes(4, "big") + b"\x00\x00\x00\x10"
+    for size in (108, 60 * 1024, 60 * 1024, 60 * 1024):
+        data = head + bytes(size - 8) if size == 108 else bytes(size)
+        assert batches(reader, data) == []
+    reader.buffer()
+    assert len(reader._source) <= 4 * 64 * 1024
+
+
+def test_reads_are_small_while_many_batches_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_reader, "KEPT_BYTES_MAX", 100_000)
+    space = ReadSpace()
+    kept = []
+    for _ in range(3):
+        reader = SharedFrameReader(space)
+        kept += [(reader, batch) for batch in batches(reader, frames(100))]
+    other = SharedFrameReader(space)
+    assert len(other.buffer()) == shared_reader.SMALL_READ_BYTES
+    for reader, batch in kept:
+        reader.release(batch)
+    assert space.kept_bytes == 0 and len(other.buffer()) == len(space.source)
+
+
+def test_what_is_no_frame_is_refused_with_its_batch() -> None:
+    reader = SharedFrameReader(ReadSpace())
+    with pytest.raises(FormatError) as caught:
+        batches(reader, SMALL + (FRAME_BYTES_MAX - 3).to_bytes(4, "big"))
+    assert caught.value.position == len(SMALL)
+
+
+def test_a_begun_frame_is_kept_until_bytes_arrive() -> None:
+    """The transport may ask for the buffer and then read nothing."""
+    space = ReadSpace()
+    reader = SharedFrameReader(space)
+    assert batches(reader, SMALL[:9]) == []
+    reader.buffer()
+    spoil(space)
+    assert reader.begun_bytes == 9 < BEGUN_BYTES
+    assert opaques(batches(reader, SMALL[9:])) == [1]
