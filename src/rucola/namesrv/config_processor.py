@@ -21,7 +21,10 @@ from rucola.runtime.logs import event
 _log = logging.getLogger(__name__)
 
 REMOTE_KEYS = frozenset({"scanNotActiveBrokerInterval"})
-_NOT_CHANGED = f"Can not update config in black list. A request changes only {', '.join(sorted(REMOTE_KEYS))}."
+_BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
+"""The keys that RocketMQ refuses, and the sentence with which it does."""
+_BLACK_LISTED = "Can not update config in black list."
+_NOT_CHANGED = f"{_BLACK_LISTED} A request changes only {', '.join(sorted(REMOTE_KEYS))}."
 """Options that a request may change. Each is read every time it is used."""
 CONFIG_BYTES_MAX = 64 * 1024
 
@@ -46,7 +49,8 @@ class NamesrvConfigProcessor:
             if values.keys() - REMOTE_KEYS:
                 keys = ",".join(sorted(values.keys() - REMOTE_KEYS))
                 event(_log, logging.WARNING, "options not changed by request", keys=keys, peer=channel.remote_address)
-                raise BrokerError(ResponseCode.NO_PERMISSION, _NOT_CHANGED)
+                listed = values.keys() & _BLACK_LIST
+                raise BrokerError(ResponseCode.NO_PERMISSION, _BLACK_LISTED if listed else _NOT_CHANGED)
             changed = change_options(self._config, values)
         except (ConfigError, ValueError) as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None

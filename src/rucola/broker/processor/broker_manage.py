@@ -58,8 +58,10 @@ UNCHANGEABLE = {
     "estimateAccumulation": ("false", "the number of messages that a filter skips is not estimated"),
 }
 """Switches of RocketMQ that are fixed here, with the reason. A request that sets the fixed value changes nothing."""
-_NOT_CHANGED = f"Can not update config in black list. A request changes only {', '.join(sorted(REMOTE_KEYS))}."
-"""The reference's sentence, and what a request may change instead."""
+_BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList"})
+"""The keys that RocketMQ refuses, and the sentence with which it does."""
+_BLACK_LISTED = "Can not update config in black list."
+_NOT_CHANGED = f"{_BLACK_LISTED} A request changes only {', '.join(sorted(REMOTE_KEYS))}."
 CONFIG_BYTES_MAX = 64 * 1024
 """A longer list of options is refused unread."""
 
@@ -83,7 +85,7 @@ class BrokerManageProcessor:
                 _check_unchangeable(key, value)
             elif key not in REMOTE_KEYS:
                 event(_log, logging.WARNING, "option not changed by request", key=key, peer=channel.remote_address)
-                raise BrokerError(ResponseCode.NO_PERMISSION, _NOT_CHANGED)
+                raise BrokerError(ResponseCode.NO_PERMISSION, _BLACK_LISTED if key in _BLACK_LIST else _NOT_CHANGED)
             elif key in ADMINISTRATORS_KEYS and not self._config.guarded:
                 remark = f"{key} is changed by administrators only, and without access control there are none"
                 raise BrokerError(ResponseCode.NO_PERMISSION, f"{remark}: set it in broker.conf")
