@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import ModuleType
+
 from rucola.broker import Broker
 from rucola.broker.config import broker_options
 from rucola.cli.config_file import put, read_broker_conf
 from rucola.cli.http import Health, HttpServer
+from rucola.remoting.turn import in_turns
 from rucola.runtime.supervision import Supervisor
 
 
@@ -50,6 +54,12 @@ def broker_of(config_path: str | None, namesrv: str | None, quarantine: bool = F
     return Broker(*broker_options(values))
 
 
+def _metrics_library() -> ModuleType:
+    from rucola.cli import metrics
+
+    return metrics
+
+
 def health_of(broker: Broker, *others: Supervisor) -> Health:
     """Content of ``/readyz`` and ``/metrics`` for the broker in this process.
 
@@ -57,10 +67,11 @@ def health_of(broker: Broker, *others: Supervisor) -> Health:
         others: supervisors of the process's other servers.
     """
 
-    def metrics() -> tuple[bytes, str]:
-        from rucola.cli.metrics import BrokerCollector, metrics_of
-
-        return metrics_of(BrokerCollector(broker, *others))
+    async def metrics() -> tuple[bytes, str]:
+        # Importing the library and writing the text need no data of the loop, and take longer than a turn may.
+        library = await asyncio.to_thread(_metrics_library)
+        found = await in_turns(library.BrokerCollector(broker, *others).steps())
+        return await asyncio.to_thread(library.text_of, found)
 
     def trouble() -> str:
         return "" if broker.ready else f"store {broker.store.state.value}"

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
 from rucola.common.hosts import join_address
@@ -31,12 +31,10 @@ class Health(NamedTuple):
     Attributes:
         trouble: returns why the servers are not ready; an empty text if they are.
         metrics: returns the figures and their content type; its first call imports the libraries.
-        metrics_wait: whether ``metrics`` blocks; if so it is called in a thread, otherwise on the event loop.
     """
 
     trouble: Callable[[], str]
-    metrics: Callable[[], tuple[bytes, str]]
-    metrics_wait: bool = False
+    metrics: Callable[[], Awaitable[tuple[bytes, str]]]
 
 
 class HttpServer:
@@ -175,7 +173,7 @@ def _application(health: Health) -> Any:
         return PlainTextResponse(f"{trouble or 'ok'}\n", status_code=503 if trouble else 200)
 
     async def metrics(_request: Request) -> Response:
-        content, content_type = await asyncio.to_thread(health.metrics) if health.metrics_wait else health.metrics()
+        content, content_type = await health.metrics()
         return Response(content, headers={"content-type": content_type})
 
     return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)])

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from rucola.broker import Broker
 from rucola.broker.acl.access import BrokerAccess
 from rucola.cli.topic_metrics import broker_metrics, group_metrics, topic_metrics
+from rucola.remoting.turn import Steps, at_once
 from rucola.runtime.supervision import Supervisor
 
 
@@ -86,6 +87,12 @@ _FIGURES = (
         "Longest turn of the event loop in the last one to two minutes.",
         GaugeMetricFamily,
         lambda broker: broker.services.loop_watch.longest_s,
+    ),
+    Figure(
+        "rucola_loop_longest_turn_cpu_seconds",
+        "Most processor time of a turn in that interval. A long turn with little of it waited for the machine.",
+        GaugeMetricFamily,
+        lambda broker: broker.services.loop_watch.longest_cpu_s,
     ),
     Figure(
         "rucola_ready",
@@ -162,15 +169,21 @@ class BrokerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All metrics with their current values."""
+        return iter(at_once(self.steps()))
+
+    def steps(self) -> Steps[list[Metric]]:
+        """The same, for the event loop, which serves others between the steps."""
         broker = self._broker
-        for figure in _FIGURES:
-            yield figure.kind(figure.name, figure.text, figure.value(broker))
-        yield self._failures()
+        found = [figure.kind(figure.name, figure.text, figure.value(broker)) for figure in _FIGURES]
+        found.append(self._failures())
         if broker.services.access is not None:
-            yield from _access_metrics(broker.services.access)
-        yield from broker_metrics(broker)
-        yield from topic_metrics(broker)
-        yield from group_metrics(broker)
+            found += _access_metrics(broker.services.access)
+        found += broker_metrics(broker)
+        yield
+        found += topic_metrics(broker)
+        yield
+        found += yield from group_metrics(broker)
+        return found
 
     def _failures(self) -> Metric:
         family = CounterMetricFamily(
@@ -203,3 +216,16 @@ def metrics_of(collector: Collector) -> tuple[bytes, str]:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+class _Collected(Collector):
+    def __init__(self, found: list[Metric]) -> None:
+        self._found = found
+
+    def collect(self) -> list[Metric]:
+        return self._found
+
+
+def text_of(found: list[Metric]) -> tuple[bytes, str]:
+    """The text of metrics that are collected already, and its content type."""
+    return metrics_of(_Collected(found))

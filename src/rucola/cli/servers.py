@@ -5,6 +5,7 @@ All ports are reserved before the store is opened, so that a start that finds a 
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -160,7 +161,7 @@ class UpServers:
         self._processes = processes
         await processes.start()
 
-        def metrics() -> tuple[bytes, str]:
+        def asked() -> tuple[bytes, str]:
             from rucola.cli.merged_metrics import MergedCollector
             from rucola.cli.metrics import metrics_of
 
@@ -168,10 +169,13 @@ class UpServers:
                 MergedCollector({one.name: one.http if one.ended_with is None else None for one in processes.brokers})
             )
 
+        async def metrics() -> tuple[bytes, str]:
+            return await asyncio.to_thread(asked)
+
         def trouble() -> str:
             return ", ".join([f"{broker.name} ended with {broker.ended_with}" for broker in processes.ended])
 
-        self._http.start(Health(trouble, metrics, metrics_wait=True))
+        self._http.start(Health(trouble, metrics))
         return root, {broker.name: broker.address for broker in processes.brokers}
 
     async def stop(self) -> None:

@@ -16,6 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from rucola.broker import Broker
 from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX, is_system_topic
+from rucola.remoting.turn import Steps
 
 TOPICS_MAX = 1000
 """Maximum number of topics, of groups, and of pairs of group and topic."""
@@ -42,8 +43,10 @@ def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metr
     )
 
 
-def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metric]:
-    """Members, lag and messages in flight of the groups with connected consumers."""
+def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Metric]]:
+    """Members, lag and messages in flight of the groups with connected consumers. A step may look for files of queues
+    that nobody has used since the start.
+    """
     node, services = _node(broker), broker.services
     connections = GaugeMetricFamily(
         "rocketmq_consumer_connections",
@@ -59,10 +62,10 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metri
     )
     groups = services.consumers.groups()
     left_out = pairs = 0
-    for group in islice(groups, pairs_max):
+    for group in list(islice(groups, pairs_max)):
         mode = "push" if group.consume_type == "CONSUME_PASSIVELY" else "pull"
         connections.add_metric((*node, group.group, mode), len(group.clients))
-        for topic in group.subscriptions:
+        for topic in list(group.subscriptions):
             if pairs >= pairs_max:
                 left_out += 1
                 continue
@@ -71,13 +74,14 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Iterator[Metri
             retry = _bool(topic.startswith((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)))
             lag.add_metric((*node, group.group, topic, retry), behind)
             inflight.add_metric((*node, group.group, topic, retry), handed_out)
-    yield from (connections, lag, inflight)
-    yield GaugeMetricFamily(
+            yield
+    subscriptions_out = GaugeMetricFamily(
         "rucola_subscriptions_not_listed", "Subscriptions of listed groups that /metrics leaves out.", left_out
     )
-    yield GaugeMetricFamily(
+    groups_out = GaugeMetricFamily(
         "rucola_groups_not_listed", "Connected groups that /metrics leaves out.", max(len(groups) - pairs_max, 0)
     )
+    return [connections, lag, inflight, subscriptions_out, groups_out]
 
 
 def broker_metrics(broker: Broker) -> Iterator[Metric]:

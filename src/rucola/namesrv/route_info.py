@@ -16,6 +16,7 @@ from rucola.common.data_version import DataVersion
 from rucola.common.sysflag import PermName
 from rucola.common.topic_config import TopicConfig
 from rucola.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
+from rucola.remoting.turn import at_once
 
 MASTER_ID = 0
 BROKER_TIMEOUT_MS = 120_000
@@ -95,12 +96,7 @@ class RouteInfoManager:
         self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: object
     ) -> RegistrationResult | None:
         """Same as ``register_steps``, in one step."""
-        steps = self.register_steps(broker, topics, version, channel)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
+        return at_once(self.register_steps(broker, topics, version, channel))
 
     def register_steps(
         self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: object

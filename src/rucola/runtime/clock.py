@@ -30,6 +30,11 @@ class SystemClock:
         return time.monotonic()
 
 
+def thread_cpu_s() -> float:
+    """Processor time that the calling thread has used, in seconds."""
+    return time.thread_time()
+
+
 def local_time_digits(wall_ms: int) -> str:
     """``wall_ms`` as 17 digits ``yyyyMMddHHmmssSSS`` in local time. RocketMQ names index files this way."""
     return time.strftime("%Y%m%d%H%M%S", time.localtime(wall_ms // 1000)) + f"{wall_ms % 1000:03d}"

@@ -4,6 +4,8 @@ At regular intervals (ticks) the loop records the time. A late tick means that a
 costs nothing for each message. If a turn is still running when a tick is late, a thread reads from the loop's stack
 what the turn is doing, at most once for each turn. A turn that ends within ``PERIOD_S`` may go unnoticed; the measured
 length of other turns is exact to ``PERIOD_S``.
+
+A turn that takes long but little processor time waited for the disk, or for a processor that others use.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from rucola.runtime.background import Worker
+from rucola.runtime.clock import thread_cpu_s
 from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
@@ -36,14 +39,17 @@ class LoopWatch:
 
     Args:
         monotonic: seconds.
+        cpu_s: processor time of the calling thread, in seconds.
 
     Attributes:
         slow_turns: number of turns that took longer than ``LIMIT_S``.
     """
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, monotonic: Callable[[], float], cpu_s: Callable[[], float] = thread_cpu_s) -> None:
         self.slow_turns = 0
         self._monotonic = monotonic
+        self._cpu_s = cpu_s
+        self._used_s = 0.0
         self._loop: asyncio.AbstractEventLoop
         self._call: asyncio.Handle | None = None
         self._thread_id = 0
@@ -52,6 +58,7 @@ class LoopWatch:
         self._window_began_s = 0.0
         self._longest_s = [0.0, 0.0]
         """The longest turns of this interval and of the one before."""
+        self._longest_cpu_s = [0.0, 0.0]
         self._logged_s = float("-inf")
         self._not_logged = 0
         self._seen: tuple[float, str] | None = None
@@ -61,6 +68,11 @@ class LoopWatch:
     def longest_s(self) -> float:
         """The longest turn in the last one to two minutes."""
         return max(self._longest_s)
+
+    @property
+    def longest_cpu_s(self) -> float:
+        """The most processor time that a turn took in that interval, to ``PERIOD_S``."""
+        return max(self._longest_cpu_s)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Watches ``loop``, which runs in this thread."""
@@ -78,29 +90,34 @@ class LoopWatch:
 
     def _wait(self) -> None:
         self._due_s = self._monotonic() + PERIOD_S
+        self._used_s = self._cpu_s()
         self._call = self._loop.call_later(PERIOD_S, self._tick)
 
     def _tick(self) -> None:
         now_s, due_s = self._monotonic(), self._due_s
         took_s = now_s - due_s
+        # The time since the last tick includes turns that ended before this tick was due.
+        cpu_s = min(took_s, self._cpu_s() - self._used_s)
         if now_s - self._window_began_s > WINDOW_S:
             self._window_began_s = now_s
             self._longest_s = [0.0, self._longest_s[0]]
+            self._longest_cpu_s = [0.0, self._longest_cpu_s[0]]
         self._longest_s[0] = max(self._longest_s[0], took_s)
+        self._longest_cpu_s[0] = max(self._longest_cpu_s[0], cpu_s)
         if took_s > LIMIT_S:
-            self._tell(took_s, now_s, due_s)
+            self._tell(took_s, cpu_s, now_s, due_s)
         self._wait()
 
-    def _tell(self, took_s: float, now_s: float, due_s: float) -> None:
+    def _tell(self, took_s: float, cpu_s: float, now_s: float, due_s: float) -> None:
         self.slow_turns += 1
         if now_s - self._logged_s < LOG_INTERVAL_S:
             self._not_logged += 1
             return
         seen, self._seen = self._seen, None
         doing = seen[1] if seen is not None and seen[0] == due_s else "unknown"
-        milliseconds = round(took_s * 1000)
+        took_ms, cpu_ms = round(took_s * 1000), round(cpu_s * 1000)
         level = logging.WARNING if took_s >= WARN_S else logging.INFO
-        event(_log, level, "long turn", took_ms=milliseconds, doing=doing, not_logged=self._not_logged)
+        event(_log, level, "long turn", took_ms=took_ms, cpu_ms=cpu_ms, doing=doing, not_logged=self._not_logged)
         self._logged_s, self._not_logged = now_s, 0
 
     def _look(self) -> None:

@@ -18,6 +18,7 @@ from rucola.cli import http
 from rucola.cli.http import Health, HttpServer
 from rucola.cli.metrics import BrokerCollector, metrics_of
 from rucola.cli.topic_metrics import group_metrics, topic_metrics
+from rucola.remoting.turn import at_once, in_turns
 
 NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
 
@@ -57,13 +58,35 @@ def test_what_is_listed_is_bounded_and_the_rest_counted(tmp_path: Path) -> None:
             listed, left_out = topic_metrics(broker, topics_max=1)
             assert [sample.labels["topic"] for sample in listed.samples] == ["T_live"]
             assert left_out.samples[0].value == 1
-            connections, lag, _, left_out, groups_left_out = group_metrics(broker, pairs_max=1)
+            connections, lag, _, left_out, groups_left_out = at_once(group_metrics(broker, pairs_max=1))
             assert len(connections.samples) == len(lag.samples) == 1
             assert left_out.samples[0].value == 1 and groups_left_out.samples[0].value == 0
-            connections, lag, _, _, groups_left_out = group_metrics(broker, pairs_max=0)
+            connections, lag, _, _, groups_left_out = at_once(group_metrics(broker, pairs_max=0))
             assert not connections.samples and not lag.samples and groups_left_out.samples[0].value == 1
 
     run(play())
+
+
+def test_others_are_served_while_figures_are_collected(tmp_path: Path) -> None:
+    """Members may come and go meanwhile."""
+
+    async def play() -> None:
+        async with administered(tmp_path) as there:
+            consumers = there.cluster.broker.services.consumers
+            steps = BrokerCollector(there.cluster.broker).steps()
+            for _ in range(3):
+                next(steps)
+            for group in list(consumers.groups()):
+                for channel in list(group.clients):
+                    consumers.channel_closed(channel)
+            assert not consumers.groups()
+            assert len(await in_turns(steps)) > 30
+
+    run(play())
+
+
+async def no_metrics() -> tuple[bytes, str]:
+    return b"", "text/plain"
 
 
 def test_a_broker_alone_answers_over_http(tmp_path: Path) -> None:
@@ -96,7 +119,7 @@ def test_http_takes_no_more_connections_than_it_says_and_closes_half_requests(mo
     async def play() -> None:
         server = HttpServer("127.0.0.1", 0)
         server.bind()
-        server.start(Health(lambda: "", lambda: (b"", "text/plain")))
+        server.start(Health(lambda: "", no_metrics))
         url = f"http://{server.address}/livez"
         assert await asyncio.to_thread(get, url) == (200, "ok\n")
         host, _, port = server.address.rpartition(":")

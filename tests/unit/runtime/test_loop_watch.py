@@ -17,9 +17,10 @@ from rucola.testing.manual_worker import ManualWorker, manual_workers
 class Watched:
     def __init__(self) -> None:
         self.clock = ManualClock()
+        self.used_s = 0.0
         self.loop = ManualLoop(self.clock)
         with manual_workers("rucola.runtime.loop_watch"):
-            self.watch = LoopWatch(self.clock.monotonic)
+            self.watch = LoopWatch(self.clock.monotonic, lambda: self.used_s)
         self.watch.start(cast(Any, self.loop))
 
     def turn(self, milliseconds: int, look_after_ms: int = 0) -> None:
@@ -52,6 +53,19 @@ def test_the_longest_turn_is_that_of_the_last_two_minutes() -> None:
     watched.watch.stop()
     watched.turn(80)
     assert watched.watch.slow_turns == 1
+
+
+def test_processor_time_of_turns_is_told_beside_their_length(caplog: pytest.LogCaptureFixture) -> None:
+    """The second turn waits for a processor. The third one follows others that used as much as it."""
+    watched = Watched()
+    caplog.set_level(logging.INFO)
+    watched.turn(0)
+    for milliseconds, used_s in ((60, 0.055), (90, 0.002), (30, 0.045)):
+        watched.used_s += used_s
+        watched.turn(milliseconds)
+    assert watched.watch.longest_s == pytest.approx(0.09)
+    assert watched.watch.longest_cpu_s == pytest.approx(0.055)
+    assert "'took_ms': 60, 'cpu_ms': 55" in str(caplog.records[0].__dict__)
 
 
 class Command:
