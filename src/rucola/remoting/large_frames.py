@@ -50,8 +50,8 @@ class LargeFrames:
         before, since_s = self._held.get(channel, (0, now_s))
         self._held[channel] = size, since_s
         self._total += size - before
-        # A connection that holds all the room must be able to finish.
-        if self._total <= self._bytes_max or len(self._held) == 1:
+        # The oldest frame must be able to finish, or none ever would.
+        if self._total <= self._bytes_max or channel is next(iter(self._held)):
             return True
         self._waiting.add(channel)
         return False
