@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.unit.arrow.stores import open_store
 
 from rucola.common.message import Message
 from rucola.errors import ConfigError, DataLossError
-from rucola.spark.archive import archive, topic_table
+from rucola.spark.archive import archive, archive_raw, restore, topic_table
 from rucola.spark.archive.maintenance import compact
 from rucola.spark.archive.manifest_log import ManifestLog
 from rucola.spark.decoding import decode
@@ -149,6 +150,14 @@ def test_typed_bodies_have_columns(spark: SparkSession, store: MessageStore, tmp
     assert both(columns=["keys"]).count() == 301
     with pytest.raises(ConfigError, match="integer, the type"):
         archive(table, TOPIC, spark=spark, store=tmp_path / "store", decode=partial(decode, schema="n bigint"))
+
+
+def test_a_log_is_restored(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:
+    assert archive_raw(tmp_path / "table", tmp_path / "store", spark=spark) > 200
+    restored = restore(tmp_path / "table", tmp_path / "new", spark=spark)
+    assert [one.name for one in restored] == sorted(path.name for path in (tmp_path / "new" / "commitlog").iterdir())
+    for one in restored:
+        assert one.sha256 == sha256((tmp_path / "store" / "commitlog" / one.name).read_bytes()).hexdigest()
 
 
 def test_through_brokers(spark: SparkSession, shared_broker: BrokerProcess, tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def run(arguments: list[str]) -> int:
 
 app.command()(spark_archive.archive)
 app.command()(spark_archive.compact)
+app.command()(spark_archive.restore)
 app.command()(spark_doctor.rebuild)
 app.command(no_args_is_help=True)(replay)
 

@@ -1,4 +1,4 @@
-"""``rucola spark archive`` and ``compact``: topics as tables.
+"""``rucola spark archive``, ``compact`` and ``restore``: topics as tables, and logs that can be restored.
 
 Exit codes: 0 success, 1 brokers do not answer or messages were lost, 2 usage, 5 the store cannot be read, 6 the disk is
 full or fails, 130 after Ctrl-C.
@@ -20,7 +20,7 @@ import typer
 from rucola.errors import ConfigError
 from rucola.runtime import extras
 from rucola.spark.archive import Step, TableFormat
-from rucola.spark.archive.archiver import MESSAGES_PER_COMMIT
+from rucola.spark.archive.archiver import MESSAGES_PER_COMMIT, Decode
 from rucola.spark.archive.maintenance import TARGET_BYTES
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def archive(
     every: Annotated[
         str | None, typer.Option("--every", metavar="TIME", help="Go on, and look so often, such as 10s.")
     ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Archive the whole log of --store for a restore.")] = False,
     record: Annotated[bool, typer.Option("--record", help="Add column record, the stored bytes.")] = False,
     decode: Annotated[
         str | None, typer.Option("--decode", metavar="FORMAT", help="Typed bodies: json, avro, protobuf or string.")
@@ -67,27 +68,53 @@ def archive(
 ) -> None:
     """Copy new messages of topics into a table, each once."""
     from rucola.spark import archive as lake
-    from rucola.spark.decoding import decode as decode_bodies
 
-    decoding = None
-    if decode is not None:
-        decoding = partial(decode_bodies, format=decode, schema=schema, message=message)
+    every_s = None if every is None else seconds("--every", every)
+    on_step = partial(_say_step, json)
+    if raw and (topic or namesrv or record or decode or store is None or format is not TableFormat.PARQUET):
+        raise ConfigError("--raw", "given", "with --store and --format parquet; a raw archive has the whole log")
     with session(master, no_spark) as spark:
-        count = lake.archive(
-            table,
-            topic,
-            spark=spark,
-            store=store,
-            name_server=namesrv or "",
-            format=format,
-            decode=decoding,
-            record=record,
-            messages_per_commit=messages_per_commit,
-            every_s=None if every is None else seconds("--every", every),
-            on_step=partial(_say_step, json),
-            broker_name=broker_name,
-        )
-    say(json, f"{count:,} messages archived", {"archived": count})
+        if raw and store is not None:
+            count = lake.archive_raw(
+                table, store, spark=spark, broker_name=broker_name, every_s=every_s, on_step=on_step
+            )
+        else:
+            count = lake.archive(
+                table,
+                topic,
+                spark=spark,
+                store=store,
+                name_server=namesrv or "",
+                format=format,
+                decode=_decoding(decode, schema, message),
+                record=record,
+                messages_per_commit=messages_per_commit,
+                every_s=every_s,
+                on_step=on_step,
+                broker_name=broker_name,
+            )
+    say(json, f"{count:,} {'rows' if raw else 'messages'} archived", {"archived": count})
+
+
+def restore(
+    table: Annotated[str, _TABLE],
+    target: Annotated[str, typer.Argument(metavar="DIR", help="Store to write; it must not exist.")],
+    broker_name: Annotated[
+        str, typer.Option("--broker-name", metavar="NAME", help="Whose log, if the table has several.")
+    ] = "",
+    master: Annotated[str | None, _MASTER] = None,
+    no_spark: Annotated[bool, _NO_SPARK] = False,
+    json: Annotated[bool, _JSON] = False,
+) -> None:
+    """Write the log of a raw table as a store again, byte for byte."""
+    from rucola.spark import archive as lake
+
+    with session(master, no_spark) as spark:
+        files = lake.restore(table, target, spark=spark, broker_name=broker_name)
+    for one in files:
+        say(json, f"{one.sha256}  commitlog/{one.name}", one._asdict())
+    size = sum(one.size for one in files)
+    say(json, f"{target}: {len(files)} segments, {size / 1e6:,.1f} MB", {"segments": len(files), "size": size})
 
 
 def compact(
@@ -105,7 +132,7 @@ def compact(
     from rucola.spark.archive import maintenance
     from rucola.spark.archive.manifest_log import ManifestLog
 
-    log = ManifestLog(table)
+    log = ManifestLog(table, kind=None)
     expired = 0
     if keep_days is not None:
         expired = maintenance.expire(log, (datetime.now(UTC) - timedelta(days=keep_days)).date())
@@ -137,6 +164,14 @@ def session(master: str | None, no_spark: bool) -> Iterator[SparkSession | None]
         yield spark
     finally:
         spark.stop()
+
+
+def _decoding(format: str | None, schema: str | None, message: str | None) -> Decode | None:
+    if format is None:
+        return None
+    from rucola.spark.decoding import decode
+
+    return partial(decode, format=format, schema=schema, message=message)
 
 
 def seconds(option: str, text: str) -> float:

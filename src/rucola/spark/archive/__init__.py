@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rucola.arrow.read_options import DEFAULT_BROKER_NAME
 from rucola.spark.archive.archiver import MESSAGES_PER_COMMIT, Archiver, Decode, Step
+from rucola.spark.archive.manifest_log import ManifestLog
+from rucola.spark.archive.raw import RawArchiver
+from rucola.spark.archive.restore import RestoredFile, write_store
 from rucola.spark.archive.table_formats import TableFormat, open_table
+from rucola.spark.archive.table_log import TableKind
 from rucola.spark.archive.topic_table import table_over_both
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Step", "TableFormat", "archive", "topic_table"]
+__all__ = ["RestoredFile", "Step", "TableFormat", "archive", "archive_raw", "restore", "topic_table"]
 
 
 def archive(
@@ -67,9 +72,79 @@ def archive(
 
     read = topic_options(store, topic, name_server, include_record=record, **options)
     archiver = Archiver(open_table(table, format), read, spark, decode, messages_per_commit)
+    return _repeated(archiver.steps, every_s, stop, on_step)
+
+
+def archive_raw(
+    table: str | os.PathLike[str],
+    store: str | os.PathLike[str],
+    *,
+    spark: SparkSession | None = None,
+    broker_name: str = DEFAULT_BROKER_NAME,
+    commit_log_path: str = "",
+    every_s: float | None = None,
+    stop: threading.Event | None = None,
+    on_step: Callable[[Step], None] | None = None,
+) -> int:
+    """Copies what is new in the commit log of a store, byte for byte, and the files of ``config``, into a raw table.
+
+    Args:
+        table: directory of the table, in format ``parquet``; the first run creates it.
+        store: directory of the store.
+        spark: the session whose executors read and write; None for this process, which needs no Java.
+        broker_name: of the store. A table may hold the logs of several brokers.
+        commit_log_path: directory of the log if it is elsewhere; several are separated by commas.
+        every_s: goes on, and looks for new records so often, in seconds; None for one run.
+        stop: ends a continuous run.
+        on_step: gets each commit.
+
+    Returns:
+        The number of rows: records, ends of segments, and stretches of bytes that are no record.
+
+    Raises:
+        AnotherLogError: the store is not the one whose log is in the table.
+        DataLossError: segments expired before they were archived.
+        StoreDamagedError: the directory holds no store.
+    """
+    log = ManifestLog(os.fspath(table), TableKind.RAW)
+    archiver = RawArchiver(log, os.fspath(store), spark, broker_name, commit_log_path)
+    return _repeated(archiver.steps, every_s, stop, on_step)
+
+
+def restore(
+    table: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    spark: SparkSession | None = None,
+    broker_name: str = "",
+) -> list[RestoredFile]:
+    """Writes the log of a raw table as a store directory again; returns its segments with their SHA-256.
+
+    The directory gets its name when it is complete. A broker that opens it builds queues and index from the log.
+
+    Args:
+        table: directory of the table.
+        target: directory of the new store; it must not exist, or be empty.
+        spark: the session whose executors write; None for this process.
+        broker_name: whose log to restore; empty if the table has only one.
+
+    Raises:
+        ConfigError: the table has no such broker, or something is at the target.
+        FormatError: a part of the log is missing in the table, or a file of the table is damaged.
+    """
+    return write_store(ManifestLog(os.fspath(table), TableKind.RAW), os.fspath(target), spark, broker_name)
+
+
+def _repeated(
+    steps: Callable[[], Iterator[Step]],
+    every_s: float | None,
+    stop: threading.Event | None,
+    on_step: Callable[[Step], None] | None,
+) -> int:
+    """Runs the steps once, or again and again until it is stopped; returns the number of rows."""
     count, stop = 0, stop or threading.Event()
     while True:
-        for step in archiver.steps():
+        for step in steps():
             count += step.messages
             if on_step is not None:
                 on_step(step)

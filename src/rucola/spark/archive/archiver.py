@@ -191,12 +191,21 @@ def files_of(texts: Iterable[str]) -> list[DataFile]:
     return [DataFile.from_json(one) for text in texts for one in json.loads(text)]
 
 
-def write_all(root: str, schema: dict[str, Any], batches: Iterable[pa.RecordBatch]) -> str:
-    """Writes rows into new files; the report of the task. Runs in tasks."""
+def write_all(
+    root: str, schema: dict[str, Any], batches: Iterable[pa.RecordBatch], fixed: Mapping[str, str] | None = None
+) -> str:
+    """Writes rows into new files; the report of the task. Runs in tasks.
+
+    Args:
+        root: directory of the table.
+        schema: columns of the files, as Spark writes a schema.
+        batches: the rows.
+        fixed: as in ``TableWriter``.
+    """
     from rucola.spark.archive.columns import arrow_of
     from rucola.spark.archive.parquet_writer import TableWriter
 
-    writer = TableWriter(root, arrow_of(schema))
+    writer = TableWriter(root, arrow_of(schema), fixed)
     try:
         for batch in batches:
             writer.write(batch)

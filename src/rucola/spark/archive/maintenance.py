@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rucola.errors import TableConflictError
+from rucola.errors import ConfigError, TableConflictError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.spark.archive.archiver import commit_rebased, files_of, write_all
 from rucola.spark.archive.columns import DAY, arrow_of
 from rucola.spark.archive.manifest_log import LOG, ManifestLog
-from rucola.spark.archive.table_log import STALE_S, Change, DataFile, Snapshot
+from rucola.spark.archive.table_log import STALE_S, Change, DataFile, Snapshot, TableKind
 from rucola.spark.archive.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ def compact(table: ManifestLog, spark: SparkSession | None = None, target_bytes:
     if not groups:
         return Compacted(0, 0)
     assert base.schema is not None
-    added = files_of(run_tasks(spark, _joining_task(table.root, base.schema, groups), len(groups)))
+    task = _joining_task(table.root, base.schema, groups, base.kind)
+    added = files_of(run_tasks(spark, task, len(groups)))
     removed = tuple(one for group in groups for one in group)
     try:
         commit_rebased(table, base, Change("compact", tuple(added), removed))
@@ -75,10 +76,12 @@ def expire(table: ManifestLog, before: date) -> int:
     The archived offsets stay, so the messages are not archived again.
 
     Raises:
-        TableConflictError: other runs removed the same files many times in a row.
+        ConfigError: it is a raw table.
     """
     while True:
         base = table.snapshot()
+        if base.kind is not TableKind.MESSAGES:
+            raise ConfigError("table", table.root, "a table of messages; a raw table has no days")
         removed = tuple(one for one in base.files.values() if one.partition[DAY] < before.isoformat())
         if not removed:
             return 0
@@ -117,9 +120,13 @@ def _data_files(files: Files, root: str, below: str = "") -> Iterator[str]:
             yield from _data_files(files, root, f"{below}{name}/")
 
 
-def _joining_task(root: str, schema: dict[str, Any], groups: Sequence[Sequence[DataFile]]) -> Callable[[int], str]:
+def _joining_task(
+    root: str, schema: dict[str, Any], groups: Sequence[Sequence[DataFile]], kind: TableKind
+) -> Callable[[int], str]:
     def join(number: int) -> str:
-        return write_all(root, schema, joined_rows(root, arrow_of(schema), groups[number]))
+        group = groups[number]
+        fixed = group[0].partition if kind is TableKind.RAW else None
+        return write_all(root, schema, joined_rows(root, arrow_of(schema), group), fixed)
 
     return join
 

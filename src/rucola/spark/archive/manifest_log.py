@@ -38,13 +38,17 @@ class ManifestLog:
 
     Args:
         root: directory of the table; the first commit makes it.
-        kind: what a new table holds.
+        kind: what a new table holds, and an old one must hold; None for an old table of any kind.
         files: door to the disk.
         clock: source of time.
     """
 
     def __init__(
-        self, root: str, kind: TableKind = TableKind.MESSAGES, files: Files | None = None, clock: Clock | None = None
+        self,
+        root: str,
+        kind: TableKind | None = TableKind.MESSAGES,
+        files: Files | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._files = files or Files()
         self._clock = clock or SystemClock()
@@ -64,12 +68,12 @@ class ManifestLog:
         newest = max(commits, default=-1)
         start = max(_versions(_CHECKPOINT, names), default=-1)
         now = self._clock.wall_ms()
-        state = Snapshot(-1, now, self._kind, None, {}, StreamOffsets({}))
+        state = Snapshot(-1, now, self._kind or TableKind.MESSAGES, None, {}, StreamOffsets({}))
         if start >= 0:
             state = self._from_checkpoint(self._read(f"{start:0{DIGITS}}.checkpoint"), now)
         for version in range(start + 1, newest + 1):
             state = self._with_commit(state, version, self._read(_commit_name(version)))
-        if state.kind is not self._kind:
+        if self._kind not in (None, state.kind):
             raise ConfigError("table", self.root, f"a table of kind {self._kind}; this one is of kind {state.kind}")
         return state
 
@@ -88,7 +92,7 @@ class ManifestLog:
         version = base.version + 1
         content = {
             "format": FORMAT,
-            "kind": self._kind,
+            "kind": base.kind,
             "time_ms": now,
             "action": change.action,
             "schema": change.schema,

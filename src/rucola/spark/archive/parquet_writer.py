@@ -9,7 +9,7 @@ synced; no reader sees it before a commit names it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from uuid import uuid4
@@ -60,7 +60,7 @@ class TableWriter:
     Args:
         root: directory of the table.
         schema: the columns of the files, in order.
-        partitioned: whether rows are divided by topic and day; otherwise all go into one file.
+        fixed: partition of all rows, which then stay in their order; None divides them by topic and day.
         bloom: columns that get a Bloom filter.
         files: door to the disk.
     """
@@ -69,15 +69,15 @@ class TableWriter:
         self,
         root: str,
         schema: pa.Schema,
-        partitioned: bool = True,
+        fixed: Mapping[str, str] | None = None,
         bloom: Sequence[str] = BLOOM_COLUMNS,
         files: Files | None = None,
     ) -> None:
         self._root = root
         self._schema = schema
-        self._partitioned = partitioned
+        self._fixed = fixed
         self._bloom = [name for name in bloom if name in schema.names]
-        self._order = [name for name in ORDER if name in schema.names]
+        self._order = [name for name in ORDER if name in schema.names] if fixed is None else []
         self._files = files or Files()
         self._parts: dict[tuple[str, int], _Part] = {}
         self._held = 0
@@ -87,7 +87,7 @@ class TableWriter:
         """Adds rows. They have the columns of the schema, in order, apart from the day."""
         if not batch.num_rows:
             return
-        if not self._partitioned:
+        if self._fixed is not None:
             self._add(("", 0), batch)
             return
         days = numbers_of(batch.column("storeTimestamp"), np.int64) // _DAY_US
@@ -135,7 +135,9 @@ class TableWriter:
             self._flush(max(self._parts.values(), key=lambda one: one.held))
 
     def _partition(self, topic: str, day: int) -> dict[str, str]:
-        return {"topic": topic, DAY: (_EPOCH + timedelta(days=day)).isoformat()} if self._partitioned else {}
+        if self._fixed is not None:
+            return dict(self._fixed)
+        return {"topic": topic, DAY: (_EPOCH + timedelta(days=day)).isoformat()}
 
     def _flush(self, part: _Part) -> None:
         """Writes the rows that wait, as a row group."""
@@ -154,11 +156,8 @@ class TableWriter:
 
     def _open(self, part: _Part, rows: int) -> None:
         folder = "/".join(f"{name}={escaped(value)}" for name, value in part.partition.items())
-        if folder:
-            self._files.make_directory(f"{self._root}/{folder}")
-        else:
-            self._files.make_directory(self._root)
-        part.path = f"{folder}/{uuid4().hex}.parquet".lstrip("/")
+        self._files.make_directory(f"{self._root}/{folder}")
+        part.path = f"{folder}/{uuid4().hex}.parquet"
         part.writer = pq.ParquetWriter(
             self._hidden(part.path),
             self._schema,
@@ -183,7 +182,7 @@ class TableWriter:
     def _hidden(self, path: str) -> str:
         """The path of a file that is not complete; Spark and others ignore such names."""
         folder, _, name = path.rpartition("/")
-        return f"{self._root}/{folder}/{HIDDEN}{name}" if folder else f"{self._root}/{HIDDEN}{name}"
+        return f"{self._root}/{folder}/{HIDDEN}{name}"
 
 
 def escaped(value: str) -> str:

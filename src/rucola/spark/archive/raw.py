@@ -1,0 +1,415 @@
+"""Raw archives: every byte of a commit log as rows, so that ``restore`` writes the same files again.
+
+A row covers a stretch of a segment: a record of any topic (half messages and those of the cluster's own topics too),
+the blank record at the end of a segment, or bytes that are no record. Zeros at the end of a stretch that is no record
+are left out. What follows the end of the log, such as a torn record, is archived only while no broker uses the store:
+it still changes, and it is replaced by the next commit. The files of ``config`` belong to each commit as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rucola.arrow.offsets import Mark, StreamOffsets, queue_text
+from rucola.arrow.ranges import FileSpan
+from rucola.arrow.read_options import DEFAULT_BROKER_NAME, ReadOptions, Subscription
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import AnotherLogError, DataLossError, TableConflictError
+from rucola.formats.checksum import crc32
+from rucola.formats.message import walk_records
+from rucola.formats.segment_name import segment_start
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.runtime.files import Files, MappedSegment
+from rucola.spark.archive.archiver import CONFLICTS_MAX, Step, commit_rebased, files_of, write_all
+from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableLog
+from rucola.spark.archive.tasks import Task, run_tasks
+from rucola.store.log.multi_path import log_directories
+from rucola.store.offline.offline_store import OfflineStore
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+LOG_TOPIC = "#log"
+"""Stands for the commit log where offsets are by topic; no topic has such a name."""
+RECORD, BLANK, BYTES = "record", "blank", "bytes"
+"""Kinds of rows."""
+LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
+"""Kinds of data files. Those of the last two kinds are replaced when they change."""
+CONFIG = "config"
+CHUNK_BYTES = 4 << 20
+"""Longest stretch of bytes that are no record, as one row."""
+SEGMENTS_PER_COMMIT = 16
+BATCH_ROWS = 4096
+BATCH_BYTES = 8 << 20
+CHECK_PHYSICAL_OFFSET = 4
+RECORD_COLUMNS = ("topic", "queueId", "queueOffset", "storeTimestamp", "physicalOffset", "storeSize", "record")
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Bytes of one segment.
+
+    Attributes:
+        part: kind of the data file that gets them.
+        segment: the file of the log.
+        start: physical offset of the first byte.
+        end: physical offset after the last one.
+        digest: of the bytes, for the tail.
+    """
+
+    part: str
+    segment: FileSpan
+    start: int
+    end: int
+    digest: str = ""
+
+    def partition(self, broker_name: str) -> dict[str, str]:
+        """The partition of its data file."""
+        found = {"part": self.part, "broker": broker_name, "segment": f"{self.segment.start:020}"}
+        found["segmentBytes"] = str(self.segment.size)
+        return found | ({"sha256": self.digest} if self.digest else {})
+
+
+class RawArchiver:
+    """Copies what is new in a commit log, and the configuration, into a raw table.
+
+    Args:
+        table: the table's log.
+        store: directory of the store.
+        spark: the session whose executors read and write; None for this process.
+        broker_name: of the store; a table may hold the logs of several brokers.
+        commit_log_path: directory of the log if it is elsewhere; several are separated by commas.
+        segments_per_commit: limit of one step.
+        clock: source of time.
+    """
+
+    def __init__(
+        self,
+        table: TableLog,
+        store: str,
+        spark: SparkSession | None = None,
+        broker_name: str = DEFAULT_BROKER_NAME,
+        commit_log_path: str = "",
+        segments_per_commit: int = SEGMENTS_PER_COMMIT,
+        clock: Clock | None = None,
+    ) -> None:
+        self._table = table
+        self._files = Files()
+        self._store = self._files.expand(store)
+        self._spark = spark
+        self._broker_name = broker_name
+        self._commit_log_path = commit_log_path
+        self._segments_per_commit = segments_per_commit
+        self._clock = clock or SystemClock()
+        self._queue = MessageQueue(LOG_TOPIC, broker_name, 0)
+
+    def steps(self) -> Iterator[Step]:
+        """Archives until nothing is new; yields each commit."""
+        while (step := self.step()) is not None:
+            yield step
+
+    def step(self) -> Step | None:
+        """One commit; None if there is nothing new.
+
+        Raises:
+            AnotherLogError: the last archived record is not in its place any more.
+            DataLossError: segments expired before they were archived, or the log became shorter.
+            TableConflictError: other writers were faster many times in a row.
+        """
+        for attempt in range(CONFLICTS_MAX):
+            began_s = self._clock.monotonic()
+            base = self._table.snapshot([self._queue])
+            plan = self._plan(base)
+            if plan is None:
+                return None
+            task = _stretch_task(self._table.root, self._broker_name, plan.stretches)
+            added = files_of([*run_tasks(self._spark, task, len(plan.stretches)), *plan.config])
+            mark = _last_record(self._table.root, added) or base.mark_of(self._queue)
+            offsets = plan.offsets if mark is None else replace(plan.offsets, marks={self._queue: mark})
+            schema = raw_schema() if base.schema is None else None
+            change = Change("archive", tuple(added), tuple(plan.removed), offsets, schema)
+            try:
+                version = commit_rebased(self._table, base, change)
+            except TableConflictError:
+                for one in added:
+                    self._files.remove(f"{self._table.root}/{one.path}")
+                if attempt == CONFLICTS_MAX - 1:
+                    raise
+                continue
+            rows, size = sum(one.rows for one in added), sum(one.size for one in added)
+            return Step(version, rows, size, len(added), plan.left, self._clock.monotonic() - began_s)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _plan(self, base: Snapshot) -> _Plan | None:
+        store = OfflineStore(self._store, commit_log_path=self._commit_log_path or None)
+        try:
+            segments = [FileSpan(*segment) for segment in store.log_segments()]
+            first, end = segments[0].start if segments else 0, store.end_offset()
+            start = self._start(base, store, first, end)
+            every = [
+                Stretch(LOG_PART, one, max(start, one.start), min(end, one.end))
+                for one in segments
+                if max(start, one.start) < min(end, one.end)
+            ]
+            chosen = every[: self._segments_per_commit]
+        finally:
+            store.close()
+        reached = chosen[-1].end if chosen else start
+        offsets = StreamOffsets({self._queue: reached}, {self._queue: start})
+        if len(every) > len(chosen):
+            # The log is longer now, so what followed its end is not there any more.
+            return _Plan(chosen, [], list(self._old(base, TAIL_PART)), offsets, len(every) - len(chosen))
+        tail, old_tail = self._tail(base, segments, end)
+        config, old_config = self._config(base)
+        if not (chosen or tail or config or old_tail or old_config) and base.end_of(self._queue) is not None:
+            return None
+        return _Plan([*chosen, *tail], config, [*old_tail, *old_config], offsets, 0)
+
+    def _start(self, base: Snapshot, store: OfflineStore, first: int, end: int) -> int:
+        """Physical offset from which on the log is not in the table."""
+        archived = base.end_of(self._queue)
+        if archived is None:
+            return first
+        if not first <= archived <= end:
+            raise DataLossError(queue_text(self._queue), archived, max(archived, end), first, end)
+        mark = base.mark_of(self._queue)
+        if (
+            mark is not None
+            and mark.physical_offset >= first
+            and store.store_timestamp(mark.physical_offset) != mark.store_timestamp_ms
+        ):
+            raise AnotherLogError(queue_text(self._queue), archived, archived, first, end)
+        return archived
+
+    def _tail(self, base: Snapshot, segments: Sequence[FileSpan], end: int) -> tuple[list[Stretch], list[DataFile]]:
+        """New stretches after the end of the log, and the data files of old ones. A broker's tail changes all the time,
+        and a restore does not need it.
+        """
+        old = {(one.partition["segment"], one.partition["sha256"]): one for one in self._old(base, TAIL_PART)}
+        found = []
+        if not self._files.lock_held(self._store):
+            for one in [*segments, *self._empty_segments()]:
+                if one.end > end or not one.size:
+                    stretch = Stretch(TAIL_PART, one, min(max(end, one.start), one.end), one.end)
+                    found.append(replace(stretch, digest=_digest(stretch)))
+        same = {(one.partition("")["segment"], one.digest) for one in found} & old.keys()
+        new = [one for one in found if (one.partition("")["segment"], one.digest) not in same]
+        return new, [file for key, file in old.items() if key not in same]
+
+    def _empty_segments(self) -> Iterator[FileSpan]:
+        """Files of the log without content, as a crash may leave them; they are no part of the log."""
+        for directory in log_directories(self._files, self._store, self._commit_log_path or None):
+            for name, length in self._files.list_sizes(directory).items():
+                start = segment_start(name)
+                if start is not None and not length:
+                    yield FileSpan(f"{directory}/{name}", start, 0)
+
+    def _old(self, base: Snapshot, part: str) -> Iterator[DataFile]:
+        """Data files of this broker."""
+        for one in base.files.values():
+            if one.partition["part"] == part and one.partition["broker"] == self._broker_name:
+                yield one
+
+    def _config(self, base: Snapshot) -> tuple[list[str], list[DataFile]]:
+        """The report of a new data file with the configuration, and the old one that it replaces."""
+        contents = {}
+        for name in self._files.list_files(f"{self._store}/{CONFIG}"):
+            content = self._files.read_file(f"{self._store}/{CONFIG}/{name}")
+            if content is not None and not name.endswith(".tmp"):
+                contents[name] = content
+        digest = hashlib.sha256(repr(sorted(contents.items())).encode()).hexdigest() if contents else ""
+        old = list(self._old(base, CONFIG_PART))
+        if [one.partition["sha256"] for one in old] == ([digest] if digest else []):
+            return [], []
+        if not contents:
+            return [], old
+        fixed = {"part": CONFIG_PART, "broker": self._broker_name, "sha256": digest}
+        return [write_all(self._table.root, raw_schema(), _config_rows(contents), fixed)], old
+
+
+@dataclass(frozen=True)
+class _Plan:
+    stretches: Sequence[Stretch]
+    config: Sequence[str]
+    removed: Sequence[DataFile]
+    offsets: StreamOffsets
+    left: int
+    """Segments for later commits."""
+
+
+def raw_schema() -> dict[str, Any]:
+    """The columns of raw tables, as Spark writes a schema."""
+    kinds = {
+        "kind": "string",
+        "segment": "long",
+        "physicalOffset": "long",
+        "size": "long",
+        "topic": "string",
+        "queueId": "integer",
+        "queueOffset": "long",
+        "storeTimestamp": "timestamp",
+        "record": "binary",
+        "name": "string",
+    }
+    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+    return {"type": "struct", "fields": fields}
+
+
+def stretch_rows(stretch: Stretch, broker_name: str) -> Iterator[pa.RecordBatch]:
+    """All bytes of a stretch as rows. Runs in tasks.
+
+    Raises:
+        DiskError: the file is gone, or cannot be read.
+    """
+    span = stretch.segment
+    if not span.size:
+        yield _bytes_row(BYTES, span.start, span.start, 0, b"")
+        return
+    segment = Files().open_segment(span.path, span.size, writable=False)
+    try:
+        position, limit = stretch.start - span.start, stretch.end - span.start
+        kind = BYTES
+        if stretch.part == LOG_PART:
+            walk = _Walk(segment, span, broker_name)
+            yield from walk.batches(position, limit)
+            position, kind = walk.position, BLANK if walk.is_blank else BYTES
+        while position < limit:
+            end = limit if kind == BLANK else min(limit, position + CHUNK_BYTES)
+            content = bytes(segment.view[position:end]).rstrip(b"\0")
+            yield _bytes_row(kind, span.start, span.start + position, end - position, content)
+            position = end
+    finally:
+        segment.close()
+
+
+class _Walk:
+    """Walks the records of a segment.
+
+    Attributes:
+        position: of the first byte in the segment that is no record.
+        is_blank: whether a blank record begins there.
+    """
+
+    def __init__(self, segment: MappedSegment, span: FileSpan, broker_name: str) -> None:
+        from rucola.arrow.columns import BatchBuilder, arrow_schema
+        from rucola.arrow.schema import all_columns
+
+        options = ReadOptions(store_path=span.path, subscription=Subscription(topics=(LOG_TOPIC,)), include_record=True)
+        columns = {column.name: column for column in all_columns(options)}
+        schema = arrow_schema(columns[name] for name in RECORD_COLUMNS)
+        self._builder = BatchBuilder(options, RECORD_COLUMNS, schema, broker_name)
+        self._segment, self._span = segment, span
+        self._table = new_table(BATCH_ROWS)
+        self.position = 0
+        self.is_blank = False
+
+    def batches(self, position: int, limit: int) -> Iterator[pa.RecordBatch]:
+        """Records up to the limit, or to the first bytes that are no record."""
+        from rucola.arrow.rows import Rows
+
+        segment, self.position = self._segment, position
+        stop = int(WalkStop.TABLE_FULL)
+        while stop == WalkStop.TABLE_FULL and self.position < limit:
+            count, end, stop = walk_records(
+                segment.buffer, segment.view, self.position, limit, self._span.start,
+                self._table, BATCH_ROWS, crc32, CHECK_PHYSICAL_OFFSET,
+            )  # fmt: skip
+            if end - self.position > BATCH_BYTES and count > 1:
+                count, end = self._within_bytes(count)
+                stop = int(WalkStop.TABLE_FULL)
+            if count:
+                rows = Rows(segment.buffer, self._table, count, walked=True)
+                for batch in self._builder.batches(rows):
+                    yield self._as_raw(batch)
+            self.position = end
+        self.is_blank = stop == WalkStop.BLANK
+
+    def _within_bytes(self, count: int) -> tuple[int, int]:
+        """The number of rows with about ``BATCH_BYTES``, at least one, and the position after them."""
+        starts = self._table[int(RecordColumn.RECORD_POS) :: ROW_WIDTH][:count]
+        kept = max(1, bisect_right(starts, self.position + BATCH_BYTES) - 1)
+        return kept, starts[kept]
+
+    def _as_raw(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        count = batch.num_rows
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        columns["size"] = columns.pop("storeSize")
+        columns["kind"] = pa.repeat(pa.scalar(RECORD), count)
+        columns["segment"] = pa.repeat(pa.scalar(self._span.start), count)
+        columns["name"] = pa.nulls(count, pa.string())
+        schema = _arrow_schema()
+        return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in schema], schema=schema)
+
+
+def _bytes_row(
+    kind: str, segment: int, physical_offset: int, size: int, content: bytes, name: str = ""
+) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    known = {
+        "kind": kind,
+        "segment": segment,
+        "physicalOffset": physical_offset,
+        "size": size,
+        "record": content,
+        "name": name,
+    }
+    return pa.RecordBatch.from_pylist([known], schema=_arrow_schema())
+
+
+def _config_rows(contents: Mapping[str, bytes]) -> Iterator[pa.RecordBatch]:
+    for name, content in contents.items():
+        yield _bytes_row(CONFIG, 0, 0, len(content), content, name)
+
+
+def _arrow_schema() -> pa.Schema:
+    from rucola.spark.archive.columns import arrow_of
+
+    return arrow_of(raw_schema())
+
+
+def _stretch_task(root: str, broker_name: str, stretches: Sequence[Stretch]) -> Task:
+    def write(number: int) -> str:
+        stretch = stretches[number]
+        rows = stretch_rows(stretch, broker_name)
+        return write_all(root, raw_schema(), rows, stretch.partition(broker_name))
+
+    return write
+
+
+def _digest(stretch: Stretch) -> str:
+    """Of the bytes of a tail, read in pieces."""
+    digest, files = hashlib.sha256(), Files()
+    for at in range(stretch.start, stretch.end, CHUNK_BYTES):
+        length = min(CHUNK_BYTES, stretch.end - at)
+        digest.update(files.read_at(stretch.segment.path, at - stretch.segment.start, length))
+    return digest.hexdigest()
+
+
+def _last_record(root: str, added: Sequence[DataFile]) -> Mark | None:
+    """The mark of the last archived record, by which the log is recognised; None if there is none in these files."""
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    from rucola.arrow.buffers import numbers_of
+
+    found: Mark | None = None
+    for one in added:
+        if one.partition["part"] != LOG_PART:
+            continue
+        with pq.ParquetFile(f"{root}/{one.path}") as file:
+            last = file.read_row_group(file.num_row_groups - 1, columns=["physicalOffset", "storeTimestamp"])
+        times = last.column("storeTimestamp").drop_null()  # only records have one
+        if len(times):
+            at = numbers_of(last.column("physicalOffset").combine_chunks(), np.int64)[len(times) - 1]
+            time = numbers_of(times.combine_chunks(), np.int64)[-1]
+            found = max(found or Mark(0, -1), Mark(int(time) // 1000, int(at)), key=lambda mark: mark.physical_offset)
+    return found

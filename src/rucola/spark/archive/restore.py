@@ -1,0 +1,205 @@
+"""Writes the commit log of a raw table as files again, byte for byte.
+
+Everything is written beside the target and gets its name in one rename, so there is a whole store or none. An existing
+store is never touched. Queues and index are not restored: a broker builds them from the log when it starts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from rucola.errors import ConfigError, FormatError
+from rucola.formats.segment_name import segment_name
+from rucola.runtime.files import Files, MappedSegment
+from rucola.spark.archive.raw import CONFIG, CONFIG_PART, LOG_PART, TAIL_PART
+from rucola.spark.archive.table_log import DataFile, TableLog
+from rucola.spark.archive.tasks import Task, run_tasks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+BATCH_ROWS = 4096
+
+
+class RestoredFile(NamedTuple):
+    """A segment of the restored log.
+
+    Attributes:
+        name: of the file.
+        size: length in bytes.
+        sha256: of its content, as hexadecimal digits.
+    """
+
+    name: str
+    size: int
+    sha256: str
+
+
+def write_store(
+    table: TableLog, target: str, spark: SparkSession | None = None, broker_name: str = ""
+) -> list[RestoredFile]:
+    """Writes a store directory with the archived log and configuration.
+
+    Args:
+        table: log of a raw table.
+        target: directory of the new store; it must not exist, or be empty.
+        spark: the session whose executors write; they must see the directory. None for this process.
+        broker_name: whose log to restore; empty if the table has only one.
+
+    Raises:
+        ConfigError: the table has no such broker, or something is at the target.
+        FormatError: a part of the log is missing in the table.
+    """
+    files = Files()
+    target = files.expand(target)
+    if files.list_files(target) or files.list_directories(target):
+        raise _occupied(target)
+    snapshot = table.snapshot()
+    names = sorted({queue.broker_name for queue in snapshot.offsets.offsets})
+    broker_name = _broker(table.root, names, broker_name)
+    own = [one for one in snapshot.files.values() if one.partition["broker"] == broker_name]
+    segments = _segments(one for one in own if one.partition["part"] in (LOG_PART, TAIL_PART))
+    place = f"{target}.restoring-{uuid4().hex}"
+    try:
+        files.make_directory(f"{place}/commitlog")
+        texts = run_tasks(spark, _segment_task(table.root, f"{place}/commitlog", segments), len(segments))
+        _write_config(files, table.root, [one for one in own if one.partition["part"] == CONFIG_PART], place)
+        for directory in (f"{place}/commitlog", place):
+            files.sync_directory(directory)
+        if not files.publish_directory(place, target):
+            raise _occupied(target)
+    except BaseException:
+        files.remove_tree(place)
+        raise
+    return [RestoredFile(*json.loads(text)) for text in texts]
+
+
+def _occupied(target: str) -> ConfigError:
+    return ConfigError("target", target, "a directory that does not exist or is empty; no store is ever overwritten")
+
+
+def _broker(root: str, names: Sequence[str], wanted: str) -> str:
+    if wanted in names:
+        return wanted
+    if not wanted and len(names) == 1:
+        return names[0]
+    raise ConfigError("broker_name", wanted, f"one of those in {root}: {', '.join(names) or 'none'}")
+
+
+class _Segment(NamedTuple):
+    """A segment and the data files with parts of it."""
+
+    start: int
+    size: int
+    paths: tuple[str, ...]
+    is_last: bool
+    """Whether the rest of the file may be missing in the table; it is then zeros."""
+
+
+def _segments(files: Iterable[DataFile]) -> list[_Segment]:
+    """Raises ``FormatError`` if a segment between two others is missing."""
+    found: dict[int, list[DataFile]] = {}
+    for one in files:
+        found.setdefault(int(one.partition["segment"]), []).append(one)
+    segments: list[_Segment] = []
+    for start, parts in sorted(found.items()):
+        size = int(parts[0].partition["segmentBytes"])
+        if segments and segments[-1].start + segments[-1].size != start:
+            raise _gap(parts[0].path, segments[-1].start + segments[-1].size, start)
+        segments.append(_Segment(start, size, tuple(one.path for one in parts), start == max(found)))
+    return segments
+
+
+def _segment_task(root: str, directory: str, segments: Sequence[_Segment]) -> Task:
+    def write(number: int) -> str:
+        return json.dumps(write_segment(root, directory, segments[number]))
+
+    return write
+
+
+def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
+    """Writes one file of the log. Runs in tasks; if several run for one segment, all write the same.
+
+    Raises:
+        FormatError: a part is missing, or the checksum of a page of the table is wrong.
+    """
+    files = Files()
+    name = segment_name(wanted.start)
+    if not wanted.size:  # a crash leaves such files
+        files.write_file(f"{directory}/{name}", b"")
+        return RestoredFile(name, 0, hashlib.sha256().hexdigest())
+    hidden = f"{directory}/.{name}.{uuid4().hex}"
+    files.create_segment(hidden, f"{hidden}.tmp", wanted.size)
+    segment = files.open_segment(hidden, wanted.size)
+    try:
+        reached = wanted.start
+        for path in sorted((f"{root}/{path}" for path in wanted.paths), key=_first_offset):
+            for batch in _batches(path):
+                reached = _write_rows(segment, wanted.start, reached, batch, path)
+        if not wanted.is_last and reached != wanted.start + wanted.size:
+            raise _gap(f"{root}/{wanted.paths[-1]}", reached, wanted.start + wanted.size)
+        segment.sync()
+        digest = hashlib.sha256(segment.view).hexdigest()
+    finally:
+        segment.close()
+    files.rename(hidden, f"{directory}/{name}")
+    return RestoredFile(name, wanted.size, digest)
+
+
+def _batches(path: str) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        try:
+            yield from file.iter_batches(BATCH_ROWS, columns=["physicalOffset", "size", "record"])
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError("raw table", 0, "pages with right checksums", str(error), path) from error
+
+
+def _first_offset(path: str) -> int:
+    """Physical offset of the first row of a file, whose rows are in log order."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        at = file.schema_arrow.names.index("physicalOffset")
+        return int(file.metadata.row_group(0).column(at).statistics.min)
+
+
+def _write_rows(segment: MappedSegment, base: int, reached: int, batch: pa.RecordBatch, path: str) -> int:
+    """Writes rows, which must follow each other from ``reached`` on; returns the physical offset after them."""
+    import numpy as np
+
+    from rucola.arrow.buffers import numbers_of
+
+    offsets, sizes = (numbers_of(batch.column(name), np.int64) for name in ("physicalOffset", "size"))
+    expected = np.cumsum(np.concatenate([[reached], sizes]))
+    if (offsets != expected[:-1]).any():
+        raise _gap(path, int(expected[:-1][offsets != expected[:-1]][0]), int(offsets[offsets != expected[:-1]][0]))
+    records = batch.column("record")
+    ends = np.frombuffer(records.buffers()[1], np.int32, len(records) + 1, records.offset * 4)
+    content = memoryview(records.buffers()[2] or b"")
+    if (np.diff(ends) == sizes).all():
+        segment.write(reached - base, content[int(ends[0]) : int(ends[-1])])
+    else:
+        for offset, start, end in zip(offsets.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            segment.write(offset - base, content[start:end])
+    return int(expected[-1])
+
+
+def _gap(path: str, expected: int, got: int) -> FormatError:
+    return FormatError("raw table", expected, f"a row for physical offset {expected}", f"one for {got}", path)
+
+
+def _write_config(files: Files, root: str, parts: Iterable[DataFile], place: str) -> None:
+    import pyarrow.parquet as pq
+
+    for one in parts:
+        files.make_directory(f"{place}/{CONFIG}")
+        for row in pq.read_table(f"{root}/{one.path}", columns=["name", "record"]).to_pylist():
+            files.write_file(f"{place}/{CONFIG}/{row['name']}", row["record"])

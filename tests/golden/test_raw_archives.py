@@ -1,0 +1,165 @@
+"""Archive and restore of golden stores: the same bytes, and a store of which our engine serves every record.
+
+``python -m tests.spark.lake goldens`` does this with every golden store.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tests.golden.loader import BROKER_STORES, STORES, load, load_files, unpack, write_files
+from tests.golden.opening import opened
+from tests.unit.arrow.stores import open_store, put
+
+from rucola.cli.spark import run
+from rucola.errors import AnotherLogError, ConfigError, DataLossError, FormatError
+from rucola.runtime.files import Files
+from rucola.spark.archive import archive_raw, restore
+from rucola.spark.archive.maintenance import compact
+from rucola.spark.archive.manifest_log import ManifestLog
+from rucola.spark.archive.raw import RawArchiver
+from rucola.spark.archive.table_log import TableKind
+
+SAMPLE = (
+    "clean_stop_bad_crc_earlier",
+    "killed_garbage_tail",
+    "killed_zero_length_segment",
+    "log_min_raised",
+    "rolling",
+    "transaction_flags",
+)
+
+
+def digests(store: Path) -> dict[str, str]:
+    """What a restore must bring back: log and configuration."""
+    paths = [path for part in ("commitlog", "config") for path in (store / part).rglob("*") if path.is_file()]
+    return {path.relative_to(store).as_posix(): sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+def test_the_same_bytes_come_back(tmp_path: Path, name: str) -> None:
+    write_files(load_files(STORES, name), tmp_path / "store")
+    archive_raw(tmp_path / "table", tmp_path / "store")
+    restored = restore(tmp_path / "table", tmp_path / "new")
+    assert digests(tmp_path / "new") == digests(tmp_path / "store") != {}
+    assert {f"commitlog/{one.name}": one.sha256 for one in restored}.items() <= digests(tmp_path / "new").items()
+
+
+def test_configuration_comes_back_as_well(tmp_path: Path) -> None:
+    write_files(load_files(BROKER_STORES, "delay_clean"), tmp_path / "store")
+    archive_raw(tmp_path / "table", tmp_path / "store")
+    assert archive_raw(tmp_path / "table", tmp_path / "store") == 0  # nothing changed
+    restore(tmp_path / "table", tmp_path / "new")
+    found = digests(tmp_path / "new")
+    assert found == digests(tmp_path / "store")
+    assert any(path.startswith("config/") for path in found)
+
+
+def test_our_engine_builds_queues_from_a_restored_log(tmp_path: Path) -> None:
+    case = unpack("rolling", tmp_path / "store")
+    archive_raw(tmp_path / "table", tmp_path / "store")
+    restore(tmp_path / "table", tmp_path / "new")
+    assert not (tmp_path / "new" / "consumequeue").exists()
+    store = opened(load("rolling"), tmp_path / "new")
+    for queue in case.expect["queues"]:
+        topic, queue_id = queue["topic"].encode(), queue["queueId"]
+        assert (store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)) == (
+            queue["min"],
+            queue["max"],
+        )
+        found = [store.queue_unit(topic, queue_id, unit["queueOffset"]) for unit in queue["units"]]
+        assert found == [(unit["physicalOffset"], unit["size"], unit["tagsCode"]) for unit in queue["units"]]
+    store.shutdown()
+
+
+def test_a_log_grows_in_the_archive(tmp_path: Path) -> None:
+    """Under a running store and after its stop, also when a step archives only some of the segments."""
+    log = ManifestLog(str(tmp_path / "table"), TableKind.RAW)
+    store = open_store(tmp_path / "store")
+    for count in range(0, 300, 100):
+        put(store, count, 100)
+        assert list(RawArchiver(log, str(tmp_path / "store"), segments_per_commit=1).steps())
+    store.shutdown()
+    end = max((tmp_path / "store" / "commitlog").iterdir())
+    content = bytearray(end.read_bytes())
+    content[-100:-90] = b"after it"[:8] + b"\0\0"
+    end.write_bytes(content)
+    archive_raw(tmp_path / "table", tmp_path / "store")
+    store = open_store(tmp_path / "store")  # cuts off what follows the log
+    put(store, 300, 200)
+    store.shutdown()
+    archive_raw(tmp_path / "table", tmp_path / "store")
+    assert compact(log).before > 2
+    restore(tmp_path / "table", tmp_path / "new")
+    assert digests(tmp_path / "new") == digests(tmp_path / "store")
+    rows = [
+        row["kind"]
+        for one in log.snapshot().files.values()
+        for row in pq.read_table(tmp_path / "table" / one.path, columns=["kind"]).to_pylist()
+    ]
+    assert rows.count("record") == 500
+
+
+def test_a_table_may_hold_several_brokers(tmp_path: Path) -> None:
+    for name, count in (("a", 10), ("b", 20)):
+        store = open_store(tmp_path / name)
+        put(store, 0, count)
+        store.shutdown()
+        archive_raw(tmp_path / "table", tmp_path / name, broker_name=name)
+    with pytest.raises(ConfigError, match="table: a, b"):
+        restore(tmp_path / "table", tmp_path / "new")
+    restore(tmp_path / "table", tmp_path / "new", broker_name="b")
+    assert digests(tmp_path / "new") == digests(tmp_path / "b")
+
+
+def test_nothing_is_overwritten_and_a_failure_leaves_nothing(tmp_path: Path) -> None:
+    write_files(load_files(STORES, "rolling"), tmp_path / "store")
+    archive_raw(tmp_path / "table", tmp_path / "store")
+    with pytest.raises(ConfigError, match="no store is ever overwritten"):
+        restore(tmp_path / "table", tmp_path / "store")
+    files = ManifestLog(str(tmp_path / "table"), TableKind.RAW).snapshot().files
+    path = tmp_path / "table" / next(one.path for one in files.values() if one.partition["part"] == "log")
+    content = bytearray(path.read_bytes())
+    content[2000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"\.parquet"):
+        restore(tmp_path / "table", tmp_path / "new")
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["store", "table"]
+
+
+def test_a_target_that_appears_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "file").write_text("kept")
+    assert not Files().publish_directory(str(tmp_path / "one"), str(tmp_path / "two"))
+    assert (tmp_path / "two" / "file").read_text() == "kept"
+    (tmp_path / "two" / "file").unlink()
+    assert Files().publish_directory(str(tmp_path / "one"), str(tmp_path / "two"))
+
+
+def test_another_log_or_a_gap_is_refused(tmp_path: Path) -> None:
+    for name, first, count in (("one", 0, 300), ("other", 1, 300), ("short", 0, 10)):
+        store = open_store(tmp_path / name)
+        put(store, first, count)
+        store.shutdown()
+    archive_raw(tmp_path / "table", tmp_path / "one")
+    with pytest.raises(AnotherLogError, match="#log@broker-a"):
+        archive_raw(tmp_path / "table", tmp_path / "other")
+    with pytest.raises(DataLossError, match="#log@broker-a"):
+        archive_raw(tmp_path / "table", tmp_path / "short")
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_files(load_files(STORES, "rolling"), tmp_path / "store")
+    table = [str(tmp_path / "table"), "--no-spark"]
+    assert run(["archive", *table, "--raw", "--store", str(tmp_path / "store")]) == 0
+    assert "rows archived" in capsys.readouterr().out
+    assert run(["restore", *table, str(tmp_path / "new"), "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines[-1]["segments"] == len(lines) - 1 == len(list((tmp_path / "new" / "commitlog").iterdir()))
+    with pytest.raises(ConfigError, match="--raw"):
+        run(["archive", *table, "--raw", "--store", "s", "--topic", "t"])
