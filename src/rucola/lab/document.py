@@ -6,6 +6,7 @@ Text of blocks may have ``**bold**`` and backticks; everything else in it is lit
 from __future__ import annotations
 
 import re
+import textwrap
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,8 @@ class Program:
     code: str
 
 
+_LINE_MAX = 120
+
 Block: TypeAlias = "Heading | Text | Items | TableBlock | Picture | Program"
 
 
@@ -74,17 +77,28 @@ def _markdown(block: Block) -> str:
         case Heading(level, text):
             return f"{'#' * level} {text}"
         case Text(text):
-            return text
+            return _wrapped(text)
         case Items(items):
-            return "\n".join(f"- {item}" for item in items)
+            return "\n".join(_wrapped(item, "- ") for item in items)
         case TableBlock(title, header, rows, numbers):
             align = ["---", *(["---:" if numbers else "---"] * (len(header) - 1))]
             lines = [" | ".join(cell.replace("|", "\\|") for cell in line) for line in (header, align, *rows)]
             return f"**{title}**\n\n" + "\n".join(f"| {line} |" for line in lines)
         case Picture(name, text):
-            return f"![{text}]({name})"
+            return _wrapped(f"![{text}]({name})")
         case Program(title, code):
             return f"<details><summary>{title}</summary>\n\n```python\n{code}```\n\n</details>"
+
+
+def _wrapped(text: str, mark: str = "") -> str:
+    """``text`` in lines of at most 120 characters; the lines after the first are indented by the length of ``mark``."""
+    return textwrap.fill(
+        mark + text,
+        _LINE_MAX,
+        subsequent_indent=" " * len(mark),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def to_html(title: str, blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
