@@ -54,7 +54,7 @@ BUDGETS = {
 }
 """Words of each page."""
 GENERATED = {"docs/lab/README.md"}
-"""Pages that are written by a program as a whole."""
+"""Pages that are written by a program as a whole; they have no budget of words."""
 LINE_MAX = 120
 CHANGES_MAX = 20
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -78,11 +78,13 @@ def problems(root: Path) -> Iterator[Problem]:
     """The problems of a repository's pages."""
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         page = path.relative_to(root).as_posix()
-        if page in GENERATED or not path.exists():
+        if not path.exists():
             continue
         text = prose(path.read_text(encoding="utf-8"))
         budget = next((words for pattern, words in BUDGETS.items() if path.match(pattern)), None)
-        if budget is None:
+        if page in GENERATED:
+            pass
+        elif budget is None:
             yield page, 1, "has no budget of words in tools/check_docs.py"
         elif (words := len(text.split())) > budget:
             yield page, 1, f"has {words} words, {budget} are allowed"

@@ -17,34 +17,33 @@ from rucola.lab.text import claim_text, is_listing, tables
 
 TITLE = "The engine laboratory"
 _INTRODUCTION = (
-    "RocketMQ's broker keeps messages in a storage engine with a few strong ideas: one log for all topics, small queue "
-    "files that point into it, files used through the page cache, a disk sync for many messages at once. Texts about "
-    "it, and about Kafka's engine, say what these ideas bring. This report measures what they say on one machine, with "
-    "Rucola's engine, whose files are RocketMQ's byte for byte."
+    "RocketMQ's broker keeps messages in a storage engine with a few strong ideas: one log for all topics, small "
+    "queue files that point into it, files used through the page cache, a disk sync for many messages at once. Texts "
+    "about it, and about Kafka's engine, make claims about these ideas. This report tests the claims on one machine, "
+    "with Rucola's engine, whose files are RocketMQ's byte for byte."
 )
 _METHOD = (
-    f"Each number was measured {REPETITIONS_TEXT} times in one run; the variants compared took turns. Tables show the "
-    f"median and, "
-    "in parentheses, the least and the greatest value, or one value where all are equal. Pictures show the medians, "
-    "and the least and the greatest value as whiskers; where no whisker shows, it is shorter than its marker. A claim "
-    f"names its threshold, and is checked in each repetition for itself: it **holds** when all {REPETITIONS_TEXT} "
-    f"agree with it, "
-    "**does not hold here** when none does, and is **undecided** otherwise, even where the medians seem clear. The "
-    "sentences below are generated from these numbers: on another machine the report says something else."
+    f"Each number was measured {REPETITIONS_TEXT} times in one run; the compared variants took turns. Tables show the "
+    "median and, in parentheses, the least and the greatest value, or one value where all are equal. Pictures show "
+    "the medians, and the least and the greatest value as whiskers. A whisker that is shorter than its marker does "
+    f"not show. A claim names its threshold, and each repetition tests it: it **holds** when all {REPETITIONS_TEXT} "
+    "agree with it, **does not hold here** when none does, and is **undecided** otherwise, even where the medians "
+    "seem clear. A program writes the sentences below from these numbers, so the report of another machine says "
+    "something else."
 )
 _TERMS = (
     (
         "**Page cache**: the memory in which the operating system keeps pages (4 KiB each) of files. A write goes "
         "there and reaches the disk later (**writeback**); a page that waits for this is *dirty*. A read that finds "
-        "its page there is *warm*, one that must ask the disk is *cold*."
+        "its page there is *warm*; a read that must go to the disk is *cold*."
     ),
     (
-        "**fdatasync**: the call that returns when what was written to a file is on the disk. What was written but not "
-        "synced survives the end of the process, but perhaps not a power cut."
+        "**fdatasync**: the call that returns when what was written to a file is on the disk. Bytes that were "
+        "written but not synced survive the end of the process, but perhaps not a power cut."
     ),
     (
         "**Map** (`mmap`): a file shown as memory. Touching a page for the first time is a **page fault**, in which "
-        "the system brings the page in, often with some of its neighbours."
+        "the system loads the page, often with some of its neighbours."
     ),
     (
         "**CommitLog**: RocketMQ's one log of all messages, cut into **segments** of equal length; a *physical offset* "

@@ -18,7 +18,9 @@ def claim_text(claim: Claim, readings: Readings) -> str:
         return f"{opening} {filled(claim.because, readings)}"
     if verdict is Verdict.FAILS:
         return f"{opening} {filled(claim.instead, readings)}"
-    return f"{opening} Compared repetition by repetition, it held in {held} of {REPETITIONS}: this run does not tell."
+    return (
+        f"{opening} Compared repetition by repetition, it held in {held} of {REPETITIONS}: this run does not decide it."
+    )
 
 
 def filled(words: Words, readings: Readings) -> str:

@@ -115,7 +115,7 @@ def test_what_group_commit_adds(engine: list[float], verdict: str, sentences: li
     [
         (576, 1070, "Does not hold here", "It takes 0.538 times as much: the system reads ahead"),
         (2140, 1070, "Does not hold here", "It takes 2 times as much"),
-        (100, 1070, "Holds", "against all that lies before"),
+        (100, 1070, "Holds", "the other way reads all messages before the wanted one"),
     ],
 )
 def test_what_the_index_saves(index: float, partition: float, verdict: str, sentence: str) -> None:
@@ -127,7 +127,7 @@ def test_what_the_index_saves(index: float, partition: float, verdict: str, sent
 @pytest.mark.parametrize(
     ("before", "after", "verdict", "sentence"),
     [
-        ((107, 23.5), (119, 34), "Holds", "no advantage to lose: without a filter it takes 4.55 times as much"),
+        ((107, 23.5), (119, 34), "Holds", "sendfile is slower even without a filter: it takes 4.55 times as much"),
         (
             (20, 40),
             (60, 50),
@@ -156,7 +156,10 @@ def test_what_a_filter_takes_from_sendfile(
 
 @pytest.mark.parametrize(
     ("clean", "dirty", "sentence"),
-    [(5.1, 1.1, "make a page dirty for themselves"), (1.1, 1.1, "hardly more than when they were not")],
+    [
+        (5.1, 1.1, "nearly every unit of 20 bytes then makes another page dirty"),
+        (1.1, 1.1, "hardly more than when they were not"),
+    ],
 )
 def test_what_dirty_queue_files_save(clean: float, dirty: float, sentence: str) -> None:
     sizes = {kafka_writing.CLEAN: clean, kafka_writing.PLAIN: dirty, kafka_writing.KAFKA: 4.0}
@@ -198,7 +201,7 @@ def test_the_pool_puts_at_risk_as_much_as_the_worst_repetition_showed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "sentence"), [(1000.0, "shortens the longest append to less"), (6410.0, "something else than writeback")]
+    ("pool", "sentence"), [(1000.0, "shortens the longest append to less"), (6410.0, "so writeback is not its cause")]
 )
 def test_whether_the_pool_shortens_the_longest_append(pool: float, sentence: str) -> None:
     most, longest = transient_pool.MOST, transient_pool.LONGEST

@@ -191,19 +191,21 @@ def say_count(lost: float) -> str:
 LESSON = Lesson(
     title="What a crash leaves: the states that files may be in, and what recovery makes of them",
     intro=(
-        "When power fails, the disk holds what was synced, and of everything else whatever it happened to write: each "
-        "page, each file's length, each new or removed name may be there or not, and a page may be **torn** between an "
-        "old and a new version at a multiple of 512 bytes. Killing the process loses nothing that it had already "
-        "written to its files. The real engine runs here on a simulated disk in memory, which knows what is synced. "
-        "Power fails before every call to the disk, and leaves every combination of whole pages, and a sample with "
-        "torn pages; the engine starts on each of these states, and what it finds is compared with what was sent. A "
-        "**moment** is the time just before a call, or before the store answers its senders (`ack`). "
-        "`rucola lab run crash --moment N` shows all states with whole pages of one moment."
+        "When power fails, the disk holds everything that was synced. Of the rest it holds whatever it happened to "
+        "write: each page, each file's length, each new or removed name may be there or not. A page may be **torn**: "
+        "up to a multiple of 512 bytes it is new, and after that old, or the other way round. Killing the process "
+        "loses nothing that it had already written to its files. The real engine runs here on a simulated disk in "
+        "memory, which knows what is synced. The simulation cuts the power before every call to the disk. For each "
+        "cut it makes every combination of whole pages, and a sample of states with torn pages. The engine starts on "
+        "each of these states, and the program compares the messages it finds with those that were sent. A "
+        "**moment** is the time just before a call, or before the store answers its senders (`ack`). `rucola lab run "
+        "crash --moment N` shows all states with whole pages of one moment."
     ),
     design=(
-        "Recovery walks the log to the last whole record, keeps what it cuts off in `quarantine/`, and makes queue "
-        "units again from the log. `make crash` does the same with segments that roll, index, pool, deletion and "
-        "failing disks. What is said of kills here does not hold with the transient pool: see lesson `transient-pool`."
+        "Recovery walks the log to the last whole record, saves the bytes that it cuts off in `quarantine/`, and "
+        "makes queue units again from the log. `make crash` does the same with several segments, with the index, the "
+        "pool, deletion and failing disks. With the transient pool, a kill does lose answered messages: see lesson "
+        "`transient-pool`."
     ),
     quantities=(
         Quantity(SYNC.value, "SYNC_FLUSH", "messages", "moment: number of the call to the disk", linear=True),
@@ -216,7 +218,7 @@ LESSON = Lesson(
             "with synchronous flush a message that was answered survives a power cut",
             lambda n: n["states"][CUT][SYNC.value] == 0,
             lambda n: say_missing(n, SYNC),
-            "The fewest found again are never fewer than those answered.",
+            "In every state the store finds at least the messages that were answered.",
             "There is a moment at which an answered message is lost: that is a defect, please report it.",
         ),
         Claim(
@@ -235,15 +237,15 @@ LESSON = Lesson(
                 f"{say_count(sum(n['states'][KILL].values()))} missing, whenever the process is killed and with either "
                 "way to flush"
             ),
-            "What was stored through a map or by a call is the system's.",
+            "The system keeps the bytes that were stored through a map or by a call.",
             "At some moment a killed process loses an answered message: that is a defect, please report it.",
         ),
         Claim(
             "This project",
             "each state tried is recovered to a prefix of what was sent, byte for byte",
             lambda n: sum(n["states"]["of them recovered wrongly"].values()) == 0,
-            "{states[of them recovered wrongly][SYNC_FLUSH]} of {states[states of the disk][SYNC_FLUSH]} states were "
-            "not with SYNC_FLUSH, {states[of them recovered wrongly][ASYNC_FLUSH]} of "
+            "{states[of them recovered wrongly][SYNC_FLUSH]} of {states[states of the disk][SYNC_FLUSH]} states "
+            "failed with SYNC_FLUSH, {states[of them recovered wrongly][ASYNC_FLUSH]} of "
             "{states[states of the disk][ASYNC_FLUSH]} with ASYNC_FLUSH",
             "A record counts only if its checksums hold, and queue units count only if the log agrees.",
             "That is a defect, please report it.",

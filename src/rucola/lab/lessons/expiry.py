@@ -100,16 +100,17 @@ def _space(size: Size) -> int:
 LESSON = Lesson(
     title="Expiry: removing whole segments beside compaction",
     intro=(
-        "A log that only grows has to lose something at its old end. RocketMQ removes a whole segment once it is past "
-        "its time (`fileReservedTime`), whatever is in it. Kafka can do that too; besides, a topic may be "
-        "**compacted**: of each key only the newest message stays, so a cleaner reads the segments and writes those "
-        "that stay into new ones. The engine writes a log in which keys come again and again; then both ways are "
-        "applied to all its full segments, none of which is in memory. The compaction is ours, in Python over the "
-        "engine's own walk along the log: compare its bytes rather than its time."
+        "A log that only grows has to lose something at its old end. RocketMQ removes a whole segment when its time "
+        "is over (`fileReservedTime`), whatever it contains. Kafka can do that too. Besides, it can **compact** a "
+        "topic: it keeps only the newest message of each key, so a cleaner reads the segments and writes the "
+        "messages it keeps into new ones. In this lesson the engine writes a log in which keys come again and again. "
+        "Then the program applies both ways to all full segments, none of which is in memory. The compaction is our "
+        "own program in Python, so compare its bytes rather than its time."
     ),
     design=(
-        "Segments expire by age, hour and disk space; queues and index drop entries before the log's first offset. "
-        "There is no compaction: one log for all topics cannot be compacted for one of them without copying the others."
+        "Age, time of day and disk space decide when a segment is removed; queues and index then drop the entries "
+        "that point before the log's first offset. There is no compaction: nobody can compact one topic in a log of "
+        "all topics without copying the others."
     ),
     quantities=(
         Quantity("time", "Time", "ms per MiB of log", "messages that stay, %"),
@@ -124,7 +125,7 @@ LESSON = Lesson(
             "removing whole segments costs nothing per message: next to no bytes move (less than 2 % of the log)",
             lambda n: max(n["moved"][REMOVE].values()) < 0.02,
             f"{{moved[{REMOVE}][10]}} bytes for each byte of log, {{time[{REMOVE}][10]}} ms per MiB",
-            "A name goes and blocks become free; nobody looks at the messages.",
+            "Only the name of the file is removed and its blocks become free; no message is read.",
             "The file system writes more about freed blocks than expected.",
         ),
         Claim(
@@ -134,7 +135,7 @@ LESSON = Lesson(
             lambda n: all(n["moved"][COMPACT][p] > 0.9 * (1 + p / 100) for p in STAYING),
             f"{{moved[{COMPACT}][1]}}, {{moved[{COMPACT}][10]}} and {{moved[{COMPACT}][50]}} bytes for each byte of "
             "log when 1, 10 and 50 % stay",
-            "A second pass over the log finds in memory what the first one read.",
+            "The second pass over the log finds the bytes of the first one in memory.",
             "Not all of the log had to come from the disk: some of it was still in memory.",
         ),
         Claim(
@@ -144,7 +145,7 @@ LESSON = Lesson(
             ", ".join(
                 f"{{time[{REMOVE}][{p}]}} ms per MiB against {{time[{COMPACT}][{p}]}} when {p} % stay" for p in STAYING
             ),
-            "Removing looks at no message.",
+            "To remove a segment, no message is read.",
             "Removing looks at no message, but the file system takes its time to free the blocks.",
         ),
     ),

@@ -158,24 +158,24 @@ def say_gap(n: Numbers) -> str:
     if together < 2 * alone:
         return f"{text}. So most of it is paid once for a group, as the change to the thread that syncs is."
     return (
-        f"{text}. So most of it comes with each message, about {Amount((together - alone) / 255)} µs: a record is "
-        f"built, "
-        "checked and stored into fresh pages of a map."
+        f"{text}. So most of the difference is a cost of each message, about {Amount((together - alone) / 255)} µs: a "
+        "record is built, checked and stored into fresh pages of a map."
     )
 
 
 LESSON = Lesson(
     title="Group commit: what a disk sync costs, who shares it, and the redo log",
     intro=(
-        "A message is safe from a power cut when a sync that began after it was written has returned. One sync covers "
-        "everything written before it, so senders that wait at the same time can share one: **group commit**. A "
-        "database has the same problem with the pages that a transaction changes, and the same answer: a **redo log**, "
-        "to whose end all changes go, with one sync; the pages themselves are written later. RocketMQ's CommitLog is "
-        "to queues and index what a redo log is to pages: what it holds can be made again from it."
+        "A message is safe from a power cut when a sync that began after it was written has returned. One sync "
+        "covers everything written before it, so senders that wait at the same time can share one: **group commit**. "
+        "A database has the same problem with the pages that a transaction changes. Its answer is a **redo log**: "
+        "all changes go to the end of the log with one sync, and the pages are written later. RocketMQ's CommitLog "
+        "plays the part of the redo log: queues and index can be made again from it."
     ),
     design=(
-        "With `SYNC_FLUSH` one thread syncs, and one `fdatasync` answers all senders that came before it began; queues "
-        "and index are never synced for a send, a start after a crash makes them again from the log."
+        "With `SYNC_FLUSH` one thread syncs, and one `fdatasync` confirms the messages of all senders that came "
+        "before it began. No send waits for a sync of queues or index: after a crash, the next start makes them "
+        "again from the log."
     ),
     quantities=(
         Quantity("message", "Durable messages of 1 KiB", "µs per message", "messages that share a sync"),
@@ -189,7 +189,7 @@ LESSON = Lesson(
             "message that shares its sync with 255 others)",
             lambda n: n["message"][ENGINE][1] > 10 * n["message"][ENGINE][256],
             f"{{message[{ENGINE}][1]}} µs a message with a sync each, {{message[{ENGINE}][256]}} µs with 256 to a sync",
-            "Alone, a message pays for the whole sync.",
+            "A message alone waits for a whole sync.",
             "A sync on this disk costs less than ten times what the rest of a message costs.",
         ),
         Claim(

@@ -150,18 +150,18 @@ def same(found: int, wanted: int) -> int:
 LESSON = Lesson(
     title="Kafka's layout beside RocketMQ's: reading, and finding by time and by key",
     intro=(
-        f"{QUEUES} queues got messages of 1 KiB in turn, so that in the one log of RocketMQ's layout two messages of a "
-        "queue lie about 110 KiB apart, while each partition of Kafka's layout has its own side by side. Everything is "
-        "read **cold**: before each reading all files are taken out of the page cache. Counted are the bytes that came "
-        "from the disk, and the memory that holds pages of the files afterwards. The second can be more: a page that "
-        "was allocated and never written, such as the rest of a queue file, comes to memory without the disk. The "
-        "Kafka side is a model in plain Python, RocketMQ's is the real engine. So compare bytes between the two, and "
-        "times only within each."
+        f"{QUEUES} queues got messages of 1 KiB in turn, so that in the one log of RocketMQ's layout two messages of "
+        "a queue lie about 110 KiB apart, while each partition of Kafka's layout has its own side by side. "
+        "Everything is read **cold**: before each reading, the program takes all files out of the page cache. It "
+        "counts the bytes that came from the disk, and the memory that holds pages of the files afterwards. The "
+        "memory can be more than the bytes: a page that was allocated but never written, such as the rest of a queue "
+        "file, needs no read of the disk. Kafka's layout is a model in plain Python; RocketMQ's layout is the real "
+        "engine. So compare bytes between the two, but times only within each."
     ),
     design=(
-        "A consumer that keeps up reads from the page cache what producers have just written, and the order in the log "
-        "is the order of arrival. Only one that is far behind reads scattered records from the disk; such pulls wait "
-        "on threads of their own, so that nobody else does."
+        "A consumer that keeps up reads from the page cache what producers have just written, and the order in the "
+        "log is the order of arrival. A consumer that is far behind reads scattered records from the disk. Its pulls "
+        "wait in threads of their own, so that no other consumer waits."
     ),
     quantities=(
         Quantity("disk", "Read from the disk", "KiB", "what is read"),
@@ -189,8 +189,8 @@ LESSON = Lesson(
                 f"with one log, one queue alone takes {n['time'][ENGINE][ONE]} ms, all {QUEUES} one after the other "
                 f"take {n['time'][ENGINE][ALL]} ms, which is {ratio(n['time'][ENGINE][ALL], QUEUES)} ms for each"
             ),
-            "A queue that is read alone waits for the disk at each record; the next ones find pages that the first "
-            "ones brought in.",
+            "A queue that is read alone waits for the disk at each record; later queues find pages that earlier ones "
+            "loaded.",
             "A queue read alone costs hardly more than its share of reading all: the disk answers scattered reads "
             "quickly enough.",
         ),
@@ -201,7 +201,7 @@ LESSON = Lesson(
             lambda n: n["disk"][KAFKA][BY_TIME] < n["disk"][ENGINE][BY_TIME],
             f"{{disk[{KAFKA}][{BY_TIME}]}} KiB with the indexes, {{disk[{ENGINE}][{BY_TIME}]}} KiB by a search over "
             "units and records",
-            "Times stand side by side in the time index. Without one, each step of the search needs a record, and the "
+            "The time index has the times side by side. Without one, each step of the search reads a record, and the "
             "system reads ahead around it.",
             "The piece of the log that is read behind the index weighs more than the steps of the other search.",
         ),
@@ -212,8 +212,8 @@ LESSON = Lesson(
             lambda n: n["disk"][ENGINE][BY_KEY] < 0.5 * n["disk"][KAFKA][BY_KEY],
             f"{{disk[{ENGINE}][{BY_KEY}]}} KiB through the index, {{disk[{KAFKA}][{BY_KEY}]}} KiB by reading a "
             "partition until the key comes",
-            "A slot, an entry and a record, against all that lies before. Without an index one also has to know the "
-            "partition, or read all of them.",
+            "The index needs a slot, an entry and a record; the other way reads all messages before the wanted one. "
+            "Without an index the reader must also know the partition, or read all of them.",
             lambda n: (
                 f"It takes {ratio(n['disk'][ENGINE][BY_KEY], n['disk'][KAFKA][BY_KEY])} times as much: the system "
                 f"reads "

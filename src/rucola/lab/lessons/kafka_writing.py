@@ -180,9 +180,9 @@ def say_pages(n: Numbers) -> str:
     if clean < 1.5 * dirty:
         return f"{text}, hardly more than when they were not."
     return (
-        f"{text}: with so few messages per queue most units of 20 bytes then make a page dirty for themselves. A page "
-        "that is dirty already costs nothing again, and RocketMQ syncs queue files only now and then, so that up to "
-        "204 units share one."
+        f"{text}: with so few messages per queue, nearly every unit of 20 bytes then makes another page dirty. A page "
+        "that is dirty already costs nothing more. RocketMQ syncs queue files only now and then, so up to 204 units "
+        "share a page."
     )
 
 
@@ -191,18 +191,19 @@ LESSON = Lesson(
     intro=(
         "Kafka gives each partition a directory with a log of its own, and sparse indexes beside it. RocketMQ writes "
         "all messages of all queues to one log, and a unit of 20 bytes to a small file per queue. The program sends "
-        "bursts of messages of 1 KiB, spread evenly over the queues, and takes two times: until all is in the page "
-        "cache, and until all is on the disk. For the second, one layout syncs one log, the other the log of each "
-        "partition that got something. Kafka by itself does not sync: its documentation trusts replication, and leaves "
-        "writing back to the operating system. Both layouts are written in plain Python here, so that they can be "
-        "compared; the real engine, compiled in its inner loops, stands beside them, with up to 1,000 queues. Pages "
-        "changed are counted when they become dirty. For the one log this is done twice: with queue files that are "
-        "still dirty from the burst before, as they mostly are in a broker, and after all files were written back."
+        "bursts of messages of 1 KiB, spread evenly over the queues. It measures two times: until all messages are "
+        "in the page cache, and until all are on the disk. To reach the disk, RocketMQ's layout syncs one log; "
+        "Kafka's layout syncs the log of each partition that got a message. Kafka itself does not sync by default: "
+        "its documentation relies on replication, and leaves the writing to the operating system. Both layouts are "
+        "written in plain Python here, so that they can be compared. A third column shows the real engine, whose "
+        "inner loops are compiled, with up to 1,000 queues. The program counts a page as changed when it becomes "
+        "dirty. For the one log it counts twice: with queue files that are still dirty from the burst before, as "
+        "they mostly are in a broker, and after all files were written back."
     ),
     design=(
-        "A queue is a file of units that is never synced for a send, and made again from the log after a crash. So a "
-        "send costs one sync, however many queues there are; the engine was measured with up to 1,000 here. The one "
-        "log has its price in reading; see the next lesson."
+        "A queue is a file of units. A send never syncs it, and after a crash it is made again from the log. So a "
+        "send costs one sync, however many queues there are; here the engine was measured with up to 1,000. Reading "
+        "pays for the single log: see the next lesson."
     ),
     quantities=(
         Quantity("write", "Into the page cache", "µs per message", "queues"),

@@ -162,19 +162,19 @@ def say_requests(n: Numbers) -> str:
 LESSON = Lesson(
     title="Long polling beside short polling and push",
     intro=(
-        "A consumer that pulls does not know when there is something. With **short polling** it asks, and pauses after "
-        "an empty answer before it asks again; after an answer with messages (at most 32) it asks at once. With **long "
-        "polling** the server holds the request until a message comes (or a time is over), and answers at once then. "
-        "With **push** the server sends what comes without being asked again. A small server over the real store does "
-        "all three over the same connection; messages come at random moments. Latency is from the append to the "
-        "decoded message, CPU is that of the whole process, client and server. The request with which a consumer "
-        "begins is not counted. The last series is Rucola's own broker with its producer and consumer: there, latency "
-        "also has the way from the producer to the broker in it."
+        "A consumer that pulls does not know when a message has arrived. With **short polling** it asks, and pauses "
+        "after an empty answer before it asks again; after an answer with messages (at most 32) it asks at once. "
+        "With **long polling** the server holds the request until a message comes (or a time is over), and answers "
+        "at once then. With **push** the server sends each message as it comes, without another request. A small "
+        "server over the real store does all three over the same connection; messages come at random moments. "
+        "Latency is from the append to the decoded message, CPU is that of the whole process, client and server. The "
+        "first request of a consumer is not counted. The last series is Rucola's own broker with its producer and "
+        "consumer: its latency includes the way from the producer to the broker."
     ),
     design=(
-        "A pull without messages is held, and woken within the turn of the event loop in which a message arrives, if "
-        "its tags match. So a consumer decides itself how much it takes and when, and a message need not wait for the "
-        "next request."
+        "The broker holds a pull that finds no messages. When a message with a matching tag arrives, the broker "
+        "answers the pull in the same turn of the event loop. So a consumer decides how much it takes and when, and "
+        "no message waits for the next request."
     ),
     quantities=(
         Quantity("latency", "From append to consumer", "ms, median", "messages a second"),
@@ -191,7 +191,7 @@ LESSON = Lesson(
             f"{{latency[{PUSHED}][first]}} ms with push at the lowest rate, {{latency[{HELD}][last]}} and "
             f"{{latency[{PUSHED}][last]}} ms at the highest; {{latency[{BROKER}][first]}} and "
             f"{{latency[{BROKER}][last]}} ms with Rucola's broker, the producer's way included",
-            "The request is there already; only its answer travels.",
+            "The request is at the server already; only its answer has to travel.",
             "The request that has to come between two messages takes its time.",
         ),
         Claim(
@@ -205,7 +205,7 @@ LESSON = Lesson(
             f"at the lowest rate {{requests[{SHORT_10}][first]}} requests a second and {{cpu[{SHORT_10}][first]}} % of "
             f"a core with short polling every 10 ms, {{requests[{HELD}][first]}} and {{cpu[{HELD}][first]}} % with "
             "long polling",
-            "Nearly all of these requests are in vain.",
+            "Nearly all of these requests find no message.",
             "Requests in vain cost too little here, or find a message too often.",
         ),
         Claim(
@@ -237,7 +237,7 @@ LESSON = Lesson(
             "at the highest rate push needs less CPU than long polling, since nobody has to ask",
             lambda n: n["cpu"][PUSHED]["last"] < n["cpu"][HELD]["last"],
             f"{{cpu[{PUSHED}][last]}} % of a core with push, {{cpu[{HELD}][last]}} % with long polling",
-            "There is a request less for each answer.",
+            "Push saves one request for each answer.",
             "A request is small beside what each message costs anyway, and it is answered with all that came "
             "meanwhile.",
         ),

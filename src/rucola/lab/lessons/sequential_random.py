@@ -128,21 +128,21 @@ def say_single(n: Numbers) -> str:
     if log > min(files, places):
         return text
     return (
-        f"{text} At the end of the log four messages share a block of the disk; elsewhere most of them come to a block "
-        "that was never written before, and the file system may have to note that down too."
+        f"{text} At the end of the log four messages share a block of the disk; elsewhere most of them are the first "
+        "in a new block, and the file system may have to record the new block too."
     )
 
 
 LESSON = Lesson(
     title="Sequential and random: one log, a file per queue, random places",
     intro=(
-        "Messages of 1 KiB for 100 queues are made durable in three layouts: at the end of one log, as RocketMQ does; "
-        "at the end of a file per queue, as partitions do; at random places of one file, as a database does that "
-        "changes pages where they lie. A **group** is what one sync makes durable; a layout with a file per "
-        "queue needs a sync for each file the group touched. Then a file is read in order and at random, **cold** and "
-        "**warm**; beside it stands what it takes to copy the same bytes within the memory of the process."
+        "The program makes messages of 1 KiB for 100 queues durable in three layouts. RocketMQ appends them to one "
+        "log. Kafka's partitions append them to a file per queue. A database that changes pages in place writes them "
+        "at random places of one file. A **group** is the messages that one sync makes durable; a layout with a file "
+        "per queue needs a sync for each file that the group touched. Then the program reads a file in order and at "
+        "random, **cold** and **warm**. For comparison it copies the same bytes within its memory."
     ),
-    design="There is one log per broker, and one `fdatasync` for whatever arrived since the last.",
+    design="There is one log per broker, and one `fdatasync` for all messages since the last one.",
     quantities=(
         Quantity("durable", "Make messages of 1 KiB durable", "µs per message", "messages in a group"),
         Quantity("read", "Read a file", "MiB/s", "order and size of the reads"),
@@ -155,7 +155,7 @@ LESSON = Lesson(
             lambda n: n["durable"][LOG][100] * 3 < n["durable"][FILES][100],
             f"with 100 messages in a group {{durable[{LOG}][100]}} µs a message in one log, {{durable[{FILES}][100]}} "
             "µs in a file for each of 100 queues",
-            lambda n: f"One log needs one sync for them, the files need one each. {say_single(n)}",
+            lambda n: f"One log needs one sync for all of them; each file needs its own. {say_single(n)}",
             lambda n: (
                 f"One log needs one sync for them, the files need one each, and those cost little here. {say_single(n)}"
             ),
@@ -177,8 +177,8 @@ LESSON = Lesson(
             lambda n: n["read"][COLD]["in order 128 KiB"] > 10 * n["read"][COLD]["random 4 KiB"],
             f"cold {{read[{COLD}][{IN_ORDER}]}} MiB/s in order, {{read[{COLD}][{RANDOM_4}]}} MiB/s in random pieces of "
             f"4 KiB, {{read[{COLD}][{RANDOM_128}]}} MiB/s in random pieces of 128 KiB",
-            "In order, the system reads ahead of the reader; at random, each read waits for the disk, and large pieces "
-            "make up for some of that.",
+            "When the reader goes in order, the system reads ahead. At random, each read waits for the disk; larger "
+            "pieces need fewer waits.",
             "The difference is below ten times on this disk.",
         ),
         Claim(
@@ -197,7 +197,7 @@ LESSON = Lesson(
             lambda n: n["read"][COLD][IN_ORDER] > 0.5 * n["read"][WARM][IN_ORDER],
             f"in order {{read[{COLD}][{IN_ORDER}]}} MiB/s cold, {{read[{WARM}][{IN_ORDER}]}} MiB/s warm",
             "The disk delivers the next pages while the reader takes these.",
-            "Reading ahead helps, but what is not in memory yet comes at the speed of the disk.",
+            "Reading ahead helps, but the bytes still arrive at the speed of the disk.",
         ),
     ),
     space_bytes=_space,

@@ -157,15 +157,15 @@ def draw(figure: Figure, readings: Readings) -> None:
 LESSON = Lesson(
     title="The smallest store: one log and a queue of 20-byte units",
     intro=(
-        "A message becomes a **record** at the end of the log: a head of fixed fields, the body, the topic, the "
-        "properties. Its queue gets a **unit** of 20 bytes: where the record starts (8), how long it is (4), a hash of "
-        "the message's tag (8). The reader of a queue asks for message *n*: unit *n* stands at byte 20 × *n*. The "
-        "program does this for 100 messages in 60 lines of plain Python, then lets the real engine do it, and compares "
-        "the files byte by byte."
+        "A message becomes a **record** at the end of the log. The record has a head of fixed fields, then the body, "
+        "the topic and the properties. Its queue gets a **unit** of 20 bytes: where the record starts (8), how long "
+        "it is (4), a hash of the message's tag (8). The reader of a queue asks for message *n*: unit *n* is at byte "
+        "20 × *n*. The program does this for 100 messages in 60 lines of plain Python, then lets the real engine do "
+        "the same, and compares the files byte by byte."
     ),
     design=(
-        "The engine is this idea with segments, checksums, recovery, and kernels that append whole reads of a "
-        "connection; its files are the same."
+        "The engine adds segments, checksums, recovery, and compiled code that appends all messages of a network "
+        "read at once. Its files are the same."
     ),
     quantities=(
         Quantity("find", "Find message n of the queue", "µs", "n, place in the queue", linear=True),
@@ -183,7 +183,7 @@ LESSON = Lesson(
             ),
             "{bytes[60 lines of Python][queue file]} bytes for 100 units; message 0 takes "
             "{find[by its queue unit][0]} µs to find, message 99 {find[by its queue unit][99]} µs",
-            "The place of a unit is computed; two reads give any message.",
+            "The reader computes the place of a unit, so two reads find any message.",
             lambda n: (
                 "The two look-ups do the same two reads, so something else took the time."
                 if n["bytes"]["60 lines of Python"]["queue file"] == 20 * MESSAGES

@@ -136,7 +136,7 @@ def say_winners(n: Numbers) -> str:
         parts = ["A call for each record wins at every size."]
     else:
         parts = [f"The fresh map wins with records of {listed(wins)}, a call for each with {listed(loses)}."]
-    parts.append(f"A map saves the calls, and pays {n['faults'][MAP][128]} page faults for each MiB of fresh pages.")
+    parts.append(f"A map saves the calls, and costs {n['faults'][MAP][128]} page faults for each MiB of fresh pages.")
     if len(warm) == len(RECORD_BYTES):
         parts.append("With warm pages, the map beats a call for each record at every size.")
     elif warm:
@@ -157,16 +157,16 @@ LESSON = Lesson(
         "A record can get into the page cache in two ways. `write` is a call: the system copies the bytes. A **map** "
         "shows the file as memory: the program copies the bytes itself, without a call, but the first touch of each "
         "page of 4 KiB is a **page fault**, in which the system makes the page, and perhaps some of the pages behind "
-        "it. RocketMQ maps its files, and can **warm** them (`warmMapedFileEnable`): each page of the next segment is "
-        "touched before it is needed. The time of the warming is not counted here. Nothing waits for the disk, and the "
-        "CPU of the writing thread is measured: the system makes a writer pause now and then that is too fast for the "
-        "disk, and such a pause is not counted. Each way is rehearsed once before, since memory that the system has to "
-        "get first would be counted as well."
+        "it. RocketMQ maps its files, and can **warm** them (`warmMapedFileEnable`): each page of the next segment "
+        "is touched before it is needed. The time of the warming is not counted here. Nothing waits for the disk. "
+        "The figures are CPU time of the writing thread: the system sometimes makes a fast writer pause until the "
+        "disk catches up, and CPU time does not include such a pause. Each way runs once before it is measured, so "
+        "that the figures do not include memory that the system has to find first."
     ),
     design=(
         "Segments are written through their map, because a lone message delays its sender's answer directly; with "
-        "`writeWithoutMmap` one call writes all messages of a network read. Fresh pages are populated in pieces ahead "
-        "of the writer. The choice and its reasons are written down in `docs/decisions/0005-map-or-calls.md`."
+        "`writeWithoutMmap` one call writes all messages of a network read. The store has fresh pages made in pieces "
+        "ahead of the writer. The reasons for the choice are in `docs/decisions/0005-map-or-calls.md`."
     ),
     quantities=(
         Quantity("write", "A record into the page cache", "µs of CPU per record", "record size, bytes"),

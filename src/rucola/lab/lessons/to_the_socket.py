@@ -165,8 +165,8 @@ def say_filter(n: Numbers) -> str:
     before, after = (ratio(n[quantity][SENDFILE][1024], n[quantity][GATHER][1024]) for quantity in ("far", "filter"))
     if before >= 1 and after > 1:
         return (
-            f"For records that lie apart sendfile has no advantage to lose: without a filter it takes {before} times "
-            f"as much as a gathered write, with it {after} times."
+            f"For records that lie apart, sendfile is slower even without a filter: it takes {before} times as much "
+            f"as a gathered write, with it {after} times."
         )
     return f"Without a filter sendfile takes {before} times as much as a gathered write, with it {after} times."
 
@@ -175,17 +175,17 @@ LESSON = Lesson(
     title="To the socket: copy, map and write, sendfile, gathered write",
     intro=(
         f"A pull is answered with a header and up to {RECORDS} records from the log. `read` and `write` copy each "
-        "record twice. A mapped file saves the first copy. `sendfile` saves both: the socket is given the pages of the "
-        "file, and the process never sees the bytes; this is what is mostly called **zero copy**. A **gathered write** "
-        "(`sendmsg`) hands over many pieces of mapped memory with one call. Records of one queue lie side by side when "
-        f"its topic is alone; in a log of many queues they lie apart (here {APART} "
-        "records from one to the next), and a call per piece becomes a call per record. The log is in the page cache; "
-        "what counts is the CPU of the sender. With a filter by property the broker has to look into each record first."
+        "record twice. A mapped file saves the first copy. `sendfile` saves both: the socket is given the pages of "
+        "the file, and the process never sees the bytes; this is commonly called **zero copy**. A **gathered write** "
+        "(`sendmsg`) hands over many pieces of mapped memory with one call. Records of one queue lie side by side if "
+        f"the log has no other queue. In a log of many queues they lie apart (here {APART} records from one to the "
+        "next), and a call per piece becomes a call per record. The log is in the page cache, so the figures are CPU "
+        "time of the sender. With a filter by property the broker has to look into each record first."
     ),
     design=(
-        "The broker answers with one gathered write of views of the mapped log; neighbours are one view, and small "
-        "records that lie apart are copied together in compiled code. It never uses `sendfile`: a filter needs the "
-        "bytes, and for records that lie apart it takes a call for each. TLS and a checksum on read need the bytes "
+        "The broker answers with one gathered write of views of the mapped log. Neighbouring records are one view, "
+        "and compiled code copies small records that lie apart together. The broker never uses `sendfile`: a filter "
+        "needs the bytes, and records that lie apart need a call each. TLS and a checksum on read need the bytes "
         "too; they are not measured here."
     ),
     quantities=(
@@ -212,7 +212,7 @@ LESSON = Lesson(
             lambda n: all(n["far"][MAP][size] < n["far"][SENDFILE][size] for size in (128, 1024)),
             f"32 records of 128 bytes that lie apart take {{far[{MAP}][128]}} µs from the map and "
             f"{{far[{SENDFILE}][128]}} µs by sendfile; of 1 KiB {{far[{MAP}][1024]}} and {{far[{SENDFILE}][1024]}} µs",
-            "Not copying a few bytes saves less than handing over pages costs.",
+            "To hand over pages costs more than to copy a few bytes.",
             "A call costs about the same either way, and there is one for each record.",
         ),
         Claim(

@@ -72,7 +72,7 @@ def say_longest(n: Numbers) -> str:
     pool, mapped = n["append"][POOL][LONGEST], n["append"][MAP][LONGEST]
     if pool < 0.5 * mapped:
         return "It also shortens the longest append to less than half."
-    return "The longest append is not shortened to half: something else than writeback causes it."
+    return "The longest append takes more than half as long as through the map, so writeback is not its cause."
 
 
 def say_price(n: Numbers) -> str:
@@ -80,24 +80,22 @@ def say_price(n: Numbers) -> str:
     calls, mapped = n["append"][CALLS][MEDIAN], n["append"][MAP][MEDIAN]
     if calls <= mapped:
         return "The ordinary append costs no more either."
-    return (
-        f"The price is in the ordinary append: half of them take less than {calls} µs by calls, {mapped} µs by the map."
-    )
+    return f"The ordinary append is slower: half of them take less than {calls} µs by calls, {mapped} µs by the map."
 
 
 LESSON = Lesson(
     title="The transient pool: writing apart from the page cache, and its price",
     intro=(
-        "An append through the map stores into pages that the flush thread is writing to the disk at the same moment, "
-        "and may have to wait for it. RocketMQ's **transient store pool** (`transientStorePoolEnable`) puts memory of "
-        "the process in between: a message goes there, a **commit** thread writes it to the file a little later, the "
-        "flush thread syncs it after that. Here one sender appends messages of 1 KiB while the store syncs as often as "
-        "it can; each append is timed. The process is not killed. Instead, the program checks from time to time how "
-        "much of what was answered is in no file yet: that is what a kill would take."
+        "An append through the map writes to memory pages. The flush thread may be writing the same pages to the "
+        "disk, and then the append has to wait. RocketMQ's **transient store pool** (`transientStorePoolEnable`) "
+        "puts memory of the process in between: a message goes there first. A **commit** thread writes it to the "
+        "file a little later, and the flush thread syncs it after that. Here one sender appends messages of 1 KiB "
+        "while the store syncs as often as it can; each append is timed. The process is not killed. Instead, the "
+        "program checks from time to time how many answered bytes are in no file yet: a kill would lose them."
     ),
     design=(
-        "Rucola has all three (`transientStorePoolEnable`, `writeWithoutMmap`), with the map as the default: a message "
-        "that was answered under ASYNC_FLUSH then survives the end of the process."
+        "Rucola has all three. `transientStorePoolEnable` and `writeWithoutMmap` select the pool and the calls. The "
+        "map is the default: with it, a message that was answered under ASYNC_FLUSH survives the end of the process."
     ),
     quantities=(
         Quantity("append", "One append while the disk is busy", "µs", "share of the appends"),
@@ -133,8 +131,8 @@ LESSON = Lesson(
             f"with the pool up to {{greatest memory[{POOL}][most at a time]}} KiB were in the memory of the process "
             f"only (in the median repetition {{memory[{POOL}][most at a time]}} KiB), through the map "
             f"{{greatest memory[{MAP}][most at a time]}} KiB",
-            "What a map or a call has stored is the system's, whatever becomes of the process. The commit thread "
-            "brings the pool's messages there a little later, and may fall behind a fast sender.",
+            "The system keeps the bytes that a map or a call has stored, even if the process ends. The commit thread "
+            "writes the pool's messages to the file a little later, and may fall behind a fast sender.",
             "The commit thread was never behind when the program looked.",
         ),
         Claim(

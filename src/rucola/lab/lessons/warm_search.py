@@ -68,16 +68,17 @@ GROWN_PAGES = GROWTH * OFFSET_ENTRY.size // page_cache.PAGE
 LESSON = Lesson(
     title="The warm part of a binary search in a growing index",
     intro=(
-        "Kafka looks offsets up by a binary search in an index file, mostly for readers who are near its end. A plain "
-        "binary search begins in the middle of the whole index: as the index grows, the places it looks at wander over "
-        "pages nobody has touched for long, and each may have to come from the disk while a request waits. Kafka "
-        f"therefore searches the last {WARM_BYTES:,} bytes first, the **warm section**. The program lets an index grow "
-        f"by {GROWN_PAGES} pages, looks the newest record up after each few entries, and counts the pages that were "
-        "brought into memory. Index and search are a model of Kafka's, written from its documentation and comments."
+        "Kafka looks offsets up by a binary search in an index file, mostly for readers who are near its end. A "
+        "plain binary search begins in the middle of the whole index: as the index grows, the search looks at pages "
+        "that nobody has touched for a long time. Each of them may have to come from the disk while a request waits. "
+        f"Kafka therefore searches the last {WARM_BYTES:,} bytes first, the **warm section**. The program lets an "
+        f"index grow by {GROWN_PAGES} pages. After every few entries it looks the newest record up, and it counts the "
+        "pages that were brought into memory. Index and search are a model of Kafka's, written from its "
+        "documentation and comments."
     ),
     design=(
-        "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time, "
-        "which is rare, is a binary search, over units and the records they lead to."
+        "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time is a binary "
+        "search, over units and the records they lead to; it is rare."
     ),
     quantities=(
         Quantity("pages", "Pages of the index touched", "pages of 4 KiB", "size of the log, MiB", linear=True),
@@ -103,8 +104,8 @@ LESSON = Lesson(
             f"from 16 MiB to 5 GiB of log {{pages[{PLAIN}][16]}} pages became {{pages[{PLAIN}][5120]}} with the plain "
             f"search; with the warm section {{pages[{WARM}][16]}} became {{pages[{WARM}][128]}} at 128 MiB and "
             f"{{pages[{WARM}][5120]}} at 5 GiB",
-            "With each doubling the plain search takes a step more, to a page far from the end. The index of 16 MiB of "
-            f"log is only {GROWN_PAGES} pages long.",
+            "Each time the index doubles, the plain search takes one more step, to a page far from the end. The "
+            f"index of 16 MiB of log is only {GROWN_PAGES} pages long.",
             "Something else touched pages of the index: the system read ahead, or another process reads it.",
         ),
         Claim(
