@@ -66,6 +66,7 @@ app.command()(spark_archive.archive)
 app.command()(spark_archive.compact)
 app.command()(spark_archive.restore)
 app.command()(spark_doctor.rebuild)
+app.command()(spark_doctor.repair)
 app.command(no_args_is_help=True)(replay)
 
 

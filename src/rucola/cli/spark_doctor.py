@@ -10,10 +10,12 @@ import typer
 
 from rucola.cli import store_output as output
 from rucola.cli.config_file import read_broker_conf
+from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Json
 from rucola.errors import ConfigError
 from rucola.runtime import extras
 from rucola.store.doctor import rebuild as doctor
+from rucola.store.doctor import repair as repairs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,6 +45,27 @@ def rebuild(
     with session(master, conf) as spark, output.steps() as advance:
         report = doctor.rebuild(directory, in_spark(spark), options, commit_log, advance)
     output.print_summary(report, json)
+
+
+def repair(
+    directory: Directory,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    config: Config = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> int:
+    """Repair what can be repaired for certain; `rucola store repair --undo` takes it back."""
+    from rucola.spark.doctor import in_spark
+
+    options = read_broker_conf(config)
+    if dry_run:
+        report = repairs.repair(directory, options=options, dry_run=True)
+    else:
+        with session(master, conf) as spark, output.steps() as advance:
+            report = repairs.repair(directory, in_spark(spark), options, advance)
+    output.print_repair(report, json)
+    return ExitCode.FAILED if report.left else ExitCode.CLEAN
 
 
 @contextmanager

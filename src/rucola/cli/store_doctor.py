@@ -12,10 +12,13 @@ import typer
 
 from rucola.cli import store_output as output
 from rucola.cli.config_file import read_broker_conf
+from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Json
 from rucola.store.doctor import rebuild as doctor
+from rucola.store.doctor import repair as repairs
 
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes. [default: one per processor]")]
+Undo = Annotated[bool, typer.Option("--undo", help="Take the newest repair back, also an interrupted one.")]
 _PROCESSORS = os.cpu_count() or 1
 
 
@@ -32,6 +35,26 @@ def rebuild(
     with output.steps() as advance:
         report = doctor.rebuild(directory, run, read_broker_conf(config), commit_log, advance, dry_run)
     output.print_summary(report, json)
+
+
+def repair(
+    directory: Directory,
+    config: Config = None,
+    jobs: Jobs = _PROCESSORS,
+    take_back: Undo = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> int:
+    """Repair what can be repaired for certain, with an undo journal. Exits with 1 if findings are left."""
+    if take_back:
+        count = repairs.undo(directory)
+        output.print_facts({"changes taken back": count}, json)
+        return ExitCode.CLEAN
+    run = in_processes(jobs) if jobs > 1 else doctor.run_serially
+    with output.steps() as advance:
+        report = repairs.repair(directory, run, read_broker_conf(config), advance, dry_run)
+    output.print_repair(report, json)
+    return ExitCode.FAILED if report.left else ExitCode.CLEAN
 
 
 def in_processes(jobs: int) -> doctor.Runner:

@@ -28,6 +28,7 @@ from rucola.cli.fitted_table import print_fitted
 from rucola.cli.message_lines import json_lines, text_lines
 from rucola.cli.store_text import shown, time_text
 from rucola.formats.annotate import AnnotatedField
+from rucola.store.doctor.repair import RepairReport
 from rucola.store.offline.hexdump import Dump
 from rucola.store.offline.inspect import QueueInfo, StoreInfo
 from rucola.store.offline.rows import Rows
@@ -143,10 +144,7 @@ def print_report(report: VerifyReport, json: bool) -> None:
         return
     console = _console()
     if report.findings:
-        table = _table("kind!", "file", "position>", "count>", "first of them")
-        for found in report.findings:
-            table.add_row(found.kind, _shown(found.file), str(found.position), str(found.count), _shown(found.detail))
-        print_fitted(console, table)
+        _print_findings(report.findings)
     for note in report.notes:
         console.print(f"note: {_shown(note)}", soft_wrap=True)
     if report.affected:
@@ -162,6 +160,13 @@ def print_report(report: VerifyReport, json: bool) -> None:
     console.print(f"[bold red]{total} findings{more}" if total else "[bold green]no findings")
 
 
+def _print_findings(findings: Iterable[Finding]) -> None:
+    table = _table("kind!", "file", "position>", "count>", "first of them")
+    for found in findings:
+        table.add_row(found.kind, _shown(found.file), str(found.position), str(found.count), _shown(found.detail))
+    print_fitted(_console(), table)
+
+
 def print_damage_passed(findings: list[Finding]) -> None:
     """Print the damage that a search skipped, on standard error."""
     console = Console(stderr=True, highlight=False)
@@ -173,7 +178,11 @@ def print_damage_passed(findings: list[Finding]) -> None:
 
 def print_summary(report: Any, json: bool) -> None:
     """Print the result of a command that changes a store: a dataclass."""
-    facts = asdict(report)
+    print_facts(asdict(report), json)
+
+
+def print_facts(facts: Mapping[str, Any], json: bool) -> None:
+    """Print names and values."""
     if json:
         _print_json(facts)
         return
@@ -184,6 +193,16 @@ def print_summary(report: Any, json: bool) -> None:
             text = "yes" if value else "no"
         grid.add_row(f"[dim]{name.replace('_', ' ')}", _shown(text))
     _console().print(grid)
+
+
+def print_repair(report: RepairReport, json: bool) -> None:
+    """Print the result of ``store repair``."""
+    if json:
+        print_summary(report, json)
+        return
+    if report.remaining:
+        _print_findings(report.remaining)
+    print_facts({name: value for name, value in asdict(report).items() if name != "remaining"}, json)
 
 
 @contextmanager

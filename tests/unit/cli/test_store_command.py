@@ -431,3 +431,24 @@ def test_rows_of_a_damaged_record_end_before_it_and_name_it(tmp_path: Path) -> N
         for _ in rows:
             pass
     store.close()
+
+
+def test_rebuild_repair_and_undo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "store"
+    one = opened(path)
+    put(one, 60)
+    one.shutdown()
+    (queue,) = (path / "consumequeue/T0/0").iterdir()
+    whole = queue.read_bytes()
+    queue.write_bytes(bytes(40) + whole[40:])
+    damaged = queue.read_bytes()
+    (dry,) = lines(capsys, "repair", path, "--dry-run")
+    assert dry["found"] == 2 and dry["left"] == 2 and dry["changes"] == 0
+    (done,) = lines(capsys, "repair", path, "--jobs", "1")
+    assert done["left"] == 0 and done["changes"] == 1 and queue.read_bytes() == whole
+    assert lines(capsys, "repair", path, "--undo") == [{"changes taken back": 1}]
+    assert queue.read_bytes() == damaged
+    (report,) = lines(capsys, "rebuild", path, "--jobs", "1")
+    assert report["records"] == report["units"] == 60 and report["published"]
+    assert "records" in text(capsys, "rebuild", path, "--dry-run")
+    assert "found" in text(capsys, "repair", path)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rucola.errors import StoreDamagedError
@@ -145,23 +145,28 @@ def rebuild(
     if not files.exists(root):
         raise StoreDamagedError(root, 0, "no such directory", "name a store")
     if dry_run:
-        return _report(find_job(files, root, options, commit_log_path), [], [], [], 0, False)
+        return _report(find_job(files, root, options, commit_log_path), [], [], [], 0)
     lock = files.lock_directory(root)
     try:
-        work = _Rebuild(files, root, run, progress)
+        work = Rebuild(files, root, run, progress)
         work.finish_exchange((options or {}).get("storePathCommitLog") or commit_log_path)
         return work.run(find_job(files, root, options, commit_log_path))
     finally:
         lock.release()
 
 
-class _Rebuild:
-    """One run of a rebuild, under the store's lock."""
+class Rebuild:
+    """One run of a rebuild; the caller holds the store's lock.
+
+    Attributes:
+        new: directory of the parts that ``build`` made.
+    """
 
     def __init__(self, files: Files, root: str, run: Runner, progress: Progress) -> None:
         self._files = files
         self._root = root
         self._staging = f"{root}/{_STAGING}"
+        self.new = f"{self._staging}/new"
         self._run_tasks = run
         self._progress = progress
         self._resumed = 0
@@ -171,10 +176,19 @@ class _Rebuild:
         exchange = self._exchange(log_directories(self._files, self._root, commit_log_path)[0])
         if exchange.was_begun():
             exchange.finish()
-            self._clear()
+            self.clear()
 
     def run(self, job: RebuildJob) -> RebuildReport:
         """Builds and publishes."""
+        report, parts = self.build(job)
+        exchange = self._exchange(job.directories[0])
+        exchange.begin(parts, job.end)
+        exchange.finish()
+        self.clear()
+        return replace(report, published=True)
+
+    def build(self, job: RebuildJob) -> tuple[RebuildReport, list[str]]:
+        """Builds the new files below ``new``; returns the parts that were built."""
         self._prepare(job)
         scans = [ScanResult.from_dict(fields) for fields in self._phase(SCAN, len(job.segments))]
         layouts = self._make(job, QUEUES, [[asdict(one) for one in group] for group in self._queue_groups(scans)])
@@ -186,11 +200,7 @@ class _Rebuild:
             indexes = self._make(job, INDEX, [asdict(one) for one in works])
             self._take_indexes(works, indexes)
         self._take_queues(layouts)
-        exchange = self._exchange(job.directories[0])
-        exchange.begin(parts, job.end)
-        exchange.finish()
-        self._clear()
-        return _report(job, scans, layouts, indexes, self._resumed, True)
+        return _report(job, scans, layouts, indexes, self._resumed), parts
 
     def _prepare(self, job: RebuildJob) -> None:
         """Makes the directory for the work; keeps what an interrupted rebuild of the same job has done."""
@@ -198,11 +208,11 @@ class _Rebuild:
         text = job.to_json().encode()
         moved = any(files.exists(f"{self._staging}/{name}") for name in ("new", "old"))
         if moved or files.read_file(path) != text:
-            self._clear()
+            self.clear()
             files.make_directory(self._staging)
             files.replace_file(path, text)
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         """Removes the directory for the work. The job goes first: without it, nothing that is left counts."""
         path = f"{self._staging}/job.json"
         if self._files.exists(path):
@@ -342,7 +352,6 @@ def _report(
     layouts: list[LayoutResult],
     indexes: list[LayoutResult],
     resumed: int,
-    published: bool,
 ) -> RebuildReport:
     return RebuildReport(
         root=job.root,
@@ -355,5 +364,5 @@ def _report(
         index_files=len(indexes),
         skipped=sum(scan.skipped for scan in scans),
         resumed=resumed,
-        published=published,
+        published=False,
     )

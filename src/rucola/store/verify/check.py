@@ -78,10 +78,12 @@ def verify(
     files: Files | None = None,
     progress: Progress = lambda _done, _total: None,
     commit_log_path: str | None = None,
+    locked_here: bool = False,
 ) -> VerifyReport:
     """Checks the store in ``path``.
 
     Args:
+        locked_here: the caller holds the lock of the store, so no broker uses it.
         commit_log_path: the directory of the log if it is elsewhere; several directories are separated by `,`.
 
     Raises:
@@ -94,7 +96,7 @@ def verify(
     if not any(files.exists(f"{root}/{part}") for part in parts):
         raise StoreDamagedError(root, 0, "no store here: none of " + ", ".join(parts), "name a store")
     found = Findings(root)
-    live = files.lock_held(root)
+    live = not locked_here and files.lock_held(root)
     watermark = WatermarkFile(files, root).read()
     unclean = files.exists(f"{root}/abort")
     dispatched = watermark.queues_offset if watermark is not None else 0

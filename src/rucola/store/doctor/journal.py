@@ -1,0 +1,201 @@
+"""The undo journal of a repair: what was there before each change.
+
+Each entry is synced before its change is made, so an interrupted repair can always be undone. An entry holds the path
+below the store, a position, and the bytes that were there; or that a file was made, or that a file or directory was
+moved away. A torn entry at the end belongs to a change that was not made. ``undo`` takes the entries back, newest
+first, and may be interrupted and run again.
+
+========= ===== ============================================================================================
+position  bytes field
+========= ===== ============================================================================================
+0         25    ``_HEAD``: magic, kind, length of the path, position, length of the old bytes, CRC-32 of the rest
+25        ..    path, then the old bytes
+========= ===== ============================================================================================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+
+from rucola.errors import StoreDamagedError
+from rucola.formats.checksum import crc32
+from rucola.runtime.files import Files
+
+_HEAD = Struct(">4sBHQQI")
+_MAGIC = b"RUJ1"
+_PIECE = 1 << 20
+DIRECTORY = "repair"
+
+
+class ChangeKind(IntEnum):
+    """Kinds of entries."""
+
+    BYTES = 1
+    """Bytes were replaced."""
+    MADE = 2
+    """A file or directory was made where none was."""
+    MOVED = 3
+    """A file or directory was moved to the place that the old bytes name."""
+    DONE = 4
+    """The repair ended; the position is the end of the log."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One entry."""
+
+    kind: ChangeKind
+    path: str
+    position: int
+    old: bytes
+
+
+class Journal:
+    """The journal of one repair, in ``repair/NNNN.journal`` of the store. The caller holds the store's lock.
+
+    Attributes:
+        changes: number of changes made through this object.
+        changed_bytes: number of bytes replaced through this object.
+    """
+
+    def __init__(self, files: Files, root: str, number: int) -> None:
+        self.changes = self.changed_bytes = 0
+        self._files = files
+        self._root = root
+        self._number = number
+        self.path = f"{root}/{DIRECTORY}/{number:04d}.journal"
+        self._end = 0
+        files.make_directory(f"{root}/{DIRECTORY}")
+        if not files.exists(self.path):
+            files.write_file(self.path, b"")
+        _, self._end = _read(files, self.path)
+        self._moved = len(files.list_directories(self._aside)) + len(files.list_files(self._aside))
+
+    @classmethod
+    def newest(cls, files: Files, root: str) -> Journal | None:
+        """The newest journal of a store; None if there is none."""
+        numbers = _numbers(files, root)
+        return cls(files, root, numbers[-1]) if numbers else None
+
+    @classmethod
+    def begin(cls, files: Files, root: str) -> Journal:
+        """The journal of a repair: the one of an interrupted repair, else a new one."""
+        newest = cls.newest(files, root)
+        if newest is not None and newest.log_end is None:
+            return newest
+        return cls(files, root, 1 if newest is None else newest._number + 1)
+
+    @property
+    def log_end(self) -> int | None:
+        """The end of the log when its repair ended; None if it did not end."""
+        changes, _ = _read(self._files, self.path)
+        return changes[-1].position if changes and changes[-1].kind is ChangeKind.DONE else None
+
+    @property
+    def _aside(self) -> str:
+        return f"{self._root}/{DIRECTORY}/{self._number:04d}.files"
+
+    def write(self, path: str, position: int, content: bytes) -> None:
+        """Replaces bytes of a file below the store."""
+        for start in range(0, len(content), _PIECE):
+            piece = content[start : start + _PIECE]
+            old = self._files.read_at(f"{self._root}/{path}", position + start, len(piece))
+            if len(old) < len(piece):
+                raise StoreDamagedError(f"{self._root}/{path}", position, "the file ends here", "repair it again")
+            self._append(Change(ChangeKind.BYTES, path, position + start, old))
+            self._files.write_at(f"{self._root}/{path}", position + start, piece)
+        self.changed_bytes += len(content)
+
+    def take(self, source: str, path: str) -> None:
+        """Moves a new file or directory, which is synced, to a free place below the store."""
+        self._append(Change(ChangeKind.MADE, path, 0, b""))
+        target = f"{self._root}/{path}"
+        self._files.make_directory(target.rpartition("/")[0])
+        self._files.rename(source, target)
+        self._files.sync_directory(target.rpartition("/")[0])
+
+    def move_away(self, path: str) -> None:
+        """Moves a file or directory of the store aside."""
+        self._files.make_directory(self._aside)
+        target = f"{self._aside}/{self._moved}"
+        self._moved += 1
+        self._append(Change(ChangeKind.MOVED, path, 0, target.removeprefix(f"{self._root}/").encode()))
+        self._files.rename(f"{self._root}/{path}", target)
+        self._files.sync_directory(self._aside)
+        self._files.sync_directory(f"{self._root}/{path}".rpartition("/")[0])
+
+    def moved(self) -> set[str]:
+        """Paths of what was moved away."""
+        changes, _ = _read(self._files, self.path)
+        return {change.path for change in changes if change.kind is ChangeKind.MOVED}
+
+    def finish(self, log_end: int) -> None:
+        """The repair ended. The journal of a repair that changed nothing is removed.
+
+        Args:
+            log_end: physical offset after the last record.
+        """
+        if self._end:
+            self._append(Change(ChangeKind.DONE, "", log_end, b""))
+        else:
+            self._files.remove(self.path)
+            self._files.sync_directory(f"{self._root}/{DIRECTORY}")
+
+    def undo(self) -> int:
+        """Takes all changes back, newest first, and removes the journal; returns their number.
+
+        Raises:
+            DiskError: a change cannot be taken back; the next call begins again.
+        """
+        changes, _ = _read(self._files, self.path)
+        for change in reversed(changes):
+            self._take_back(change)
+        self._files.remove_tree(self._aside)
+        self._files.remove(self.path)
+        self._files.sync_directory(f"{self._root}/{DIRECTORY}")
+        return sum(change.kind is not ChangeKind.DONE for change in changes)
+
+    def _take_back(self, change: Change) -> None:
+        files, place = self._files, f"{self._root}/{change.path}"
+        if change.kind is ChangeKind.BYTES:
+            files.write_at(place, change.position, change.old)
+        elif change.kind is ChangeKind.MADE and files.exists(place):
+            aside = f"{self._aside}-undone"
+            files.remove_tree(aside)
+            files.make_directory(aside)
+            # Renamed first: a directory that is half removed must not be seen.
+            files.rename(place, f"{aside}/0")
+            files.sync_directory(place.rpartition("/")[0])
+            files.remove_tree(aside)
+        elif change.kind is ChangeKind.MOVED and files.exists(f"{self._root}/{change.old.decode()}"):
+            files.rename(f"{self._root}/{change.old.decode()}", place)
+            files.sync_directory(place.rpartition("/")[0])
+
+    def _append(self, change: Change) -> None:
+        path = change.path.encode("utf-8", "surrogateescape")
+        rest = path + change.old
+        head = _HEAD.pack(_MAGIC, change.kind, len(path), change.position, len(change.old), crc32(rest))
+        self._files.write_at(self.path, self._end, head + rest)
+        self._end += len(head) + len(rest)
+        self.changes += change.kind is not ChangeKind.DONE
+
+
+def _numbers(files: Files, root: str) -> list[int]:
+    names = [name.removesuffix(".journal") for name in files.list_files(f"{root}/{DIRECTORY}")]
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def _read(files: Files, path: str) -> tuple[list[Change], int]:
+    """The whole entries, and the position after them."""
+    content, at, changes = files.read_file(path) or b"", 0, []
+    while at + _HEAD.size <= len(content):
+        magic, kind, path_length, position, length, crc = _HEAD.unpack_from(content, at)
+        rest = content[at + _HEAD.size : at + _HEAD.size + path_length + length]
+        if magic != _MAGIC or len(rest) < path_length + length or crc32(rest) != crc:
+            break
+        name = rest[:path_length].decode("utf-8", "surrogateescape")
+        changes.append(Change(ChangeKind(kind), name, position, rest[path_length:]))
+        at += _HEAD.size + len(rest)
+    return changes, at
