@@ -10,6 +10,7 @@ import errno
 import itertools
 import logging
 import socket
+from collections import deque
 
 from rucola.common.hosts import join_address
 from rucola.common.tls_config import TlsConfig
@@ -78,6 +79,8 @@ class RemotingServer:
         self.channels: set[Channel] = set()
         self.linger = Linger()
         self.turn = Turn()
+        self._ended: deque[Channel] = deque()
+        self._forgetting = False
         self.large_frames = LargeFrames(self.options.begun_bytes_max)
         self._room_timer: asyncio.TimerHandle | None = None
         self._watch = ConnectionWatch(self.options)
@@ -158,7 +161,7 @@ class RemotingServer:
         if self._server is not None:
             self._server.close()
             self._server = None
-        if not self.channels:
+        if not self.channels and not self._ended:
             return
         self._all_closed = asyncio.Event()
         for channel in list(self.channels):
@@ -199,7 +202,20 @@ class RemotingServer:
         self.channels.discard(channel)
         self._watch.closed(channel)
         self.large_frames.ended(channel)
-        self.handler.channel_closed(channel)
+        self._ended.append(channel)
+        if not self._forgetting:
+            self._forget_ended()
+
+    def _forget_ended(self) -> None:
+        """Tells the handler of ended connections; thousands that end at once take several turns of the loop."""
+        loop = asyncio.get_running_loop()
+        self._forgetting = False
+        while self._ended:
+            if self.turn.is_over(loop):
+                self._forgetting = True
+                loop.call_soon(self._forget_ended)
+                return
+            self.handler.channel_closed(self._ended.popleft())
         if not self.channels and self._all_closed is not None:
             self._all_closed.set()
 

@@ -11,11 +11,16 @@ import gc
 from typing import Any
 
 _OLDEST = 2
+_THRESHOLDS = (700, 10, 3)
+"""Python's own ones, but with a full collection after 21,000 new objects instead of 70,000: the work is the same, since
+each looks at new objects only, and one that looks at 70,000 takes 15 to 60 ms.
+"""
 
 
 def freeze_survivors() -> None:
     """Starts collections, which leave alone what exists now and, from then on, what survives a full collection."""
     gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
     if _freeze not in gc.callbacks:
         gc.callbacks.append(_freeze)
     gc.enable()

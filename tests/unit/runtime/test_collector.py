@@ -19,7 +19,9 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def unfrozen() -> Iterator[None]:
+    before = gc.get_threshold()
     yield
+    gc.set_threshold(*before)
     gc.callbacks.remove(collector._freeze)
     gc.unfreeze()
     gc.collect()
@@ -36,6 +38,17 @@ def test_what_survived_is_not_looked_at_again() -> None:
     ended = weakref.ref(kept[0])
     kept.clear()
     assert ended() is None
+
+
+def test_full_collections_come_before_there_is_much_to_look_at() -> None:
+    freeze_survivors()
+    gc.collect()
+    before, largest = len(gc.get_objects()), 0
+    kept = []
+    for _ in range(100):
+        kept += [Node() for _ in range(1000)]
+        largest = max(largest, len(gc.get_objects()) - before)
+    assert len(kept) == 100_000 and largest < 60_000
 
 
 def test_garbage_is_still_found() -> None:

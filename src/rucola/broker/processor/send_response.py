@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 
 from rucola.broker.config import BrokerConfig
@@ -28,9 +29,12 @@ class SendResponses:
         if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             return b""
         offsets = members[FrameColumn.PHYSICAL_OFFSET : count * ROW_WIDTH : ROW_WIDTH]
+        if sys.byteorder == "little":
+            offsets.byteswap()
+        hexes = offsets.tobytes().hex(",", offsets.itemsize).upper()
         fields = {
             **self._fields,
-            "msgId": ",".join([f"{self._host_text}{offset:016X}" for offset in offsets]),
+            "msgId": self._host_text + hexes.replace(",", f",{self._host_text}"),
             "queueId": str(members[FrameColumn.QUEUE_ID]),
             "queueOffset": str(members[FrameColumn.QUEUE_OFFSET]),
         }

@@ -337,10 +337,11 @@ class CommitLog(LogReader):
         """Starts the next segment. Returns False, with ``refusal`` set, if the rows fit into no segment or none can be
         created.
         """
-        need = 8
-        for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
-            need += _FIXED_MAX + extra + max(table[row + FrameColumn.BODY_LEN], 0)
-            need += max(table[row + FrameColumn.PROPERTIES_LEN], 0)
+        need = 8 + (last - first) * (_FIXED_MAX + extra)
+        for column in (FrameColumn.BODY_LEN, FrameColumn.PROPERTIES_LEN):
+            # Slices, because a batch may have 32,768 rows.
+            lengths = table[first * ROW_WIDTH + column : last * ROW_WIDTH : ROW_WIDTH]
+            need += sum(length for length in lengths if length > 0)
         if need > self.queue.segment_bytes:
             # The reference answers PUT_OK, stores nothing and leaves two empty segments.
             self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
