@@ -5,6 +5,7 @@
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
 # make damages  2,000 damages of every field and kind in stores of RocketMQ and ours: does verify name file and field?
 # make kills   30 kills of driver, executor, worker and broker under a Spark stream into a table, 20 under one into a topic
+# make lake    every golden store archived and restored, 20 kills of archiving runs, archive and store as one at 50 moments
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make faults  every kind of consumer through killed brokers, lost connections, clocks set back (SEEDS=N)
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
@@ -28,7 +29,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py src/rucola/*/*.pxd)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills threads bitflips faults fuzz bench soak siege conformance lab docs clean
+.PHONY: damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -115,6 +116,11 @@ damages: $(VENV)/.dev
 kills: $(VENV)/.dev
 	@$(BIN)/python -m tests.spark.kills --to table --kills 30
 	@$(BIN)/python -m tests.spark.kills --to topic --kills 20
+
+lake: $(VENV)/.dev
+	@$(BIN)/python -m tests.spark.lake goldens
+	@$(BIN)/python -m tests.spark.lake kills --count 20
+	@$(BIN)/python -m tests.spark.lake moments --count 50
 
 FLIPS ?= 2000
 

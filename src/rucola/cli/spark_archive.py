@@ -119,6 +119,7 @@ def restore(
 
 def compact(
     table: Annotated[str, _TABLE],
+    format: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = TableFormat.PARQUET,
     target_mib: Annotated[int, typer.Option("--target-mib", min=1, help="Wanted size of a file in MiB.")] = TARGET_BYTES
     >> 20,
     keep_days: Annotated[
@@ -128,17 +129,18 @@ def compact(
     no_spark: Annotated[bool, _NO_SPARK] = False,
     json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Join small files of a plain Parquet table, remove old days, delete files that nobody needs."""
+    """Join small files of a table, remove old days, delete files that nobody needs."""
     from rucola.spark.archive import maintenance
     from rucola.spark.archive.manifest_log import ManifestLog
+    from rucola.spark.archive.table_formats import open_table
 
-    log = ManifestLog(table, kind=None)
+    log = ManifestLog(table, kind=None) if format is TableFormat.PARQUET else open_table(table, format)
     expired = 0
     if keep_days is not None:
         expired = maintenance.expire(log, (datetime.now(UTC) - timedelta(days=keep_days)).date())
     with session(master, no_spark) as spark:
         joined = maintenance.compact(log, spark, target_mib << 20)
-    deleted = maintenance.clean(log)
+    deleted = log.clean()
     text = f"{joined.before} files became {joined.after}, {expired} expired, {deleted} old files deleted"
     say(json, text, {"joined": joined.before, "made": joined.after, "expired": expired, "deleted": deleted})
 

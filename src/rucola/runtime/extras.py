@@ -20,6 +20,9 @@ SPARK = "spark", ("lark", "numpy", "pandas", "pyarrow", "pyspark")
 SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
 """Needed by ``rucola.sql``."""
 
+LAKE = "lake", ("deltalake",)
+"""Needed for Delta tables."""
+
 
 def require(extra: tuple[str, Sequence[str]], user: str) -> None:
     """Checks that the modules of an extra are installed, without importing them.

@@ -256,11 +256,9 @@ def commit_rebased(table: TableLog, base: Snapshot, change: Change) -> int:
     """
     while True:
         try:
-            table.commit(base, change)
+            return table.commit(base, change)
         except TableConflictError:
             newer = table.snapshot(change.offsets.offsets)
             if newer.version == base.version or not newer.allows(base, change):
                 raise
             base = replace(newer, time_ms=base.time_ms)
-        else:
-            return base.version + 1

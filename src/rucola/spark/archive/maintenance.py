@@ -1,4 +1,4 @@
-"""Keeps plain tables in order: joins small files, removes old days, deletes files that no query can still read.
+"""Keeps tables in order: joins small files and removes old days.
 
 Every change is a commit like those of the archiver and may run at the same time. Files that a commit removes stay on
 the disk for a day, for queries that began before.
@@ -11,12 +11,10 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rucola.errors import ConfigError, TableConflictError
-from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.spark.archive.archiver import commit_rebased, files_of, write_all
 from rucola.spark.archive.columns import DAY, arrow_of
-from rucola.spark.archive.manifest_log import LOG, ManifestLog
-from rucola.spark.archive.table_log import STALE_S, Change, DataFile, Snapshot, TableKind
+from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind, TableLog
 from rucola.spark.archive.tasks import run_tasks
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ class Compacted(NamedTuple):
     after: int
 
 
-def compact(table: ManifestLog, spark: SparkSession | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
+def compact(table: TableLog, spark: SparkSession | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
     """Joins files of one topic and day that are smaller than half of the target.
 
     If another run has joined some of them meanwhile, nothing is changed, and the result is 0.
@@ -70,7 +68,7 @@ def small_files(snapshot: Snapshot, target_bytes: int) -> list[list[DataFile]]:
     return [group for groups in partitions.values() for group in groups if len(group) > 1]
 
 
-def expire(table: ManifestLog, before: date) -> int:
+def expire(table: TableLog, before: date) -> int:
     """Removes all messages that were stored before a day (UTC) from the table; returns the number of files.
 
     The archived offsets stay, so the messages are not archived again.
@@ -90,34 +88,6 @@ def expire(table: ManifestLog, before: date) -> int:
         except TableConflictError:
             continue  # a compaction has joined some of them
         return len(removed)
-
-
-def clean(table: ManifestLog, files: Files | None = None, clock: Clock | None = None) -> int:
-    """Deletes data files that left the table a day ago or more, files of killed runs of the same age, and commits that
-    a checkpoint covers; returns the number of deleted files.
-    """
-    files, clock = files or Files(), clock or SystemClock()
-    snapshot = table.snapshot()
-    oldest = clock.wall_ms() - STALE_S * 1000
-    count = 0
-    for path in _data_files(files, table.root):
-        if path in snapshot.files:
-            continue
-        name = f"{table.root}/{path}"
-        if snapshot.removed.get(path, files.modified_ms(name)) < oldest:
-            files.remove(name)
-            count += 1
-    return count + table.clean()
-
-
-def _data_files(files: Files, root: str, below: str = "") -> Iterator[str]:
-    """Paths of all Parquet files of a table, also of those that were never completed."""
-    for name in files.list_files(f"{root}/{below}"):
-        if name.endswith(".parquet"):
-            yield below + name
-    for name in files.list_directories(f"{root}/{below}"):
-        if below or name != LOG:
-            yield from _data_files(files, root, f"{below}{name}/")
 
 
 def _joining_task(

@@ -77,7 +77,7 @@ class ManifestLog:
             raise ConfigError("table", self.root, f"a table of kind {self._kind}; this one is of kind {state.kind}")
         return state
 
-    def commit(self, base: Snapshot, change: Change) -> None:
+    def commit(self, base: Snapshot, change: Change) -> int:
         """Links the commit to its number.
 
         Raises:
@@ -111,11 +111,34 @@ class ManifestLog:
         self._files.sync_directory(self._log)
         if version % CHECKPOINT_EVERY == CHECKPOINT_EVERY - 1:
             self._write_checkpoint(version)
+        return version
 
     def clean(self) -> int:
-        """Deletes old files of the log: commits that a checkpoint covers and that are older than a day, and temporary
-        files of that age; returns their number.
+        """Deletes data files that left the table a day ago or more, files of killed runs of the same age, and old files
+        of the log; returns the number of data files.
         """
+        snapshot = self.snapshot()
+        oldest = self._clock.wall_ms() - STALE_S * 1000
+        count = 0
+        for path in self._data_files():
+            name = f"{self.root}/{path}"
+            if path not in snapshot.files and snapshot.removed.get(path, self._files.modified_ms(name)) < oldest:
+                self._files.remove(name)
+                count += 1
+        self._clean_log()
+        return count
+
+    def _data_files(self, below: str = "") -> Iterator[str]:
+        """Paths of all Parquet files of the table, also of those that were never completed."""
+        for name in self._files.list_files(f"{self.root}/{below}"):
+            if name.endswith(".parquet"):
+                yield below + name
+        for name in self._files.list_directories(f"{self.root}/{below}"):
+            if below or name != LOG:
+                yield from self._data_files(f"{below}{name}/")
+
+    def _clean_log(self) -> None:
+        """Deletes commits that a checkpoint covers and that are older than a day, and temporary files of that age."""
         names = self._files.list_files(self._log)
         last = max(_versions(_CHECKPOINT, names), default=-1)
         old = []
@@ -127,7 +150,6 @@ class ManifestLog:
         # The oldest first: what remains after a crash is still a chain that ends at the newest commit.
         for name in old:
             self._files.remove(f"{self._log}/{name}")
-        return len(old)
 
     def _write_checkpoint(self, version: int) -> None:
         """The state after the commit ``version``; whoever writes it writes the same."""

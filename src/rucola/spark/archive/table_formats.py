@@ -6,6 +6,7 @@ import os
 from enum import StrEnum
 
 from rucola.errors import ConfigError
+from rucola.runtime import extras
 from rucola.spark.archive.manifest_log import ManifestLog
 from rucola.spark.archive.table_log import TableLog
 
@@ -15,6 +16,7 @@ class TableFormat(StrEnum):
 
     PARQUET = "parquet"
     """Plain Parquet with a log of its own."""
+    DELTA = "delta"
 
 
 def open_table(table: str | os.PathLike[str], format: str = TableFormat.PARQUET) -> TableLog:
@@ -22,9 +24,15 @@ def open_table(table: str | os.PathLike[str], format: str = TableFormat.PARQUET)
 
     Raises:
         ConfigError: the format is unknown.
+        MissingExtraError: the format needs a package that is not installed.
     """
     try:
-        TableFormat(format.lower())
+        kind = TableFormat(format.lower())
     except ValueError as error:
         raise ConfigError("format", format, " or ".join(TableFormat)) from error
+    if kind is TableFormat.DELTA:
+        extras.require(extras.LAKE, "a Delta table")
+        from rucola.spark.archive.delta_log import DeltaLog
+
+        return DeltaLog(os.fspath(table))
     return ManifestLog(os.fspath(table))

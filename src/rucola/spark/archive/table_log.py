@@ -143,10 +143,16 @@ class TableLog(Protocol):
         """
         ...
 
-    def commit(self, base: Snapshot, change: Change) -> None:
-        """Makes ``change`` the commit after ``base``, durably, or changes nothing.
+    def commit(self, base: Snapshot, change: Change) -> int:
+        """Makes ``change`` the commit after ``base``, durably, or changes nothing; returns its number.
 
         Raises:
-            TableConflictError: there is a newer commit than ``base``.
+            TableConflictError: there is a newer commit that contradicts the change, or any newer commit.
+        """
+        ...
+
+    def clean(self) -> int:
+        """Deletes files that neither a commit of the last day names nor a run of the last day has written; returns
+        their number.
         """
         ...

@@ -1,0 +1,185 @@
+"""The log of a Delta table, through delta-rs: any engine that reads Delta reads the table.
+
+Archived offsets are application transactions: one for each queue, whose version is the offset, and two for the mark of
+its last record. Delta commits them in one step with the files, and of two commits with the same application it refuses
+the second one. So the rules are those of plain tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from rucola.arrow.offsets import Mark, StreamOffsets, queue_text
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import ConfigError, TableConflictError
+from rucola.runtime.clock import Clock, SystemClock
+from rucola.spark.archive.columns import DAY
+from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind
+
+PARTITIONS = ["topic", DAY]
+STATISTICS = ("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "tags")
+"""Columns whose least and greatest values the log has, so that engines skip files."""
+RETENTION_HOURS = 24
+REMOVALS = "rucola#removals"
+"""Application of the commits that remove files."""
+
+
+class DeltaLog:
+    """``TableLog`` of a Delta table.
+
+    Args:
+        root: directory of the table; the first commit makes it.
+        clock: source of time.
+    """
+
+    def __init__(self, root: str, clock: Clock | None = None) -> None:
+        self.root = str(Path(root).expanduser().absolute())
+        self._clock = clock or SystemClock()
+
+    def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
+        """The newest version, with the archived offsets of ``queues``.
+
+        Raises:
+            ConfigError: another writer has deleted single rows, which only a reader of Delta leaves out.
+        """
+        from deltalake import DeltaTable
+
+        now = self._clock.wall_ms()
+        if not DeltaTable.is_deltatable(self.root):
+            return Snapshot(-1, now, TableKind.MESSAGES, None, {}, StreamOffsets({}))
+        table = DeltaTable(self.root)
+        found = StreamOffsets({})
+        for queue in queues:
+            offset, time, place = (table.transaction_version(name) for name in _applications(queue))
+            if offset is not None:
+                found.offsets[queue] = offset
+                if time is not None and place is not None:
+                    found.marks[queue] = Mark(time, place)
+        files = {one.path: one for one in _files(table.get_add_actions(flatten=True))}
+        if table.deletion_vectors().read_all().num_rows:
+            raise ConfigError("table", self.root, "a table without deletion vectors; purge them first")
+        schema: dict[str, Any] = json.loads(table.schema().to_json())
+        return Snapshot(table.version(), now, TableKind.MESSAGES, schema, files, found)
+
+    def commit(self, base: Snapshot, change: Change) -> int:
+        """Writes the files and the application transactions as one version.
+
+        Raises:
+            TableConflictError: another commit has advanced the same queues or removed the same files.
+        """
+        from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        if change.schema is not None and base.version < 0:
+            try:
+                DeltaTable.create(
+                    self.root, Schema.from_json(json.dumps(change.schema)), mode="error", partition_by=PARTITIONS
+                )
+            except DeltaError as error:
+                raise TableConflictError(self.root, 0) from error
+        table = DeltaTable(self.root, version=max(0, base.version))
+        if change.schema is not None and base.version >= 0:
+            assert base.schema is not None
+            known = {field["name"] for field in base.schema["fields"]}
+            new = [field for field in change.schema["fields"] if field["name"] not in known]
+            wanted = Schema.from_json(json.dumps({"type": "struct", "fields": new}))
+            try:
+                table.alter.add_columns(list(wanted.fields))
+            except DeltaError as error:
+                raise TableConflictError(self.root, base.version + 1) from error
+        transactions = [Transaction(*one) for one in _transactions(change.offsets)]
+        if change.removed:
+            # delta-rs lets two commits remove the same file; of two with the same application it refuses one.
+            transactions.append(Transaction(REMOVALS, base.version + 1))
+        try:
+            table.create_write_transaction(
+                [*self._added(change.added), *self._removed(change.removed)],
+                "append",
+                table.schema(),
+                PARTITIONS,
+                commit_properties=CommitProperties({"rucola.action": change.action}, None, transactions),
+            )
+        except CommitFailedError as error:
+            raise TableConflictError(self.root, base.version + 1) from error
+        return int(DeltaTable(self.root).version())
+
+    def clean(self) -> int:
+        """Deletes files that left the table a day ago or more, and old files of killed runs; returns their number."""
+        from deltalake import DeltaTable
+
+        table = DeltaTable(self.root)
+        return len(table.vacuum(RETENTION_HOURS, dry_run=False, enforce_retention_duration=False, full=True))
+
+    def _added(self, files: Iterable[DataFile]) -> Iterator[Any]:
+        from deltalake.transaction import AddAction
+
+        for one in files:
+            stats = json.dumps(file_statistics(f"{self.root}/{one.path}"))
+            yield AddAction(one.path, one.size, dict(one.partition), self._clock.wall_ms(), True, stats)
+
+    def _removed(self, files: Iterable[DataFile]) -> Iterator[Any]:
+        from deltalake.transaction import RemoveAction
+
+        for one in files:
+            yield RemoveAction(one.path, False, self._clock.wall_ms(), one.size, dict(one.partition))
+
+
+def _applications(queue: MessageQueue) -> tuple[str, str, str]:
+    """Names of the transactions of a queue: archived offset, store time and place of its last archived record."""
+    name = f"rucola/{queue_text(queue)}"
+    return name, f"{name}#time", f"{name}#place"
+
+
+def _transactions(offsets: StreamOffsets) -> Iterator[tuple[str, int]]:
+    for queue, offset in offsets.offsets.items():
+        name, time, place = _applications(queue)
+        yield name, offset
+        if mark := offsets.marks.get(queue):
+            yield time, mark.store_timestamp_ms
+            yield place, mark.physical_offset
+
+
+def _files(actions: Any) -> Iterator[DataFile]:
+    import pyarrow as pa
+
+    for row in pa.table(actions).to_pylist():
+        partition = {"topic": row["partition.topic"], DAY: str(row[f"partition.{DAY}"])}
+        yield DataFile(unquote(row["path"]), row["num_records"], row["size_bytes"], partition)
+
+
+def file_statistics(path: str) -> dict[str, Any]:
+    """The statistics of a data file in Delta's form."""
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(path)
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for group in range(metadata.num_row_groups):
+        columns = metadata.row_group(group)
+        for number in range(columns.num_columns):
+            column = columns.column(number)
+            name, known = column.path_in_schema, column.statistics
+            if name not in STATISTICS or known is None:
+                continue
+            nulls[name] = nulls.get(name, 0) + known.null_count
+            if known.has_min_max:
+                least[name] = min(least.get(name, known.min), known.min)
+                greatest[name] = max(greatest.get(name, known.max), known.max)
+    shown = ({name: _shown(value) for name, value in values.items()} for values in (least, greatest))
+    return dict(zip(("minValues", "maxValues"), shown, strict=True)) | {
+        "numRecords": metadata.num_rows,
+        "nullCount": nulls,
+    }
+
+
+def _shown(value: Any) -> Any:
+    """A value as JSON has it; store times have no digits below the millisecond."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value

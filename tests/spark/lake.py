@@ -1,0 +1,290 @@
+"""What must hold for archives, at full size: ``python -m tests.spark.lake goldens``, ``kills`` or ``moments``.
+
+``goldens``: each golden store with a log is archived raw and restored; log and configuration must have the same
+SHA-256. ``kills``: processes archive a store that grows, and are killed at random calls of a commit or at random times;
+in the end the table must hold what the log holds. ``moments``: while messages are sent, archived, compacted and deleted
+from the store, ``topic_table`` must hold at random moments each message that was sent, once. The exit status is 1 if
+something does not hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+from tests.golden.loader import BROKER_STORES, DAMAGE_STORES, STORES, load_files, write_files
+from tests.unit.arrow.records import message
+from tests.unit.arrow.stores import open_store
+
+from rucola.arrow.topic_dataset import TopicDataset, topic_options
+from rucola.errors import RucolaError, StoreDamagedError
+from rucola.runtime.files import Files
+from rucola.spark.archive import archive, archive_raw, restore, topic_table
+from rucola.spark.archive.archiver import Archiver
+from rucola.spark.archive.maintenance import compact
+from rucola.spark.archive.manifest_log import ManifestLog
+from rucola.spark.session import local_session
+from rucola.store.message_store import MessageStore
+
+COMMIT_CALLS = ("write_file", "link", "sync_directory", "rename", "sync_file", "remove", "make_directory")
+TOPIC = b"flights"
+ORDER = [(name, "ascending") for name in ("topic", "queueId", "queueOffset")]
+
+
+def goldens() -> bool:
+    """Archive and restore of all golden stores."""
+    found: Counter[str] = Counter()
+    for place in (STORES, BROKER_STORES, DAMAGE_STORES):
+        for path in sorted(place.glob("*.tar.xz")):
+            name = path.name.removesuffix(".tar.xz")
+            with tempfile.TemporaryDirectory() as directory:
+                found[outcome := _same_golden(place, name, Path(directory))] += 1
+            if outcome != "identical":
+                print(f"{place.name}/{name}: {outcome}", flush=True)
+    print(dict(found), flush=True)
+    return not found["different"]
+
+
+def _same_golden(place: Path, name: str, directory: Path) -> str:
+    write_files(load_files(place, name), directory / "store")
+    if not any((directory / "store" / part).exists() for part in ("commitlog", "consumequeue")):
+        return "no store"
+    try:
+        archive_raw(directory / "table", directory / "store")
+    except StoreDamagedError as error:
+        return f"refused: {error.args[2]}"
+    restore(directory / "table", directory / "new")
+    return "identical" if _digests(directory / "new") == _digests(directory / "store") else "different"
+
+
+def _digests(store: Path) -> dict[str, str]:
+    paths = [path for part in ("commitlog", "config") for path in (store / part).rglob("*") if path.is_file()]
+    return {path.relative_to(store).as_posix(): sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+class DyingFiles(Files):
+    """Kills its process before or after a call, counted over the calls that change the disk."""
+
+    def __init__(self, countdown: int) -> None:
+        self.countdown = countdown
+
+    def __getattribute__(self, name: str) -> Any:
+        method = super().__getattribute__(name)
+        if name not in COMMIT_CALLS:
+            return method
+
+        def call(*arguments: Any) -> Any:
+            self.countdown -= 1
+            if self.countdown == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = method(*arguments)
+            self.countdown -= 1
+            if self.countdown == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return call
+
+
+def archive_until_killed(store: str, table: str, countdown: int) -> None:
+    """The process that is killed, by itself if ``countdown`` is not 0."""
+    log = ManifestLog(table, files=DyingFiles(countdown) if countdown else None)
+    archiver = Archiver(log, topic_options(store, None, ""), messages_per_commit=400)
+    while True:
+        for _ in archiver.steps():
+            pass
+        time.sleep(0.02)
+
+
+def kills(count: int, seed: int) -> bool:
+    """Kills of archiving processes, two at a time over one table."""
+    choose = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        store = open_store(directory / "store", segment_bytes=1 << 20, queue_file_units=4000)
+        runs, killed, sent = [], Counter[str](), 0
+        try:
+            while sum(killed.values()) < count:
+                while len(runs) < 2:
+                    runs.append(_start_run(directory, choose))
+                for _ in range(200):
+                    _put(store, sent)
+                    sent += 1
+                store.dispatch()
+                time.sleep(0.05)
+                for run in list(runs):
+                    process, deadline, countdown = run
+                    if countdown == 0 and time.monotonic() > deadline:
+                        process.kill()
+                    if process.poll() is not None:
+                        runs.remove(run)
+                        if process.returncode != -signal.SIGKILL:
+                            print((directory / "run.log").read_text()[-3000:], flush=True)
+                            return False
+                        killed["in a commit" if countdown else "at some time"] += 1
+        finally:
+            for process, _, _ in runs:
+                process.kill()
+                process.wait()
+            store.shutdown()
+        archive(directory / "table", store=directory / "store")
+        return _same_table(directory, killed)
+
+
+def _start_run(directory: Path, choose: random.Random) -> tuple[subprocess.Popen[bytes], float, int]:
+    countdown = choose.randint(1, 120) if choose.random() < 0.7 else 0
+    command = [sys.executable, "-m", "tests.spark.lake", "archive", str(directory / "store"), str(directory / "table")]
+    with (directory / "run.log").open("ab") as log:
+        process = subprocess.Popen([*command, str(countdown)], stdout=log, stderr=log)
+    return process, time.monotonic() + choose.uniform(1.5, 6.0), countdown
+
+
+def _same_table(directory: Path, killed: Counter[str]) -> bool:
+    log = ManifestLog(str(directory / "table"))
+    snapshot = log.snapshot()
+    rows = ds.dataset([f"{log.root}/{path}" for path in snapshot.files], format="parquet").to_table()
+    wanted = TopicDataset(topic_options(directory / "store", None, "")).to_table().sort_by(ORDER)
+    same = rows.select(wanted.schema.names).sort_by(ORDER).equals(wanted)
+    left = sum(1 for _ in (directory / "table").rglob("*.parquet")) - len(snapshot.files)
+    print(
+        f"killed {dict(killed)}; {wanted.num_rows} messages, {rows.num_rows} rows in {snapshot.version + 1} commits, "
+        f"{left} files left over; table {'equals' if same else 'DIFFERS FROM'} log",
+        flush=True,
+    )
+    return same
+
+
+def _put(store: MessageStore, number: int) -> None:
+    one = message(number, TOPIC)
+    one.body = b"%d" % number
+    one.store_host = store.store_host
+    store.put_message(one)
+
+
+class Scene:
+    """A store that grows in one thread, and is archived, compacted and shortened in others."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.table = directory / "table"
+        self.sent = 0
+        self.deleted = 0
+        self.error: BaseException | None = None
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(work,)) for work in (self._send, self._archive, self._shorten)
+        ]
+
+    def __enter__(self) -> Scene:
+        for thread in self._threads:
+            thread.start()
+            time.sleep(0.5)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _guarded(self, work: Any) -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self.error = error
+            self._stop.set()
+
+    def _send(self) -> None:
+        store = open_store(self.directory / "store", segment_bytes=64 << 10, queue_file_units=2000)
+        while not self._stop.wait(0.05):
+            for _ in range(20):
+                _put(store, self.sent)
+                store.dispatch()
+                self.sent += 1
+        store.shutdown()
+
+    def _archive(self) -> None:
+        archive(self.table, TOPIC.decode(), store=self.directory / "store", every_s=0.3, stop=self._stop)
+
+    def _shorten(self) -> None:
+        """Retention: deletes segments all of whose messages are archived; and a compaction now and then."""
+        round_ = 0
+        while not self._stop.wait(0.4):
+            round_ += 1
+            if round_ % 5 == 0:
+                compact(ManifestLog(str(self.table)))
+            offsets = ManifestLog(str(self.table)).snapshot().offsets
+            if not offsets.marks:
+                continue
+            # Queues advance in turns, so all records up to the least of the last archived ones are archived.
+            least = min(mark.physical_offset for mark in offsets.marks.values())
+            for path in sorted((self.directory / "store" / "commitlog").iterdir()):
+                if int(path.name) + (64 << 10) <= least:
+                    path.unlink()
+                    self.deleted += 1
+
+
+def moments(count: int, seed: int) -> bool:
+    """Evaluations of ``topic_table`` at random moments."""
+    choose = random.Random(seed)
+    spark = local_session("moments")
+    with tempfile.TemporaryDirectory() as name:
+        with Scene(Path(name)) as scene:
+            wrong = sum(not _right_moment(spark, scene, choose) for _ in range(count))
+        if scene.error is not None:
+            raise scene.error
+        print(f"{count} moments, {scene.sent} messages, {scene.deleted} segments deleted, {wrong} wrong", flush=True)
+    spark.stop()
+    return not wrong
+
+
+def _right_moment(spark: Any, scene: Scene, choose: random.Random) -> bool:
+    time.sleep(choose.uniform(0.0, 0.5))
+    before = scene.sent
+    try:
+        rows = topic_table(spark, TOPIC.decode(), scene.table, store=scene.directory / "store", columns=["body"])
+        after = scene.sent + 20
+        time.sleep(choose.uniform(0.0, 1.0))  # retention goes on between plan and read
+        found = sorted(int(bytes(row.body)) for row in rows.collect())
+    except RucolaError as error:
+        print(f"at {before} messages: {error!r}", flush=True)
+        return False
+    right = found == list(range(len(found))) and before <= len(found) <= after
+    if not right:
+        missing = set(range(before)) - set(found)
+        print(f"at {before} messages: {len(found)} rows, {len(missing)} missing, {_twice(found)} twice", flush=True)
+    return right
+
+
+def _twice(found: Iterable[int]) -> int:
+    return sum(number > 1 for number in Counter(found).values())
+
+
+def main(arguments: list[str]) -> int:
+    """Runs one of the three."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["goldens", "kills", "moments"])
+    parser.add_argument("--count", type=int, default=20, help="kills or moments")
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    options = parser.parse_args(arguments)
+    print(f"{options.what}, seed {options.seed}", flush=True)
+    work = {"kills": kills, "moments": moments}.get(options.what)
+    return not (goldens() if work is None else work(options.count, options.seed))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["archive"]:
+        archive_until_killed(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,118 @@
+"""Tables in the formats of Delta and Iceberg: the same commits as plain tables, read by the formats' own readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.arrow.stores import open_store, put
+
+from rucola.arrow.offsets import StreamOffsets
+from rucola.arrow.topic_dataset import TopicDataset, topic_options
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import AnotherLogError, TableConflictError
+from rucola.spark.archive import archive
+from rucola.spark.archive.archiver import Archiver
+from rucola.spark.archive.maintenance import compact
+from rucola.spark.archive.table_formats import open_table
+from rucola.spark.archive.table_log import Change
+from rucola.store.message_store import MessageStore
+
+QUEUE = MessageQueue("flights", "broker-a", 0)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    one = open_store(tmp_path / "store")
+    put(one, 0, 120)
+    yield one
+    one.shutdown()
+
+
+@pytest.fixture(params=["delta"])
+def format(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def own_rows(table: Path, format: str) -> pa.Table:
+    """What the format's own reader reads."""
+    from deltalake import DeltaTable
+
+    return pa.table(DeltaTable(table).to_pyarrow_table())
+
+
+def same_rows(directory: Path, format: str) -> bool:
+    wanted = TopicDataset(topic_options(directory / "store", None, "")).to_table()
+    found = own_rows(directory / "table", format).select(wanted.schema.names).cast(wanted.schema)
+    order = [(name, "ascending") for name in ("topic", "queueId", "queueOffset")]
+    return bool(found.sort_by(order).equals(wanted.sort_by(order)))
+
+
+def test_each_message_is_there_once(tmp_path: Path, store: MessageStore, format: str) -> None:
+    place: Any = {"store": tmp_path / "store", "format": format}
+    assert archive(tmp_path / "table", messages_per_commit=80, **place) == 120
+    put(store, 120, 30)
+    assert archive(tmp_path / "table", **place) == 30
+    assert archive(tmp_path / "table", **place) == 0
+    assert same_rows(tmp_path, format)
+    assert compact(open_table(tmp_path / "table", format)).after == 4
+    assert same_rows(tmp_path, format)
+    assert archive(tmp_path / "table", **place) == 0
+    assert open_table(tmp_path / "table", format).clean() == 0
+    other = open_store(tmp_path / "other" / "store")
+    put(other, 8, 400)
+    other.shutdown()
+    with pytest.raises(AnotherLogError):
+        archive(tmp_path / "table", **place | {"store": tmp_path / "other" / "store"})
+
+
+def test_of_two_commits_of_the_same_offsets_one_is_refused(tmp_path: Path, store: MessageStore, format: str) -> None:
+    archive(tmp_path / "table", store=tmp_path / "store", format=format)
+    log = open_table(tmp_path / "table", format)
+    base = log.snapshot([QUEUE])
+    end = base.end_of(QUEUE)
+    assert end is not None
+    log.commit(base, Change("archive", offsets=StreamOffsets({QUEUE: end + 1})))
+    with pytest.raises(TableConflictError):
+        log.commit(base, Change("archive", offsets=StreamOffsets({QUEUE: end + 2})))
+    assert log.snapshot([QUEUE]).end_of(QUEUE) == end + 1
+
+
+def test_of_two_commits_that_remove_the_same_file_one_is_refused(
+    tmp_path: Path, store: MessageStore, format: str
+) -> None:
+    archive(tmp_path / "table", store=tmp_path / "store", format=format)
+    log = open_table(tmp_path / "table", format)
+    base = log.snapshot()
+    change = Change("expire", removed=(next(iter(base.files.values())),))
+    log.commit(base, change)
+    with pytest.raises(TableConflictError):
+        log.commit(base, change)
+    assert len(log.snapshot().files) == 3
+
+
+def test_two_runs_at_the_same_time(tmp_path: Path, store: MessageStore, format: str) -> None:
+    """One of them has planned when the other one commits, with a table and without one."""
+    for count in (0, 30):
+        put(store, 120, count)
+        log = open_table(tmp_path / "table", format)
+        commit = log.commit
+
+        def late(base: Any, change: Change, commit: Any = commit) -> int:
+            archive(tmp_path / "table", store=tmp_path / "store", format=format)
+            return int(commit(base, change))
+
+        log.commit = late  # type: ignore[method-assign]
+        assert Archiver(log, topic_options(tmp_path / "store", None, "")).step() is None
+        assert same_rows(tmp_path, format)
+
+
+def test_new_columns(tmp_path: Path, store: MessageStore, format: str) -> None:
+    archive(tmp_path / "table", store=tmp_path / "store", format=format)
+    put(store, 120, 30)
+    archive(tmp_path / "table", store=tmp_path / "store", format=format, record=True)
+    assert same_rows(tmp_path, format)
+    assert own_rows(tmp_path / "table", format).column("record").null_count == 120
