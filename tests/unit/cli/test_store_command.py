@@ -442,7 +442,8 @@ def test_rebuild_repair_and_undo(tmp_path: Path, capsys: pytest.CaptureFixture[s
     whole = queue.read_bytes()
     queue.write_bytes(bytes(40) + whole[40:])
     damaged = queue.read_bytes()
-    (dry,) = lines(capsys, "repair", path, "--dry-run")
+    assert main(["store", "repair", str(path), "--dry-run", "--json"]) == 1
+    dry = json.loads(capsys.readouterr().out)
     assert dry["found"] == 2 and dry["left"] == 2 and dry["changes"] == 0
     (done,) = lines(capsys, "repair", path, "--jobs", "1")
     assert done["left"] == 0 and done["changes"] == 1 and queue.read_bytes() == whole
