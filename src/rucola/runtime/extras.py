@@ -22,6 +22,8 @@ SQL = "sql", ("duckdb", "lark", "numpy", "pyarrow")
 
 LAKE = "lake", ("deltalake",)
 """Needed for Delta tables."""
+ICEBERG = "iceberg", ("pyiceberg", "sqlalchemy")
+"""Needed for Iceberg tables."""
 
 
 def require(extra: tuple[str, Sequence[str]], user: str) -> None:

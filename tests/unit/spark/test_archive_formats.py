@@ -32,13 +32,18 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
     one.shutdown()
 
 
-@pytest.fixture(params=["delta"])
+@pytest.fixture(params=["delta", "iceberg"])
 def format(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 def own_rows(table: Path, format: str) -> pa.Table:
     """What the format's own reader reads."""
+    if format == "iceberg":
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        catalog = SqlCatalog("rucola", uri=f"sqlite:///{table}/catalog.db", warehouse=f"file://{table}")
+        return catalog.load_table("rucola.messages").scan().to_arrow()
     from deltalake import DeltaTable
 
     return pa.table(DeltaTable(table).to_pyarrow_table())

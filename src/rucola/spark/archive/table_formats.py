@@ -17,6 +17,7 @@ class TableFormat(StrEnum):
     PARQUET = "parquet"
     """Plain Parquet with a log of its own."""
     DELTA = "delta"
+    ICEBERG = "iceberg"
 
 
 def open_table(table: str | os.PathLike[str], format: str = TableFormat.PARQUET) -> TableLog:
@@ -35,4 +36,9 @@ def open_table(table: str | os.PathLike[str], format: str = TableFormat.PARQUET)
         from rucola.spark.archive.delta_log import DeltaLog
 
         return DeltaLog(os.fspath(table))
+    if kind is TableFormat.ICEBERG:
+        extras.require(extras.ICEBERG, "an Iceberg table")
+        from rucola.spark.archive.iceberg_log import IcebergLog
+
+        return IcebergLog(os.fspath(table))
     return ManifestLog(os.fspath(table))
