@@ -19,7 +19,7 @@ from rucola.cli import store_output as output
 from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Directory, Json
-from rucola.cli.store_doctor import rebuild, repair
+from rucola.cli.store_doctor import rebuild, repair, salvage
 from rucola.cli.times import time_ms
 from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
 from rucola.runtime.files import Files
@@ -209,6 +209,7 @@ def verify(directory: Directory, commit_log: CommitLog = None, json: Json = Fals
 
 app.command()(rebuild)
 app.command()(repair)
+app.command()(salvage)
 
 
 def _ranges(store: OfflineStore, topic: str, queue: int | None) -> list[QueueRange]:

@@ -16,6 +16,7 @@ from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Json
 from rucola.store.doctor import rebuild as doctor
 from rucola.store.doctor import repair as repairs
+from rucola.store.doctor import salvage as salvages
 
 Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes. [default: one per processor]")]
 Undo = Annotated[bool, typer.Option("--undo", help="Take the newest repair back, also an interrupted one.")]
@@ -55,6 +56,28 @@ def repair(
         report = repairs.repair(directory, run, read_broker_conf(config), advance, dry_run)
     output.print_repair(report, json)
     return ExitCode.FAILED if report.left else ExitCode.CLEAN
+
+
+def salvage(
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Stores, directories, segments or images.")],
+    target: Annotated[
+        str, typer.Option("-o", "--output", metavar="DIR", help="Directory of the new store.", show_default=False)
+    ],
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be given often.")] = None,
+    segment_bytes: Annotated[
+        int, typer.Option("--segment-bytes", min=0, help="Length of the new segments. [default: as in the sources]")
+    ] = 0,
+    config: Config = None,
+    jobs: Jobs = _PROCESSORS,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Save all whole records of damaged logs, partial files and disk images into a new store."""
+    run = in_processes(jobs) if jobs > 1 else doctor.run_serially
+    options = read_broker_conf(config)
+    with output.steps() as advance:
+        report = salvages.salvage(sources, target, segment_bytes, topic or (), options, run, advance, dry_run)
+    output.print_summary(report, json)
 
 
 def in_processes(jobs: int) -> doctor.Runner:

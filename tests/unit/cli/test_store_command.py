@@ -453,3 +453,10 @@ def test_rebuild_repair_and_undo(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert report["records"] == report["units"] == 60 and report["published"]
     assert "records" in text(capsys, "rebuild", path, "--dry-run")
     assert "found" in text(capsys, "repair", path)
+
+
+def test_salvage(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    segment = next(iter(sorted((store / "commitlog").iterdir())))
+    (report,) = lines(capsys, "salvage", segment, "-o", tmp_path / "new", "--jobs", "1")
+    assert report["found"] == report["saved"] > 0
+    assert len(lines(capsys, "cat", tmp_path / "new", "--topic", "T0")) > 0

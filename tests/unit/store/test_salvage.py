@@ -1,0 +1,135 @@
+"""Records saved from damaged logs, pieces of files and images."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.unit.store.stores import SEGMENT, fill, message, opened
+from tests.unit.store.test_rebuild import OPTIONS, contents
+
+from rucola.errors import ConfigError
+from rucola.runtime.files import Files
+from rucola.store.doctor.salvage import salvage
+from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.verify.check import verify
+from rucola.store.verify.findings import FindingKind
+
+
+@pytest.fixture(autouse=True)
+def _without_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Files, "data_sync", staticmethod(lambda _descriptor: None))
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    one = opened(path)
+    fill(one, 500, topics=3)
+    one.shutdown()
+    return path
+
+
+def bodies(path: Path) -> dict[tuple[str, int, int], bytes]:
+    """The bodies of all messages, by topic, queue id and queue offset."""
+    one = OfflineStore(str(path))
+    found = {
+        (queue.topic, queue.queue_id, message.queue_offset): message.body
+        for queue in one.queue_ranges()
+        for message in one.messages(queue.topic, queue.queue_id, queue.min_offset, queue.max_offset)
+    }
+    one.close()
+    return found
+
+
+def log_of(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted((path / "commitlog").iterdir())}
+
+
+def test_a_whole_store_comes_out_as_it_is(store: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    report = salvage([str(store)], str(new), options=OPTIONS)
+    assert (report.found, report.saved, report.torn, report.gaps, report.topics) == (500, 500, 0, 0, 3)
+    assert bodies(new) == bodies(store) and log_of(new) == log_of(store)
+    assert contents(new) == contents(store)
+
+
+def test_only_the_damaged_record_is_lost_and_offsets_stay(store: Path, tmp_path: Path) -> None:
+    before, new = bodies(store), tmp_path / "new"
+    segment = store / "commitlog" / f"{SEGMENT:020d}"
+    data = bytearray(segment.read_bytes())
+    size = int.from_bytes(data[:4], "big")
+    data[size : size + 8] = b"\xff" * 8
+    segment.write_bytes(data)
+    report = salvage([str(store)], str(new), options=OPTIONS)
+    assert (report.found, report.saved, report.gaps) == (499, 499, 1)
+    after = bodies(new)
+    assert len(after) == 499 and all(before[name] == body for name, body in after.items())
+    again = opened(new)
+    again.shutdown()
+    assert bodies(new) == after
+    # The offset of the lost message stays its own.
+    assert verify(str(new)).counts == {FindingKind.QUEUE_HOLE: 1}
+
+
+def test_pieces_in_an_image_are_found(store: Path, tmp_path: Path) -> None:
+    random, before = Random(5), bodies(store)
+    log = log_of(store)
+    names = list(log)
+    random.shuffle(names)
+    image = tmp_path / "image"
+    junk = [random.randbytes(random.randrange(3000)) + b"\xda\xa3\x20\xa7" + bytes(10) for _ in names]
+    image.write_bytes(b"".join(part for pair in zip(junk, (log[name] for name in names), strict=True) for part in pair))
+    copy = tmp_path / "copy"
+    copy.write_bytes(log[names[0]][: SEGMENT // 2])
+    new = tmp_path / "new"
+    report = salvage([str(image), str(copy)], str(new), SEGMENT, options=OPTIONS)
+    assert report.saved == 500 and report.copies > 10 and report.torn >= len(names)
+    assert bodies(new) == before
+
+
+def test_lost_segments_become_gaps(store: Path, tmp_path: Path) -> None:
+    before, new = bodies(store), tmp_path / "new"
+    lost = store / "commitlog" / f"{SEGMENT:020d}"
+    lost.unlink()
+    report = salvage([str(store)], str(new), options=OPTIONS)
+    after = bodies(new)
+    assert report.saved == len(after) < 500 and report.gaps == 1
+    assert all(before[name] == body for name, body in after.items())
+    opened(new).shutdown()
+    assert bodies(new) == after
+
+
+def test_messages_of_deleted_topics_come_back(store: Path, tmp_path: Path) -> None:
+    before = bodies(store)
+    one = opened(store)
+    one.delete_topic(b"T1")
+    one.shutdown()
+    assert len(bodies(store)) < 500
+    salvage([str(store)], str(tmp_path / "new"))
+    assert bodies(tmp_path / "new") == before
+    report = salvage([str(store)], str(tmp_path / "one"), topics=["T1"])
+    assert set(bodies(tmp_path / "one")) == {name for name in before if name[0] == "T1"} and report.topics == 1
+
+
+def test_a_record_within_a_message_is_no_message(store: Path, tmp_path: Path) -> None:
+    record = log_of(store)[f"{0:020d}"]
+    record = record[: int.from_bytes(record[:4], "big")]
+    one = opened(store)
+    sent = message(1000)
+    sent.body = b"before" + record + b"after"
+    one.put_message(sent)
+    one.shutdown()
+    assert salvage([str(store)], str(tmp_path / "new")).saved == 501
+
+
+def test_nothing_is_overwritten(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist yet"):
+        salvage([str(store)], str(store))
+    with pytest.raises(ConfigError, match="an existing file"):
+        salvage([str(tmp_path / "none")], str(tmp_path / "new"))
+    assert salvage([str(store)], str(tmp_path / "new"), dry_run=True).found == 500
+    assert not (tmp_path / "new").exists()
