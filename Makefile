@@ -11,7 +11,7 @@
 # make fuzz    10,000,000 changed inputs for the decoders, some of them for running servers (INPUTS=N for more or fewer)
 # make rebuild  queues and index of 20,000,000 messages in 200 topics: our start, store rebuild, spark rebuild (MESSAGES=N)
 # make bench   figures against budgets       make conformance   official clients and store against ours
-# make siege   a random mix of 58 attacks for half an hour, three canaries beside it (MINUTES=N); single ones:
+# make siege   a random mix of 61 attacks for half an hour, three canaries beside it (MINUTES=N); single ones:
 #              python -m tests.attack.siege [--attack NAME] [--seconds N]
 # make soak    half the maximum rate for half an hour, consumers coming and going (MINUTES=N; PUBLISH=1 into docs/)
 # make lab     the engine laboratory: all lessons, report into docs/lab/ (SIZE=small|normal|large); on a quiet machine

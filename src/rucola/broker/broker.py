@@ -105,6 +105,7 @@ class Broker:
                 idle_timeout_ms=config.server_channel_max_idle_time_s * 1000,
                 connections_max=config.connections_max,
                 connections_per_address_max=config.connections_per_address_max,
+                outbound_total_max=config.unsent_bytes_max,
                 tls=server_tls(config),
             ),
             services.supervisor,

@@ -364,6 +364,15 @@ class BrokerConfig(TlsConfig):
         minimum=1,
         maximum=1_000_000,
     )
+    unsent_bytes_max: int = option(
+        "unsentBytesMax",
+        512 << 20,
+        "Bytes of the answers that clients have not taken yet, of all connections together. Above, the connections "
+        "with the most of them are closed. Rucola's own.",
+        unit="bytes",
+        minimum=16 << 20,
+        maximum=1 << 40,
+    )
     server_channel_max_idle_time_s: int = option(
         "serverChannelMaxIdleTimeSeconds",
         120,

@@ -16,7 +16,7 @@ from rucola.namesrv.administration import register_administration
 from rucola.namesrv.config_processor import NamesrvConfigProcessor
 from rucola.namesrv.kv_config import KVConfigManager
 from rucola.namesrv.processor import NamesrvProcessor
-from rucola.namesrv.route_info import RouteInfoManager
+from rucola.namesrv.route_info import RouteInfoManager, RouteLimits
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
@@ -76,6 +76,28 @@ class NamesrvConfig(TlsConfig):
         "kvConfigPath", "", "File of the key-value configuration. Empty: it is kept in memory only."
     )
 
+    brokers_max: int = option(
+        "brokersMax",
+        1000,
+        "Number of brokers that may be registered; further ones are refused. Rucola's own.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    brokers_per_connection_max: int = option(
+        "brokersPerConnectionMax",
+        64,
+        "Number of brokers that may be registered over one connection. Rucola's own.",
+        minimum=1,
+        maximum=1_000_000,
+    )
+    topics_max: int = option(
+        "topicsMax",
+        500_000,
+        "Number of topics of all brokers; a registration that would exceed it is refused. Rucola's own.",
+        minimum=1,
+        maximum=100_000_000,
+    )
+
     def __post_init__(self) -> None:
         check_options(self)
         self.check_tls()
@@ -115,7 +137,8 @@ class NameServer:
         self.routes = RouteInfoManager(self._monotonic)
         self._kv_config = KVConfigManager()
         self._processors = ProcessorTable()
-        NamesrvProcessor(self.routes, self._kv_config).register_to(self._processors)
+        limits = RouteLimits(config.brokers_max, config.brokers_per_connection_max, config.topics_max)
+        NamesrvProcessor(self.routes, self._kv_config, limits).register_to(self._processors)
         register_administration(self._processors, self.routes, self._kv_config, self._persist)
         NamesrvConfigProcessor(config).register_to(self._processors)
         options = ServerOptions(tls=server_tls(config))

@@ -15,7 +15,7 @@ from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
 from rucola.errors import BrokerError
 from rucola.namesrv.kv_config import NAMESPACE_ORDER_TOPIC, KVConfigManager
-from rucola.namesrv.route_info import BrokerRegistration, RegistrationResult, RouteInfoManager
+from rucola.namesrv.route_info import BrokerRegistration, RegistrationResult, RouteInfoManager, RouteLimits
 from rucola.protocol import fastjson
 from rucola.protocol.bodies import Body
 from rucola.protocol.bodies.kv_table import KVTable
@@ -50,10 +50,12 @@ class NamesrvProcessor:
     Args:
         routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
+        limits: of registrations.
     """
 
-    def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager) -> None:
+    def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager, limits: RouteLimits) -> None:
         self._routes = routes
+        self._limits = limits
         self._kv_config = kv_config
         self._order = asyncio.Lock()
         """Registrations that take long, and what comes after them, are served one by one."""
@@ -82,6 +84,7 @@ class NamesrvProcessor:
         if self._waiting or len(body) > SHORT_BYTES or is_deflated(body):
             return self._in_order(partial(self._register, channel, command, header, body), len(body))
         topics = _topics_in(header, body)
+        self._check_room(channel, header, topics)
         is_new = self._is_new(header)
         result = self._routes.register(*_registration(command, header, topics), channel)
         return self._registered(command, header, result, is_new)
@@ -122,6 +125,7 @@ class NamesrvProcessor:
         topics = await asyncio.to_thread(_topics_in, header, body)
         if channel.closed:
             return None  # nothing would end the registrations of such a peer
+        self._check_room(channel, header, topics)
         is_new = self._is_new(header)
         result = await in_turns(self._routes.register_steps(*_registration(command, header, topics), channel))
         return self._registered(command, header, result, is_new)
@@ -134,6 +138,14 @@ class NamesrvProcessor:
         self._routes.unregister(header.cluster_name, header.broker_addr, header.broker_name, header.broker_id)
         event(_log, logging.INFO, "broker unregistered", broker=header.broker_name, address=header.broker_addr)
         return success(command)
+
+    def _check_room(
+        self, channel: Channel, header: headers.RegisterBrokerRequestHeader, topics: TopicConfigSerializeWrapper
+    ) -> None:
+        table = topics.topic_config_table
+        reason = self._routes.refusal(header.cluster_name, header.broker_addr, table, channel, self._limits)
+        if reason:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, reason)
 
     def _is_new(self, header: headers.RegisterBrokerRequestHeader) -> bool:
         return self._routes.data_version(header.cluster_name, header.broker_addr) is None

@@ -70,6 +70,14 @@ class _Group:
     zone_name: str | None
 
 
+class RouteLimits(NamedTuple):
+    """What all brokers together, or those of one connection, may register."""
+
+    brokers: int
+    brokers_per_connection: int
+    topics: int
+
+
 class RouteInfoManager:
     """The tables of the name server.
 
@@ -211,6 +219,22 @@ class RouteInfoManager:
         return None if live is None else live.data_version
 
     # -- routes and lists ----------------------------------------------------------------------------------------------
+
+    def refusal(
+        self, cluster: str, address: str, topics: Mapping[str, TopicConfig], channel: object, limits: RouteLimits
+    ) -> str:
+        """Why a broker with ``topics`` may not register over ``channel``; an empty text if it may."""
+        if (cluster, address) not in self._live:
+            if len(self._live) >= limits.brokers:
+                return f"the name server has {limits.brokers} brokers already (brokersMax)"
+            if sum(live.channel is channel for live in self._live.values()) >= limits.brokers_per_connection:
+                return f"{limits.brokers_per_connection} brokers use this connection (brokersPerConnectionMax)"
+        # The names are compared only near the limit.
+        if len(self._topics) + len(topics) > limits.topics:
+            total = len(self._topics) + sum(name not in self._topics for name in topics)
+            if total > limits.topics:
+                return f"with these, the name server had {total} topics, and {limits.topics} are allowed (topicsMax)"
+        return ""
 
     def route(self, topic: str, zone_name: str = "") -> TopicRouteData | None:
         """Queues and brokers of a topic; None if no broker serves it.

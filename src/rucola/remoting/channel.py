@@ -20,6 +20,7 @@ from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.protocol.shared_reader import SharedFrameReader
 from rucola.remoting.linger import Linger
+from rucola.remoting.outbound import COUNTED_BYTES
 from rucola.remoting.peer import Part
 from rucola.remoting.response_future import ResponseFuture, ResponseTable
 from rucola.remoting.server_options import ServerOptions
@@ -69,6 +70,9 @@ class ChannelOwner(Protocol):
 
     def overrun(self, channel: Channel) -> None:
         """``channel`` accepts its answers too slowly."""
+
+    def grew(self, channel: Channel, size: int) -> None:
+        """``channel`` has ``size`` bytes of answers that were not sent yet."""
 
     def has_room(self, channel: Channel, size: int) -> bool:
         """Whether more may be read of a large frame of which ``size`` bytes have arrived; if not, the server calls
@@ -271,6 +275,11 @@ class Channel(asyncio.BufferedProtocol):
         """Number of unsent answer bytes for a slow peer; 0 while reading is paused because of them."""
         return self._transport.get_write_buffer_size() if self._paused and self._transport is not None else 0
 
+    @property
+    def buffered_bytes(self) -> int:
+        """Number of answer bytes that the system has not taken yet."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
     def close(self) -> None:
         """Sends the collected bytes, then closes."""
         if self._parts:
@@ -365,7 +374,10 @@ class Channel(asyncio.BufferedProtocol):
             transport.write(parts[0])
         else:
             transport.writelines(parts)
-        if self._paused and transport.get_write_buffer_size() > self._server.options.outbound_bytes_max:
+        size = transport.get_write_buffer_size()
+        if size > COUNTED_BYTES:
+            self._server.grew(self, size)
+        if self._paused and size > self._server.options.outbound_bytes_max:
             self._server.overrun(self)
             transport.abort()
 

@@ -20,6 +20,7 @@ from rucola.remoting.channel import Channel, FramesHandler
 from rucola.remoting.connection_watch import ConnectionWatch
 from rucola.remoting.large_frames import RETRY_S, LargeFrames
 from rucola.remoting.linger import Linger
+from rucola.remoting.outbound import Outbound
 from rucola.remoting.server_options import ServerOptions
 from rucola.remoting.tls_listener import ServerTls, TlsListener
 from rucola.remoting.turn import Turn
@@ -82,6 +83,7 @@ class RemotingServer:
         self._ended: deque[Channel] = deque()
         self._forgetting = False
         self.large_frames = LargeFrames(self.options.begun_bytes_max)
+        self.outbound = Outbound(self.options.outbound_total_max)
         self._room_timer: asyncio.TimerHandle | None = None
         self._watch = ConnectionWatch(self.options)
         self._opaques = itertools.count(1)
@@ -202,6 +204,7 @@ class RemotingServer:
         self.channels.discard(channel)
         self._watch.closed(channel)
         self.large_frames.ended(channel)
+        self.outbound.ended(channel)
         self._ended.append(channel)
         if not self._forgetting:
             self._forget_ended()
@@ -253,6 +256,13 @@ class RemotingServer:
     def overrun(self, channel: Channel) -> None:
         """``channel`` accepts its answers too slowly."""
         self._log(channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of unread answers")
+
+    def grew(self, channel: Channel, size: int) -> None:
+        """``channel`` has ``size`` bytes of unsent answers; closes those with the most if all have too many."""
+        for each in self.outbound.grew(channel, size):
+            limit = self.options.outbound_total_max
+            self._log(each.remote_address, f"more than {limit} bytes of unread answers of all connections")
+            each.abort()
 
     def _log(self, peer: str, reason: str) -> None:
         now = asyncio.get_running_loop().time()

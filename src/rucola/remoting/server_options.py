@@ -28,6 +28,8 @@ class ServerOptions:
             buffer for each read.
         outbound_bytes_high: amount of unsent answers at which reading from the connection pauses.
         outbound_bytes_max: amount of unsent answers at which the connection is dropped.
+        outbound_total_max: amount of unsent answers of all connections together at which those with the most are
+            dropped.
         close_grace_ms: how long ``RemotingServer.close`` waits for unsent answers.
         backlog: number of connections that the system holds before they are accepted (serverSocketBacklog, 1024).
         tls: encryption; None accepts plain connections only.
@@ -43,6 +45,7 @@ class ServerOptions:
     begun_bytes_max: int = 128 * 1024 * 1024
     outbound_bytes_high: int = 1024 * 1024
     outbound_bytes_max: int = 256 * 1024 * 1024
+    outbound_total_max: int = 512 * 1024 * 1024
     close_grace_ms: int = 3_000
     backlog: int = 1024
     tls: ServerTls | None = None

@@ -156,3 +156,24 @@ async def long_http(addresses: Addresses) -> None:
 
     endless = (b"X-A: " + b"b" * 4000 + b"\r\n", b"\r\n" + b"fff\r\n" + b"c" * 4095 + b"\r\n")
     await asyncio.gather(*(one(data) for data in endless for _ in range(10)))
+
+
+@attack("connections", "3,000 connections that each send 250 KB of the shortest requests once, then stay")
+async def wide_reads(addresses: Addresses) -> None:
+    """Buffers and tables of a connection once kept the size that its largest read had needed."""
+    frames = request(9999) * (250_000 // len(request(9999)))
+
+    async def one() -> None:
+        with contextlib.suppress(OSError):
+            peer = await Peer.to(addresses.broker)
+            peer.take_answers()
+            await peer.put(frames)
+            await asyncio.sleep(3600)
+
+    await asyncio.gather(*(one() for _ in range(3000)))
+
+
+@attack("connections", "1,000 connections that ask for long answers and read none")
+async def answers_of_many(addresses: Addresses) -> None:
+    """Each stays below the limit of one connection."""
+    await storm(addresses.broker, itertools.repeat(request(Code.GET_ALL_TOPIC_CONFIG)), connections=1000, take=False)

@@ -39,6 +39,17 @@ async def fake_registrations(addresses: Addresses) -> None:
     await storm(addresses.namesrv, itertools.cycle([*frames, gone]), connections=2)
 
 
+@attack("names", "brokers that do not exist register by the thousand, with 100 topics each")
+async def many_brokers(addresses: Addresses) -> None:
+    def frames() -> Iterator[bytes]:
+        for number in itertools.count():
+            topics = (f"Of{number}-{topic}" for topic in range(100))
+            yield _registration(f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:1", topics, 1,
+                                broker=f"fake{number}")  # fmt: skip
+
+    await storm(addresses.namesrv, frames(), connections=20)
+
+
 @attack("names", "a fake broker registers the canary's topic, without an account", guarded=True)
 async def fake_route(addresses: Addresses) -> None:
     frames = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -34,18 +34,25 @@ class Asker:
         command = RemotingCommand(code, ext_fields=fields, body=body, version=version)
         return await self.client.invoke(self.server.address, command)
 
-    async def register(self, body: bytes | None = None, crc: int | None = None) -> RemotingCommand:
-        table = {name: TopicConfig(name, 4, 4, 6) for name in ("T", "U")}
+    async def register(
+        self,
+        body: bytes | None = None,
+        crc: int | None = None,
+        names: Iterable[str] = ("T", "U"),
+        broker: str = "broker-a",
+        address: str = "10.0.0.1:10911",
+    ) -> RemotingCommand:
+        table = {name: TopicConfig(name, 4, 4, 6) for name in names}
         if body is None:
             body = RegisterBrokerBody(TopicConfigSerializeWrapper(table, VERSION)).encode()
         crc32 = body_crc32(body) if crc is None else crc
-        header = RegisterBrokerRequestHeader("broker-a", "10.0.0.1:10911", "C", "10.0.0.1:10912", 0, body_crc32=crc32)
+        header = RegisterBrokerRequestHeader(broker, address, "C", "10.0.0.1:10912", 0, body_crc32=crc32)
         return await self.ask(RequestCode.REGISTER_BROKER, body, **header.to_ext_fields())
 
 
 @asynccontextmanager
-async def asking(path: Path | None = None) -> AsyncIterator[Asker]:
-    server = NameServer(NamesrvConfig(listen_port=0, kv_config_path=str(path) if path else ""))
+async def asking(path: Path | None = None, **options: int) -> AsyncIterator[Asker]:
+    server = NameServer(NamesrvConfig(listen_port=0, kv_config_path=str(path) if path else "", **options))
     await server.start()
     asker = Asker(server)
     try:
@@ -78,6 +85,29 @@ def test_a_route_has_quoted_keys_for_every_client(version):
             missing = await asker.ask(105, topic="none")
             assert missing.code == 17
             assert missing.remark.startswith("No topic route info in name server for the topic: none\nSee https://")
+
+    asyncio.run(scene())
+
+
+def test_brokers_and_topics_are_limited_and_known_ones_go_on():
+    many = [f"N{number}" for number in range(4000)]  # their body is read in a thread
+
+    async def scene() -> None:
+        async with asking(brokers_max=3, brokers_per_connection_max=2, topics_max=4005) as asker:
+            for number in (1, 2):
+                one = await asker.register(broker=f"b{number}", address=f"10.0.0.{number}:1")
+                assert one.code == 0
+            third = await asker.register(broker="b3", address="10.0.0.3:1")
+            assert (third.code, third.remark) == (1, "2 brokers use this connection (brokersPerConnectionMax)")
+            other = Asker(asker.server)
+            assert (await other.register(broker="b3", address="10.0.0.3:1", names=["V", "T"])).code == 0
+            fourth = await other.register(broker="b4", address="10.0.0.4:1")
+            assert (fourth.code, fourth.remark) == (1, "the name server has 3 brokers already (brokersMax)")
+            assert (await asker.register(broker="b1", address="10.0.0.1:1", names=[*many, "T"])).code == 0
+            over = await other.register(broker="b3", address="10.0.0.3:1", names=[*many, "T", "X", "Y", "Z"])
+            assert over.code == 1 and over.remark.startswith("with these, the name server had 4006 topics, and 4005")
+            assert (await other.register(broker="b3", address="10.0.0.3:1", names=[*many, "T", "X", "Y"])).code == 0
+            await other.client.close()
 
     asyncio.run(scene())
 

@@ -1,0 +1,63 @@
+"""Limits the bytes of all answers that peers have not taken yet.
+
+Each connection has a limit of its own. Thousands of connections that ask for long answers and read none stay below it,
+and together need more memory than the machine has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rucola.remoting.channel import Channel
+
+COUNTED_BYTES = 64 * 1024
+"""A connection with fewer unsent bytes is not counted."""
+_LEFT = 0.75
+"""Part of the limit that remains after connections were closed."""
+
+
+class Outbound:
+    """The unsent bytes of all connections. Event loop only.
+
+    Args:
+        bytes_max: the limit.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._sizes: dict[Channel, int] = {}
+        """What each connection had when it was last counted; it may have less by now."""
+        self._total = 0
+
+    @property
+    def total_bytes(self) -> int:
+        """The unsent bytes, or more."""
+        return self._total
+
+    def grew(self, channel: Channel, size: int) -> list[Channel]:
+        """Counts ``size`` unsent bytes of ``channel``.
+
+        Returns:
+            The connections to close, because all together have too many: those with the most.
+        """
+        self._total += size - self._sizes.get(channel, 0)
+        self._sizes[channel] = size
+        return self._largest() if self._total > self._bytes_max else []
+
+    def ended(self, channel: Channel) -> None:
+        """The connection has closed."""
+        self._total -= self._sizes.pop(channel, 0)
+
+    def _largest(self) -> list[Channel]:
+        self._sizes = {channel: size for channel in self._sizes if (size := channel.buffered_bytes)}
+        self._total = sum(self._sizes.values())
+        if self._total <= self._bytes_max:
+            return []
+        over, found = self._total - self._bytes_max * _LEFT, []
+        for channel, size in sorted(self._sizes.items(), key=lambda entry: entry[1], reverse=True):
+            if over <= 0:
+                break
+            found.append(channel)
+            over -= size
+        return found
