@@ -21,6 +21,7 @@
 # make release-check  metadata, README, licence, files and size of the wheels in dist/
 # make spark-cluster  the archive of rucola spark package on a standalone master, local-cluster and Spark Connect
 # make sample  the shop in examples/ with its own 100 tests, a broker each
+# make pipeline  the template in examples/pipeline under both of its runners, twice with messages between
 # make docs    rewrites what is generated: import graph, sync face, access table, tables of options, formats, metrics, events
 
 PYTHON ?= python3
@@ -29,7 +30,7 @@ BIN := $(VENV)/bin
 KERNELS := $(wildcard src/rucola/*/_*_cy.py src/rucola/*/*/_*_cy.py src/rucola/*/*.pxd)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-.PHONY: damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz bench soak siege conformance lab docs clean
+.PHONY: pipeline damages rebuild demo site wheels spark-cluster release-check fallbacks sample test check lint crash kills lake threads bitflips faults fuzz bench soak siege conformance lab docs clean
 
 # One stamp per extra. The kernels are built by the installation, so a changed kernel installs again.
 $(VENV)/.built: pyproject.toml setup.py $(KERNELS)
@@ -169,6 +170,9 @@ conformance: $(VENV)/.dev
 
 spark-cluster: $(VENV)/.dev
 	@$(BIN)/python -m tests.spark.cluster $(if $(ARCHIVE),--archive $(ARCHIVE))
+
+pipeline: $(VENV)/.dev
+	@$(BIN)/python -m tests.spark.pipelines
 
 fallbacks: $(VENV)/.dev
 	@$(BIN)/python -m tests.fallbacks --numprocesses 2 -k 'not uvloop'

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rucola.errors import RucolaError
+from rucola.spark.layers import BRONZE_COLUMNS, bronze
 from rucola.spark.session import local_session
 from rucola.sync import PullConsumer
 
@@ -21,7 +22,7 @@ from .figures import FIGURES, CarrierMonth
 from .listen import Listener
 from .measure import QUANTILES, Measurements, Sample, own_rate, quantile
 from .picture import draw
-from .pipeline import BRONZE_COLUMNS, FLIGHT_COLUMNS
+from .pipeline import FLIGHT_COLUMNS
 from .processes import BrokerProcess, DemoError, Processes, ProducerProcess, stderr_to
 from .produce import FIRST_ROWS
 from .screen import Screen, closing_table
@@ -167,7 +168,7 @@ class Job:
         spark.streams.addListener(self._listener)
         records = self._records(spark, broker, FLIGHT_COLUMNS).option("maxOffsetsPerTrigger", RECORDS_PER_BATCH_MAX)
         flights = tables.flights(records.load()).writeStream.foreachBatch(tables.apply)
-        kept = self._records(spark, broker, BRONZE_COLUMNS).load().writeStream.format("parquet")
+        kept = bronze(self._records(spark, broker, BRONZE_COLUMNS).load()).writeStream.format("parquet")
         queries = [
             self._start(FLIGHTS, flights, TRIGGER),
             self._start(BRONZE, kept.option("path", str(tables.bronze_directory)), BRONZE_TRIGGER),

@@ -2,7 +2,7 @@
 
 `job` connects them to streams, `tables` writes their results, and tests run them on a few records.
 
-bronze  one row per record in the log, as the source gives it, duplicates included
+bronze  one row per record in the log, as the source gives it, duplicates included (``rucola.spark.layers``)
 silver  one row per flight: the body's columns typed, with its airline and its plane
 gold    one row per carrier and month: counts and whole-minute sums, which add up from batch to batch; means come last
 """
@@ -24,11 +24,6 @@ BODY_SCHEMA = (
     "air_time int, distance int, hour int, minute int, time_hour timestamp"
 )
 """Columns of ``flights.csv`` as they travel in the JSON body."""
-
-BRONZE_COLUMNS = (
-    "topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "keys",
-    "tags", "properties", "body",
-)  # fmt: skip
 
 FLIGHT_COLUMNS = ("queueId", "queueOffset", "bornTimestamp", "keys", "body")
 """What silver needs of a record."""

@@ -35,7 +35,7 @@ def words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
     """
     import typer
 
-    from rucola.cli import lab, replay, spark, sql, store
+    from rucola.cli import lab, replay, spark, store
     from rucola.cli.mqadmin import command as mqadmin
     from rucola.cli.mqadmin.run import FAMILIES
 
@@ -44,7 +44,7 @@ def words(parser: argparse.ArgumentParser) -> dict[str, list[str]]:
     for name, command in commands.choices.items():
         table[name] = _options(command)
     assert FAMILIES  # the import has registered all commands
-    tools = (("store", store), ("sql", sql), ("replay", replay), ("mqadmin", mqadmin), ("lab", lab), ("spark", spark))
+    tools = (("store", store), ("replay", replay), ("mqadmin", mqadmin), ("lab", lab), ("spark", spark))
     for name, tool in tools:
         group = typer.main.get_command(tool.app)
         context = group.make_context("rucola", [], resilient_parsing=True)

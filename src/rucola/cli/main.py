@@ -20,11 +20,15 @@ from rucola.runtime import extras
 from rucola.runtime.logs import LOG_FORMATS, LOG_LEVELS
 
 BROKERS_MAX = 64
+FORMS = ("table", "csv", "json", "parquet")
+"""Forms of the result of a query."""
 SHELLS = ("bash", "zsh", "fish")
 
 
 def run() -> NoReturn:
     """Entry point of the command."""
+    if sys.argv[1:2] in (["sql"], ["replay"]):
+        sys.meta_path.insert(0, _WithoutPandas)
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
@@ -38,12 +42,28 @@ def run() -> NoReturn:
     sys.exit(code)
 
 
+class _WithoutPandas:
+    """Hides pandas: PyArrow imports it where it is installed, which takes half a second, and these commands have no use
+    for it.
+    """
+
+    @classmethod
+    def find_spec(cls, fullname: str, path: object, target: object = None) -> None:
+        """Finds nothing.
+
+        Raises:
+            ModuleNotFoundError: the module is pandas.
+        """
+        if fullname == "pandas":
+            raise ModuleNotFoundError("hidden from this command", name=fullname)
+
+
 def main(arguments: list[str]) -> int:
     """Run one command line; returns the exit code."""
     try:
         if arguments[:1] != ["store"]:  # store accepts names that are not UTF-8
             _check_text(arguments)
-        if arguments[:1] in (["store"], ["sql"], ["replay"], ["mqadmin"], ["lab"], ["spark"]):
+        if arguments[:1] in (["store"], ["replay"], ["mqadmin"], ["lab"], ["spark"]):
             return _use_tool(*arguments)
         return _serve(arguments)
     except UsageError as error:
@@ -78,9 +98,6 @@ def _use_tool(name: str, *arguments: str) -> int:
     run_tool: Callable[[list[str]], int]
     if name == "store":
         from rucola.cli.store import run as run_tool
-    elif name == "sql":
-        extras.require(extras.SQL, "rucola sql")
-        from rucola.cli.sql import run as run_tool
     elif name == "replay":
         extras.require(extras.ARROW, "rucola replay")
         from rucola.cli.replay import run as run_tool
@@ -110,6 +127,12 @@ def _serve(arguments: list[str]) -> int:
     if options.command is None:
         parser.print_help()
         return ExitCode.USAGE
+    if options.command == "sql":
+        extras.require(extras.CLI, "rucola sql")
+        extras.require(extras.SQL, "rucola sql")
+        from rucola.cli.sql import run as query
+
+        return query(options)
     # A start creates no garbage, and a collection would take a twentieth of the time of a start. ``run_servers``
     # enables it again.
     gc.disable()
@@ -174,7 +197,7 @@ def command_line() -> argparse.ArgumentParser:
     up("-c", "--config", metavar="FILE", help="File in the format of RocketMQ's broker.conf.")
     up(
         "--brokers",
-        type=_count,
+        type=_brokers,
         default=1,
         metavar="N",
         help="Number of brokers; several run as one process and store each. [default: 1]",
@@ -197,9 +220,27 @@ def command_line() -> argparse.ArgumentParser:
     completion = command("completion", "Print a shell completion script for this command.")
     completion("shell", choices=SHELLS, help="For example: source <(rucola completion bash)")
 
+    sql = command(
+        "sql",
+        "Query topics of a store directory or of brokers with SQL; each topic is a view.",
+    )
+    sql("query", metavar="QUERY", help="One statement of DuckDB's SQL.")
+    sql("--store", metavar="DIR", help="Store directory to read in place.")
+    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers: read through brokers.")
+    sql("--format", choices=FORMS, help="Form of the result. [default: by --output, or table]")
+    sql("--json", action="store_true", help="The same as --format json: one object per line.")
+    sql("-o", "--output", metavar="FILE", help="Write to this file; it must not exist.")
+    sql(
+        "--max",
+        type=_count,
+        default=100,
+        metavar="N",
+        help="Rows of a table at most; other forms have all. [default: 100]",
+    )
+    sql("--no-index", action="store_true", help="Find keys by a scan, not by the index.")
+
     # Listed only for the help: these commands parse their own arguments.
     commands.add_parser("store", help="Inspect or repair a store directory.")
-    commands.add_parser("sql", help="Query topics of a store directory or of brokers with SQL.")
     commands.add_parser("replay", help="Send stored messages into a topic again.")
     commands.add_parser("mqadmin", help="Administer a cluster with RocketMQ's mqadmin commands.")
     commands.add_parser("lab", help="Measure common claims about storage engines.")
@@ -228,9 +269,15 @@ def _common(add: Callable[..., object], quarantine: bool) -> None:
     )
 
 
-def _count(text: str) -> int:
+def _brokers(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= BROKERS_MAX:
         raise argparse.ArgumentTypeError(f"a number from 1 to {BROKERS_MAX}, got {text!r}")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a number from 1, got {text!r}")
     return int(text)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from rucola.errors import ConfigError
+from rucola.spark.analysis import facts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -27,7 +28,9 @@ ERROR = "_error"
 """The reason why a body could not be decoded; null if it was decoded."""
 TEXT = "text"
 """The column of ``format="string"``."""
-_RECORD, _DECODED = "_rucola_record", "_rucola_decoded"
+_RECORD, _DECODED, _PROBLEM = "_rucola_record", "_rucola_decoded", "_rucola_problem"
+_LETTER = ("tags", "keys", "topic", "brokerName", "queueId", "queueOffset")
+"""What a poison row keeps, as far as it has it."""
 SAMPLE_ROWS = 1000
 
 
@@ -77,25 +80,26 @@ def decode(
         kind = BodyFormat(format.lower())
     except ValueError as error:
         raise ConfigError("format", format, " or ".join(BodyFormat)) from error
-    if body not in rows.columns:
-        raise ConfigError("body", body, "a column of the rows: " + ", ".join(rows.columns))
+    facts = facts_of(rows)
+    if facts is not None and body not in facts.columns:
+        raise ConfigError("body", body, "a column of the rows: " + ", ".join(facts.columns))
     if kind is BodyFormat.STRING:
         names, value, problem = _decode_text(f.col(body))
-        decoded = rows.withColumn(_DECODED, value).withColumn(ERROR, problem)
+        decoded = rows.withColumn(_DECODED, value).withColumn(_PROBLEM, problem)
     elif kind is BodyFormat.JSON:
         fields = _json_schema(schema)
         names = fields.fieldNames()
         decoded = _decode_json(rows, body, fields)
     else:
         names, value = _decode_in_python(kind, f.col(body), schema, message, skip_bytes)
-        decoded = rows.withColumn(_DECODED, value).withColumn(ERROR, f.col(f"{_DECODED}.{ERROR}"))
-    taken = {name.lower() for name in rows.columns} | {ERROR}
+        decoded = rows.withColumn(_DECODED, value).withColumn(_PROBLEM, f.col(f"{_DECODED}.{ERROR}"))
+    taken = {name.lower() for name in (facts.columns if facts is not None else ())} | {ERROR}
     new = [into] if into else names
     if clash := [name for name in new if name.lower() in taken]:
         raise ConfigError("into", into or "", f"a name for a struct column; the rows already have a column {clash[0]}")
     fields_of = [f.col(f"{_DECODED}.`{name}`").alias(name) for name in names]
-    added = [f.when(f.col(ERROR).isNull(), f.struct(*fields_of)).alias(into)] if into else fields_of
-    found = decoded.select(*rows.columns, *added, ERROR)
+    added = [f.when(f.col(_PROBLEM).isNull(), f.struct(*fields_of)).alias(into)] if into else fields_of
+    found = decoded.select("*", *added, f.col(_PROBLEM).alias(ERROR)).drop(_DECODED, _PROBLEM)
     if count_as:
         return found.observe(count_as, f.count(f.lit(1)).alias("rows"), f.count(f.col(ERROR)).alias("poison"))
     return found
@@ -113,17 +117,18 @@ def poison_rows(decoded: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    kept = [
-        name for name in ("tags", "keys", "topic", "brokerName", "queueId", "queueOffset") if name in decoded.columns
-    ]
-    origin = f.col("topic") if "topic" in decoded.columns else f.lit("")
+    facts = facts_of(decoded)
+    kept = [name for name in _LETTER if facts is None or name in facts.columns]
+    origin = f.col("topic") if "topic" in kept else f.lit("")
     why = f.map_from_arrays(f.array(f.lit("POISON_TOPIC"), f.lit("POISON_ERROR")), f.array(origin, f.col(ERROR)))
     return decoded.where(f.col(ERROR).isNotNull()).select("body", *kept, why.alias("properties"))
 
 
 def without_poison(decoded: DataFrame) -> DataFrame:
     """The rows that were decoded, without ``_error``."""
-    return decoded.where(decoded[ERROR].isNull()).drop(ERROR)
+    from pyspark.sql import functions as f
+
+    return decoded.where(f.col(ERROR).isNull()).drop(ERROR)
 
 
 def sample_schema(spark: SparkSession, rows: int = SAMPLE_ROWS, **options: str) -> StructType:
@@ -180,8 +185,8 @@ def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
     )
     # Out of an array of one, because Spark moves a filter on the error in front of a column that is computed from
     # others, and would parse each body three times for it; it moves none in front of explode.
-    decoded = rows.withColumn(_DECODED, f.explode(f.array(value))).withColumn(ERROR, problem)
-    return decoded.withColumn(_DECODED, f.when(f.col(ERROR).isNull(), f.col(_DECODED)))
+    decoded = rows.withColumn(_DECODED, f.explode(f.array(value))).withColumn(_PROBLEM, problem)
+    return decoded.withColumn(_DECODED, f.when(f.col(_PROBLEM).isNull(), f.col(_DECODED)))
 
 
 def _decode_in_python(

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from rucola.errors import ConfigError
+from rucola.spark.analysis import facts_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,12 +59,14 @@ def drop_repeats(rows: DataFrame, *, within: str | None = None, by: str = "msgId
     Raises:
         ConfigError: a column is missing, a stream has no ``within``, or a batch has one.
     """
-    needed = [by, "topic", *(["storeTimestamp"] if rows.isStreaming else [])]
-    missing = [name for name in needed if name not in rows.columns]
-    if missing:
-        raise ConfigError("columns", ", ".join(rows.columns), "with " + ", ".join(missing))
-    if rows.isStreaming != (within is not None):
-        raise ConfigError("within", str(within), "a time for a stream, none for a batch")
+    facts = facts_of(rows)
+    if facts is not None:
+        needed = [by, "topic", *(["storeTimestamp"] if facts.is_streaming else [])]
+        missing = [name for name in needed if name not in facts.columns]
+        if missing:
+            raise ConfigError("columns", ", ".join(facts.columns), "with " + ", ".join(missing))
+        if facts.is_streaming != (within is not None):
+            raise ConfigError("within", str(within), "a time for a stream, none for a batch")
     if within is None:
         return rows.dropDuplicates(["topic", by])
     return rows.withWatermark("storeTimestamp", within).dropDuplicatesWithinWatermark(["topic", by])

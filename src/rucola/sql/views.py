@@ -14,7 +14,6 @@ from rucola.arrow.filters import Call, Field, Node
 from rucola.arrow.topic_dataset import TopicDataset
 from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.common.message_const import KEY_SEPARATOR
-from rucola.store.verify.check import verify
 
 QUEUES = pa.schema(
     [
@@ -90,6 +89,8 @@ def queue_rows(catalog: Catalog) -> list[dict[str, object]]:
 
 def finding_rows(store: str) -> list[dict[str, object]]:
     """What ``rucola store verify`` finds."""
+    from rucola.store.verify.check import verify  # loads a good part of the store; most queries have no use for it
+
     return [asdict(finding) | {"kind": finding.kind.value} for finding in verify(store).findings]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -214,6 +216,14 @@ def test_forms_of_the_result(run: Run, tmp_path: Path) -> None:
     assert sums == {"n": FLIGHTS + PLAIN + 1, "d": "1.5", "h": str(1 << 80)}
     assert next(csv.reader([run("select {'a': [1]} s", "--format", "csv")[1].splitlines()[1]])) == ['{"a":[1]}']
     assert run("select * from keys", "--max", "2")[1].count("flights") == 2
+
+
+def test_a_query_does_not_wait_for_what_it_does_not_need(directory: Path) -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "rucola", "sql", "select count(*) from keys where key = 'k5'"]
+    ran = subprocess.run([*command, "--store", str(directory), "--json"], capture_output=True, text=True, check=True)
+    assert ran.stdout == '{"count_star()":1}\n'
+    loaded = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
+    assert loaded & {"duckdb", "pandas.core", "pydantic", "typer", "rucola.store.verify.check"} == {"duckdb"}
 
 
 def test_usage(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,33 @@
+"""What can be known of a DataFrame before it runs.
+
+Within the functions of a declarative pipeline (``spark-pipelines``) nothing can be known, because Spark refuses to
+analyse a DataFrame there. Checks of columns are then left to Spark, which makes them when all tables are known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_REFUSED = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+
+
+class Facts(NamedTuple):
+    """Names of the columns, and whether it is a stream."""
+
+    columns: list[str]
+    is_streaming: bool
+
+
+def facts_of(rows: DataFrame) -> Facts | None:
+    """What is known of ``rows``; None in a function of a declarative pipeline."""
+    from pyspark.errors import AnalysisException
+
+    try:
+        return Facts(rows.columns, rows.isStreaming)
+    except AnalysisException as error:
+        if error.getCondition() != _REFUSED:
+            raise
+        return None

@@ -1,0 +1,85 @@
+"""What most pipelines need of a topic: the records as they are, where they come from, counts, dead letters by group.
+
+Each function takes a DataFrame and returns one, of a batch or a stream, so a declarative pipeline and a streaming query
+use the same ones. Functions of a domain stay with the domain: ``examples/pipeline`` is a template.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_PREFIX
+from rucola.common.message_const import RETRY_TOPIC
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+BRONZE_COLUMNS = (
+    "topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "msgId",
+    "keys", "tags", "flag", "reconsumeTimes", "properties", "body",
+)  # fmt: skip
+"""What a pipeline keeps of each record. A replay and ``decode`` find here what they need."""
+ORIGIN, GROUP = "originTopic", "consumerGroup"
+
+
+def bronze(rows: DataFrame) -> DataFrame:
+    """One row per record in the log, as the source gives it, repeats included.
+
+    Args:
+        rows: rows of ``format("rocketmq")`` with at least ``BRONZE_COLUMNS``.
+    """
+    return rows.select(*BRONZE_COLUMNS)
+
+
+def with_origin(records: DataFrame, properties_as_map: bool = False) -> DataFrame:
+    """Adds ``originTopic``, the topic that a producer sent the message to, and ``consumerGroup``.
+
+    A message that a consumer gave back is in the retry topic of its group, and later in the group's dead-letter topic.
+    ``consumerGroup`` is null for all other messages.
+
+    Args:
+        records: rows with ``topic`` and ``properties``.
+        properties_as_map: whether ``properties`` is a map, and no JSON object.
+    """
+    from pyspark.sql import functions as f
+
+    prefixes = "|".join((RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX))
+    group = f.nullif(f.regexp_extract("topic", f"^({prefixes})(.+)$", 2), f.lit(""))
+    if properties_as_map:
+        sent_to = f.col("properties")[RETRY_TOPIC]
+    else:
+        sent_to = f.get_json_object("properties", f"$.{RETRY_TOPIC}")
+    origin = f.coalesce(f.when(group.isNotNull(), sent_to), "topic")
+    return records.withColumn(GROUP, group).withColumn(ORIGIN, origin)
+
+
+def topic_stats(records: DataFrame, every: str = "1 minute") -> DataFrame:
+    """Counts of each topic by store time: messages, bytes of bodies, and the mean time from producer to store.
+
+    Args:
+        records: rows of ``bronze``.
+        every: length of a period, an interval such as ``1 minute``.
+    """
+    from pyspark.sql import functions as f
+
+    taken_ms = f.unix_millis("storeTimestamp") - f.unix_millis("bornTimestamp")
+    counted = records.groupBy("topic", f.window("storeTimestamp", every).alias("_window")).agg(
+        f.count("*").alias("messages"),
+        f.sum(f.octet_length("body")).alias("bodyBytes"),
+        f.avg(taken_ms).alias("storeDelayMs"),
+    )
+    return counted.select("topic", f.col("_window.start").alias("since"), "messages", "bodyBytes", "storeDelayMs")
+
+
+def dead_letters(records: DataFrame) -> DataFrame:
+    """Counts of the messages that consumer groups gave up, by group and by the topic that they were sent to.
+
+    Args:
+        records: rows of ``bronze``; rows of other topics than dead-letter topics are left out.
+    """
+    from pyspark.sql import functions as f
+
+    dead = with_origin(records.where(f.col("topic").startswith(DLQ_GROUP_TOPIC_PREFIX)))
+    return dead.groupBy(GROUP, ORIGIN).agg(
+        f.count("*").alias("messages"), f.min("storeTimestamp").alias("first"), f.max("storeTimestamp").alias("last")
+    )
