@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from rucola.arrow.broker_link import BrokerLink
+from rucola.arrow.broker_lookup import look_up
 from rucola.arrow.catalog import Bounds, Look, existing_queues, missing_topics_error, no_match_error
 from rucola.arrow.offsets import Mark, queue_text
 from rucola.arrow.ranges import QueueRange, SourceRange, split_queue_ranges
@@ -139,8 +140,14 @@ class BrokerCatalog:
         options = self._options
         return list(split_queue_ranges(ranges, options.partitions_min, options.records_per_partition_max))
 
-    def plan_lookup(self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]) -> None:
-        """None: pieces are read by pulls, which use no index."""
+    def plan_lookup(
+        self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
+    ) -> list[SourceRange] | None:
+        """Pieces with the messages that the brokers' indexes name; None for physical offsets, which name no broker."""
+        if any(True for _ in physical_offsets):
+            return None
+        found = look_up(self._link, self.marks, ranges, keys)
+        return None if found is None else list(found)
 
     def is_batch(self, topic: str) -> bool:
         """False: a broker answers pulls of every type of queue."""

@@ -264,8 +264,8 @@ class AdminClient:
         found: list[MessageExt] = []
         for data in await self.brokers_of(topic):
             header = QueryMessageRequestHeader(topic, key, count_max, begin_ms, end_ms, unique)
-            body = await self.api.query_message(_address(data), header)
-            found += decode_messages(body)
+            answer = await self.api.query_message(_address(data), header)
+            found += decode_messages(answer.records)
         matching = [message for message in found if key in _keys(message, unique)]
         return sorted(matching, key=lambda message: message.store_timestamp_ms)
 

@@ -30,6 +30,7 @@ from rucola.protocol.bodies.route import ClusterInfo
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.protocol.headers.query import QueryMessageRequestHeader
+from rucola.remoting.api import QueryAnswer
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -318,6 +319,23 @@ class PullConsumer:
         found = await self._query(header)
         return [message for message in found if key in (message.keys or "").split(message_const.KEY_SEPARATOR)]
 
+    async def query_index(self, topic: str, broker_name: str, key: str, max_messages: int) -> QueryAnswer:
+        """What the index of one broker has for a key or UNIQ_KEY: stored records, not decoded and not checked.
+
+        Args:
+            topic: the topic.
+            broker_name: the broker.
+            key: the key; records may have another one with the same hash.
+            max_messages: largest number of records; brokers have a limit of their own.
+
+        Raises:
+            ClientError: no broker has the topic, or the broker is unknown.
+        """
+        self._check_running()
+        await self._instance.routes.route(topic)
+        header = QueryMessageRequestHeader(topic, key, max_messages, 0, _FOREVER_MS, False)
+        return await self._instance.api.query_message(self._instance.routes.broker(broker_name), header)
+
     async def query_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
         """Messages of ``topic`` with this UNIQ_KEY, oldest first; several if a send was repeated.
 
@@ -333,8 +351,9 @@ class PullConsumer:
         route = await routes.route(header.topic)
         messages: list[MessageExt] = []
         for broker_name in sorted({queue.broker_name for queue in route.subscribe_queues}):
-            records = await self._instance.api.query_message(routes.broker(broker_name), header)
-            found = [message for message in decode_messages(records, unpack=False) if message.topic == header.topic]
+            answer = await self._instance.api.query_message(routes.broker(broker_name), header)
+            decoded = decode_messages(answer.records, unpack=False)
+            found = [message for message in decoded if message.topic == header.topic]
             for message in found:
                 _unpack(message)
                 message.broker_name = broker_name

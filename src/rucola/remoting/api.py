@@ -28,7 +28,12 @@ from rucola.protocol.headers.offset import (
     UpdateConsumerOffsetRequestHeader,
 )
 from rucola.protocol.headers.pull import PullMessageRequestHeader, PullMessageResponseHeader
-from rucola.protocol.headers.query import QueryMessageRequestHeader, ViewMessageRequestHeader
+from rucola.protocol.headers.query import (
+    PARTIAL,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
+    ViewMessageRequestHeader,
+)
 from rucola.protocol.headers.recall import RecallMessageRequestHeader, RecallMessageResponseHeader
 from rucola.protocol.headers.transaction import EndTransactionRequestHeader
 from rucola.remoting.name_server_api import TIMEOUT_MS, NameServerApi
@@ -51,6 +56,22 @@ class PullAnswer:
     code: int
     header: PullMessageResponseHeader
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """Answer to 12: stored records whose key has the same hash, and the progress of the broker's index.
+
+    Attributes:
+        records: empty if there are none.
+        index_physical_offset: of the newest message in the index; 0 if the broker does not say, as for a query without
+            a result.
+        is_partial: whether records may be missing, because the search was cut short.
+    """
+
+    records: bytes
+    index_physical_offset: int
+    is_partial: bool
 
 
 class RemotingApi(NameServerApi):
@@ -111,11 +132,14 @@ class RemotingApi(NameServerApi):
 
     async def query_message(
         self, address: str, header: QueryMessageRequestHeader, timeout_ms: int = TIMEOUT_MS
-    ) -> bytes:
-        """QUERY_MESSAGE (12): stored records whose key has the same hash; empty if there are none."""
+    ) -> QueryAnswer:
+        """QUERY_MESSAGE (12)."""
         expected = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
         answer = await self._call(address, RequestCode.QUERY_MESSAGE, header, timeout_ms=timeout_ms, expected=expected)
-        return bytes(answer.body)
+        if not answer.ext_fields:  # a peer that does not say how far its index goes
+            return QueryAnswer(bytes(answer.body), 0, False)
+        progress = QueryMessageResponseHeader.from_ext_fields(answer.ext_fields)
+        return QueryAnswer(bytes(answer.body), progress.index_last_update_phyoffset, answer.remark == PARTIAL)
 
     async def recall_message(
         self, address: str, header: RecallMessageRequestHeader, timeout_ms: int = TIMEOUT_MS

@@ -13,6 +13,7 @@ from rucola.client.pull_result import PullResult, RawPullResult
 from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 from rucola.protocol.bodies.route import ClusterInfo
+from rucola.remoting.api import QueryAnswer
 from rucola.runtime.clock import Clock
 
 
@@ -200,6 +201,20 @@ class PullConsumer:
                 topic, key, max_messages, begin_timestamp_ms=begin_timestamp_ms, end_timestamp_ms=end_timestamp_ms
             )
         )
+
+    def query_index(self, topic: str, broker_name: str, key: str, max_messages: int) -> QueryAnswer:
+        """What the index of one broker has for a key or UNIQ_KEY: stored records, not decoded and not checked.
+
+        Args:
+            topic: the topic.
+            broker_name: the broker.
+            key: the key; records may have another one with the same hash.
+            max_messages: largest number of records; brokers have a limit of their own.
+
+        Raises:
+            ClientError: no broker has the topic, or the broker is unknown.
+        """
+        return self._loop.run(self._async.query_index(topic, broker_name, key, max_messages))
 
     def query_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
         """Messages of ``topic`` with this UNIQ_KEY, oldest first; several if a send was repeated.

@@ -21,6 +21,7 @@ from rucola.protocol.headers.offset import (
     SearchOffsetRequestHeader,
 )
 from rucola.protocol.headers.query import (
+    PARTIAL,
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     ViewMessageRequestHeader,
@@ -29,8 +30,6 @@ from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 from rucola.store.log.cold_read import ColdRecords
 from rucola.store.results import Boundary
-
-_PARTIAL = "only a part of the index was searched; there may be more messages"
 
 
 class QueryProcessor:
@@ -56,9 +55,9 @@ class QueryProcessor:
         )
         fields = QueryMessageResponseHeader(result.index_timestamp_ms, result.index_physical_offset).to_ext_fields()
         if not result.views:
-            remark = _PARTIAL if result.partial else "can not find message, maybe time range not correct"
+            remark = PARTIAL if result.partial else "can not find message, maybe time range not correct"
             return command.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields)
-        remark = _PARTIAL if result.partial else ""
+        remark = PARTIAL if result.partial else ""
         return command.answer(ResponseCode.SUCCESS, remark, fields, b"".join(result.views))
 
     def _view(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:

@@ -8,6 +8,9 @@ from typing import ClassVar
 
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
+PARTIAL = "only a part of the index was searched; there may be more messages"
+"""Remark of a response to 12 that may lack messages."""
+
 
 @dataclass(slots=True)
 class QueryMessageRequestHeader(CommandHeader):
