@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from rucola.broker.table_writer import Keep, TableWriter
 from rucola.runtime.supervision import Supervisor
+from rucola.runtime.table_writer import Keep, TableWriter
 from rucola.testing.clock import ManualClock
 from rucola.testing.manual_loop import ManualLoop
 from rucola.testing.manual_worker import ManualWorker, manual_workers
@@ -20,7 +20,7 @@ class Tables:
         self.clock = ManualClock()
         self.loop = ManualLoop(self.clock)
         self.supervisor = Supervisor()
-        with manual_workers("rucola.broker.table_writer"):
+        with manual_workers("rucola.runtime.table_writer"):
             self.writer = TableWriter(self.supervisor, self.clock.monotonic)
         self.writer.start(cast(Any, self.loop))
         self._take = take

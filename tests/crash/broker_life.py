@@ -50,7 +50,7 @@ _WORKERS = (
     "rucola.store.log.commit",
     "rucola.store.log.flush",
     "rucola.store.keeper",
-    "rucola.broker.table_writer",
+    "rucola.runtime.table_writer",
 )
 
 

@@ -22,7 +22,6 @@ from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.broker.processor.send_targets import SendTargets
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.broker.subscription.subscription_group_manager import SubscriptionGroupManager
-from rucola.broker.table_writer import Keep, TableWriter
 from rucola.broker.timer.timer_delivery import TimerDelivery
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 from rucola.broker.transaction.half_messages import HalfMessages
@@ -34,6 +33,7 @@ from rucola.runtime.clock import Clock
 from rucola.runtime.files import Files
 from rucola.runtime.loop_watch import LoopWatch
 from rucola.runtime.supervision import Supervisor
+from rucola.runtime.table_writer import Keep, TableWriter
 from rucola.store.config import delay_levels_ms
 from rucola.store.message_store import MessageStore
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from rucola.errors import BrokerError
 from rucola.namesrv.kv_config import KVConfigManager
@@ -29,10 +29,12 @@ class NamesrvAdminProcessor:
     Args:
         routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
-        persist: called after each change of ``kv_config``; raises ``DiskError``.
+        persist: called after each change of ``kv_config``; its future ends when the change is on the disk.
     """
 
-    def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], None]) -> None:
+    def __init__(
+        self, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], Awaitable[None]]
+    ) -> None:
         self._routes = routes
         self._kv_config = kv_config
         self._persist = persist
@@ -91,8 +93,8 @@ class NamesrvAdminProcessor:
 
     # -- key-value configuration ---------------------------------------------------------------------------------------
 
-    def put_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 100: sets a value."""
+    def put_kv_config(self, _channel: Channel, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+        """Request 100: sets a value; the answer waits for the disk."""
         namespace, key, value = _kv_header(command)
         if value is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "value is null")
@@ -100,8 +102,7 @@ class NamesrvAdminProcessor:
             self._kv_config.put(namespace, key, value)
         except ValueError as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        self._persist()
-        return success(command)
+        return self._when_kept(command)
 
     def get_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 101: a value."""
@@ -111,11 +112,14 @@ class NamesrvAdminProcessor:
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}")
         return success(command, headers.GetKVConfigResponseHeader(value))
 
-    def delete_kv_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 102: deletes a value."""
+    def delete_kv_config(self, _channel: Channel, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+        """Request 102: deletes a value; the answer waits for the disk."""
         namespace, key, _ = _kv_header(command)
         self._kv_config.delete(namespace, key)
-        self._persist()
+        return self._when_kept(command)
+
+    async def _when_kept(self, command: RemotingCommand) -> RemotingCommand:
+        await self._persist()
         return success(command)
 
     def get_kv_list(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:

@@ -38,12 +38,12 @@ REQUESTS: Mapping[int, Callable[[NamesrvAdminProcessor], Processor]] = {
 
 
 def register_administration(
-    table: ProcessorTable, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], None]
+    table: ProcessorTable, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], Awaitable[None]]
 ) -> None:
     """Registers these requests in ``table``.
 
     Args:
-        persist: called after each change of ``kv_config``; raises ``DiskError``.
+        persist: called after each change of ``kv_config``; its future ends when the change is on the disk.
     """
 
     imports = BackgroundImports()

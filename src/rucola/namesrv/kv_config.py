@@ -6,6 +6,8 @@ the namespace ``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import orjson
 
 from rucola.errors import FormatError
@@ -53,12 +55,14 @@ class KVConfigManager:
         table = self._tables.get(namespace)
         return None if table is None else dict(table)
 
-    def encode(self) -> bytes:
-        """The content of the file: ``{"configTable": {namespace: {key: value}}}``."""
-        return orjson.dumps({"configTable": self._tables}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+    def pieces(self) -> Iterator[bytes]:
+        """The content of the file as it is now, encoded when it is asked for, in any thread:
+        ``{"configTable": {namespace: {key: value}}}``.
+        """
+        return _encoded({namespace: dict(table) for namespace, table in self._tables.items()})
 
     def load(self, text: bytes, source: str) -> None:
-        """Replaces the whole content by a text of ``encode``.
+        """Replaces the whole content by the content of a file.
 
         Raises:
             FormatError: the text is not a key-value table; ``source`` names the file.
@@ -77,3 +81,7 @@ class KVConfigManager:
             len(namespace) + sum(len(key) + len(value) for key, value in table.items())
             for namespace, table in self._tables.items()
         )
+
+
+def _encoded(tables: dict[str, dict[str, str]]) -> Iterator[bytes]:
+    yield orjson.dumps({"configTable": tables}, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)

@@ -27,6 +27,7 @@ from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
 from rucola.runtime.supervision import PeriodicWork, Supervisor
+from rucola.runtime.table_writer import KeptTable, Pieces, TableWriter
 
 _log = logging.getLogger(__name__)
 _FLAG = int(FrameColumn.FLAG)
@@ -143,6 +144,11 @@ class NameServer:
         NamesrvConfigProcessor(config).register_to(self._processors)
         options = ServerOptions(tls=server_tls(config))
         self._server = RemotingServer(self, config.bind_address, config.listen_port, options, self.supervisor)
+        self._writer = TableWriter(self.supervisor, self._monotonic)
+        self._kept: KeptTable | None = None
+        if config.kv_config_path:
+            name = config.kv_config_path.rpartition("/")[2]
+            self._kept = self._writer.table(name, self._replace, self._kv_config.pieces, lambda _error: None)
         self._scan: PeriodicWork | None = None
         self._removing: asyncio.Handle | None = None
 
@@ -163,6 +169,7 @@ class NameServer:
         if text is not None:
             self._kv_config.load(text, path)
         self.routes.on_left = self._remove_soon
+        self._writer.start(asyncio.get_running_loop())
         await self._server.start()
         self._scan = self.supervisor.every(
             "removal of lost brokers",
@@ -172,9 +179,11 @@ class NameServer:
         )
 
     async def shutdown(self) -> None:
-        """Stops listening and closes every connection."""
+        """Writes what was changed, stops listening and closes every connection."""
         if self._scan is not None:
             await self._scan.stop()
+        self._writer.stop()
+        self._writer.write()
         await self._server.close()
         await self._processors.close()
 
@@ -211,9 +220,12 @@ class NameServer:
             return ""
         return "only this machine or a peer with a certificate may change the name server's state"
 
-    def _persist(self) -> None:
-        if self._config.kv_config_path:
-            self._files.replace_file(self._config.kv_config_path, self._kv_config.encode())
+    async def _persist(self) -> None:
+        if self._kept is not None:
+            await self._kept.changed()
+
+    def _replace(self, content: Pieces) -> None:
+        self._files.replace_file(self._config.kv_config_path, b"".join(content))
 
     def _remove_soon(self) -> None:
         """Removes the data of absent brokers, some topics in each turn of the loop."""
@@ -226,6 +238,7 @@ class NameServer:
             self._remove_soon()
 
     def _scan_now(self) -> None:
+        self._writer.write_failed_again()
         for address in self.routes.scan():
             event(_log, logging.WARNING, "broker lost: registration expired", address=address)
 

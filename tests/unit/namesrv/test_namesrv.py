@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import threading
+import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,13 +15,14 @@ import pytest
 
 from rucola.common.data_version import DataVersion
 from rucola.common.topic_config import TopicConfig
-from rucola.errors import AddressInUseError, FormatError
+from rucola.errors import AddressInUseError, DiskError, FormatError
 from rucola.namesrv import NameServer, NamesrvConfig, processor
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.route import RegisterBrokerRequestHeader
 from rucola.remoting.client import RemotingClient
+from rucola.runtime.files import Files
 
 VERSION = DataVersion(0, 5, 1)
 
@@ -218,6 +220,39 @@ def test_key_value_configuration_outlives_a_restart(tmp_path):
         with pytest.raises(FormatError, match=r"kvConfig\.json"):
             async with asking(path):
                 pass
+
+    asyncio.run(scene())
+
+
+class SlowDisk(Files):
+    """Each write takes 20 ms, and the first one fails."""
+
+    def __init__(self) -> None:
+        self.threads: list[str] = []
+
+    def replace_file(self, path: str, content: bytes) -> None:
+        self.threads.append(threading.current_thread().name)
+        time.sleep(0.02)
+        if len(self.threads) == 1:
+            raise DiskError(path, "write", "broken")
+        super().replace_file(path, content)
+
+
+def test_key_values_are_written_together_by_a_thread_and_answers_wait_for_the_disk(tmp_path):
+    path, disk = tmp_path / "kvConfig.json", SlowDisk()
+
+    async def scene() -> None:
+        server = NameServer(NamesrvConfig(listen_port=0, kv_config_path=str(path)), disk)
+        await server.start()
+        asker = Asker(server)
+        failed = await asker.ask(100, namespace="n", key="first", value="v")
+        assert failed.code == 1 and "broken" in failed.remark
+        values = [asker.ask(100, namespace="n", key=f"k{number}", value="v") for number in range(100)]
+        assert {answer.code for answer in await asyncio.gather(*values)} == {0}
+        assert len(orjson.loads(path.read_bytes())["configTable"]["n"]) == 101
+        assert set(disk.threads) == {"rucola-tables"} and len(disk.threads) < 20
+        await asker.client.close()
+        await server.shutdown()
 
     asyncio.run(scene())
 

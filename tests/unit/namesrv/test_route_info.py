@@ -235,7 +235,7 @@ def test_key_values_are_bounded(monkeypatch):
         with pytest.raises(ValueError, match="20 characters"):
             table.put(namespace, key, "w")
     again = kv_config.KVConfigManager()
-    again.load(table.encode(), "file")
+    again.load(b"".join(table.pieces()), "file")
     with pytest.raises(ValueError, match="20 characters"):
         again.put("n", "l", "w")
     again.delete("n", "k")

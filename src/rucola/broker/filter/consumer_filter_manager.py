@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from rucola.broker.table_writer import Keep, Pieces
 from rucola.errors import FormatError
 from rucola.filter import sql
 from rucola.formats.tables import ConsumerFilter, consumer_filter_pieces, decode_consumer_filters
 from rucola.runtime.logs import event
+from rucola.runtime.table_writer import Keep, Pieces
 
 _log = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from rucola.broker.table_writer import Keep, Pieces
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import topic_at_group
 from rucola.formats.tables import consumer_offset_pieces, decode_consumer_offsets
 from rucola.runtime.logs import event
+from rucola.runtime.table_writer import Keep, Pieces
 
 _log = logging.getLogger(__name__)
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from rucola.broker.pop.pop_offsets import PoppedQueue
 from rucola.broker.pop.receipt import PopInfo
-from rucola.broker.table_writer import Keep, Pieces
 from rucola.common.key_builder import topic_at_group
 from rucola.errors import FormatError
 from rucola.formats.config_json import ENTRY_LINE, dump_entry, dump_value, dumps_table, loads_object
+from rucola.runtime.table_writer import Keep, Pieces
 
 ILLEGAL: Final = -1
 """The offset does not belong to the last pop."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, NamedTuple
 
-from rucola.broker.table_writer import Keep, Pieces
 from rucola.errors import FormatError
 from rucola.formats.config_json import dumps_pretty, loads_object
+from rucola.runtime.table_writer import Keep, Pieces
 
 PULL = "PULL"
 POP = "POP"

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 from rucola.broker.stored_copy import StoredRecord
-from rucola.broker.table_writer import Keep, Pieces
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
 from rucola.common.message_const import REAL_QID, REAL_TOPIC
@@ -21,6 +20,7 @@ from rucola.errors import FormatError
 from rucola.formats.properties import encode_properties
 from rucola.formats.tables import decode_delay_offsets, encode_delay_offsets
 from rucola.runtime.logs import event
+from rucola.runtime.table_writer import Keep, Pieces
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus

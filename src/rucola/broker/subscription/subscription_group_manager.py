@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from rucola.broker.table_writer import Keep, Pieces, Undo
 from rucola.broker.topic.topic_validator import is_group_name
 from rucola.common.data_version import DataVersion
 from rucola.common.subscription_group import SubscriptionGroupConfig
 from rucola.common.sysflag import PermName
 from rucola.formats.tables import decode_subscription_groups, subscription_group_pieces
+from rucola.runtime.table_writer import Keep, Pieces, Undo
 
 _READ = int(PermName.READ)
 BUILT_IN_GROUPS = (

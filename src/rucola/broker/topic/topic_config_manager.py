@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rucola.broker.config import BrokerConfig
-from rucola.broker.table_writer import Keep, Pieces, Undo
 from rucola.broker.topic.topic_attributes import without_effect
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import (
@@ -33,6 +32,7 @@ from rucola.common.topic_config import TopicConfig
 from rucola.errors import DiskError
 from rucola.formats.tables import decode_topics, topic_pieces
 from rucola.runtime.logs import event
+from rucola.runtime.table_writer import Keep, Pieces, Undo
 
 _log = logging.getLogger(__name__)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)

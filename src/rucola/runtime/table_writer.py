@@ -1,4 +1,4 @@
-"""Writes the broker's tables on a thread, many changes at a time, so that the event loop never waits for the disk.
+"""Writes a server's tables on a thread, many changes at a time, so that the event loop never waits for the disk.
 
 Each change gets a future, which ends with the write that includes the change. The first change is written at once;
 changes during a write share the next write. A thread encodes and syncs the file; the event loop only takes the
@@ -31,7 +31,7 @@ _Value = TypeVar("_Value")
 
 
 class TableWriter:
-    """The thread that writes all tables of a broker. Event loop only.
+    """The thread that writes all tables of a server. Event loop only.
 
     Life: Call ``table`` for each table, then ``start`` and ``stop``; changes that are left then are written by
         ``KeptTable.write``.
