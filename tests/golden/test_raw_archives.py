@@ -40,11 +40,15 @@ def digests(store: Path) -> dict[str, str]:
     return {path.relative_to(store).as_posix(): sha256(path.read_bytes()).hexdigest() for path in paths}
 
 
+def queue_files(store: Path) -> set[str]:
+    return {path.relative_to(store).as_posix() for path in (store / "consumequeue").rglob("*")}
+
+
 @pytest.mark.parametrize("name", SAMPLE)
 def test_the_same_bytes_come_back(tmp_path: Path, name: str) -> None:
     write_files(load_files(STORES, name), tmp_path / "store")
     archive_raw(tmp_path / "table", tmp_path / "store")
-    restored = restore(tmp_path / "table", tmp_path / "new")
+    restored = restore(tmp_path / "table", tmp_path / "new", rebuild=False)
     assert digests(tmp_path / "new") == digests(tmp_path / "store") != {}
     assert {f"commitlog/{one.name}": one.sha256 for one in restored}.items() <= digests(tmp_path / "new").items()
 
@@ -53,17 +57,19 @@ def test_configuration_comes_back_as_well(tmp_path: Path) -> None:
     write_files(load_files(BROKER_STORES, "delay_clean"), tmp_path / "store")
     archive_raw(tmp_path / "table", tmp_path / "store")
     assert archive_raw(tmp_path / "table", tmp_path / "store") == 0  # nothing changed
-    restore(tmp_path / "table", tmp_path / "new")
+    restore(tmp_path / "table", tmp_path / "new", rebuild=False)
     found = digests(tmp_path / "new")
     assert found == digests(tmp_path / "store")
     assert any(path.startswith("config/") for path in found)
 
 
-def test_our_engine_builds_queues_from_a_restored_log(tmp_path: Path) -> None:
+def test_queues_are_built_from_a_restored_log(tmp_path: Path) -> None:
     case = unpack("rolling", tmp_path / "store")
     archive_raw(tmp_path / "table", tmp_path / "store")
-    restore(tmp_path / "table", tmp_path / "new")
-    assert not (tmp_path / "new" / "consumequeue").exists()
+    sizes = {name: str(value) for name, value in case.case["config"].items()} | {"storePathCommitLog": "/elsewhere"}
+    restore(tmp_path / "table", tmp_path / "new", broker_conf=sizes)
+    assert digests(tmp_path / "new") == digests(tmp_path / "store")
+    assert queue_files(tmp_path / "new") == queue_files(tmp_path / "store") != set()
     store = opened(load("rolling"), tmp_path / "new")
     for queue in case.expect["queues"]:
         topic, queue_id = queue["topic"].encode(), queue["queueId"]
@@ -74,6 +80,19 @@ def test_our_engine_builds_queues_from_a_restored_log(tmp_path: Path) -> None:
         found = [store.queue_unit(topic, queue_id, unit["queueOffset"]) for unit in queue["units"]]
         assert found == [(unit["physicalOffset"], unit["size"], unit["tagsCode"]) for unit in queue["units"]]
     store.shutdown()
+
+
+def test_a_damaged_log_is_restored_without_queues(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_files(load_files(STORES, "rolling"), tmp_path / "store")
+    segment = min((tmp_path / "store" / "commitlog").iterdir())
+    content = bytearray(segment.read_bytes())
+    content[411 + 4 : 411 + 8] = b"none"  # the magic code of the second record
+    segment.write_bytes(content)
+    archive_raw(tmp_path / "table", tmp_path / "store")
+    restore(tmp_path / "table", tmp_path / "new")
+    assert digests(tmp_path / "new") == digests(tmp_path / "store")
+    assert not (tmp_path / "new" / "consumequeue").exists()
+    assert "left to the broker" in caplog.text
 
 
 def test_a_log_grows_in_the_archive(tmp_path: Path) -> None:
@@ -94,7 +113,7 @@ def test_a_log_grows_in_the_archive(tmp_path: Path) -> None:
     store.shutdown()
     archive_raw(tmp_path / "table", tmp_path / "store")
     assert compact(log).before > 2
-    restore(tmp_path / "table", tmp_path / "new")
+    restore(tmp_path / "table", tmp_path / "new", rebuild=False)
     assert digests(tmp_path / "new") == digests(tmp_path / "store")
     rows = [
         row["kind"]
@@ -111,8 +130,8 @@ def test_a_table_may_hold_several_brokers(tmp_path: Path) -> None:
         store.shutdown()
         archive_raw(tmp_path / "table", tmp_path / name, broker_name=name)
     with pytest.raises(ConfigError, match="table: a, b"):
-        restore(tmp_path / "table", tmp_path / "new")
-    restore(tmp_path / "table", tmp_path / "new", broker_name="b")
+        restore(tmp_path / "table", tmp_path / "new", rebuild=False)
+    restore(tmp_path / "table", tmp_path / "new", broker_name="b", rebuild=False)
     assert digests(tmp_path / "new") == digests(tmp_path / "b")
 
 
@@ -127,7 +146,7 @@ def test_nothing_is_overwritten_and_a_failure_leaves_nothing(tmp_path: Path) -> 
     content[2000] ^= 1
     path.write_bytes(content)
     with pytest.raises(FormatError, match=r"\.parquet"):
-        restore(tmp_path / "table", tmp_path / "new")
+        restore(tmp_path / "table", tmp_path / "new", rebuild=False)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["store", "table"]
 
 
@@ -158,7 +177,7 @@ def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     table = [str(tmp_path / "table"), "--no-spark"]
     assert run(["archive", *table, "--raw", "--store", str(tmp_path / "store")]) == 0
     assert "rows archived" in capsys.readouterr().out
-    assert run(["restore", *table, str(tmp_path / "new"), "--json"]) == 0
+    assert run(["restore", *table, str(tmp_path / "new"), "--json", "--no-rebuild"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[-1]["segments"] == len(lines) - 1 == len(list((tmp_path / "new" / "commitlog").iterdir()))
     with pytest.raises(ConfigError, match="--raw"):

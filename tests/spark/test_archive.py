@@ -154,7 +154,13 @@ def test_typed_bodies_have_columns(spark: SparkSession, store: MessageStore, tmp
 
 def test_a_log_is_restored(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:
     assert archive_raw(tmp_path / "table", tmp_path / "store", spark=spark) > 200
-    restored = restore(tmp_path / "table", tmp_path / "new", spark=spark)
+    sizes = {"mappedFileSizeConsumeQueue": "1280", "maxHashSlotNum": "100", "maxIndexNum": "10000"}
+    restored = restore(tmp_path / "table", tmp_path / "new", spark=spark, broker_conf=sizes)
+    for path in (tmp_path / "new" / "consumequeue").rglob("0*"):
+        assert path.is_dir() or path.read_bytes() == (
+            (tmp_path / "store" / path.relative_to(tmp_path / "new")).read_bytes()
+        )
+    assert (tmp_path / "new" / "consumequeue" / TOPIC / "0").is_dir()
     assert [one.name for one in restored] == sorted(path.name for path in (tmp_path / "new" / "commitlog").iterdir())
     for one in restored:
         assert one.sha256 == sha256((tmp_path / "store" / "commitlog" / one.name).read_bytes()).hexdigest()

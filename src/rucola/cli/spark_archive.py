@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
+from rucola.cli.config_file import read_broker_conf
+from rucola.cli.store_arguments import Config
 from rucola.errors import ConfigError
 from rucola.runtime import extras
 from rucola.spark.archive import Step, TableFormat
@@ -102,6 +104,10 @@ def restore(
     broker_name: Annotated[
         str, typer.Option("--broker-name", metavar="NAME", help="Whose log, if the table has several.")
     ] = "",
+    config: Config = None,
+    no_rebuild: Annotated[
+        bool, typer.Option("--no-rebuild", help="Only the log: build no queues and no index.")
+    ] = False,
     master: Annotated[str | None, _MASTER] = None,
     no_spark: Annotated[bool, _NO_SPARK] = False,
     json: Annotated[bool, _JSON] = False,
@@ -110,7 +116,10 @@ def restore(
     from rucola.spark import archive as lake
 
     with session(master, no_spark) as spark:
-        files = lake.restore(table, target, spark=spark, broker_name=broker_name)
+        conf = read_broker_conf(config)
+        files = lake.restore(
+            table, target, spark=spark, broker_name=broker_name, rebuild=not no_rebuild, broker_conf=conf
+        )
     for one in files:
         say(json, f"{one.sha256}  commitlog/{one.name}", one._asdict())
     size = sum(one.size for one in files)

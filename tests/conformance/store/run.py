@@ -41,6 +41,7 @@ from tools.peers.packages import PEERS, PeerError, java_program, need
 from rucola.common.key_builder import LMQ_PREFIX
 from rucola.common.message import MessageExt
 from rucola.formats.message import decode_message, decode_messages
+from rucola.spark.archive import archive_raw, restore
 from rucola.store.message_store import MessageStore
 from rucola.store.results import Boundary
 from rucola.testing.clock import ManualClock
@@ -68,6 +69,8 @@ class Case:
     record_crc: bool
     kinds: bool = False
     several: bool = False
+    restored: bool = False
+    """The official store gets what a restore from a raw archive has written."""
     checks: Counter[bool] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -91,6 +94,7 @@ class Case:
         end = "killed" if self.killed else "clean"
         kinds = ", all kinds of queues" if self.kinds else ""
         kinds += ", log in several directories" if self.several else ""
+        kinds += ", archived and restored" if self.restored else ""
         return f"{self.version} {end} {'with' if self.record_crc else 'without'} record checksums{kinds}"
 
 
@@ -110,6 +114,13 @@ def main(arguments: list[str]) -> int:
         Case(version, killed, True, True) for version in versions if version != "4.9.7" for killed in (False, True)
     ]
     cases += [Case(version, killed, True, several=True) for version in versions for killed in (False, True)]
+    # 4.9 searches by the times of queue files, which it has just made.
+    cases += [
+        Case(version, killed, True, restored=True)
+        for version in versions
+        if version != "4.9.7"
+        for killed in (False, True)
+    ]
     try:
         for case in cases:
             with TemporaryDirectory(prefix="rucola-conformance-") as directory:
@@ -129,6 +140,10 @@ def run(case: Case, directory: Path) -> None:
     store = directory / "store"
     puts = write(case, store, directory / "puts.json")
     case.check("left running", (store / "abort").exists(), case.killed)
+    if case.restored:
+        archive_raw(directory / "table", store)
+        store = directory / "restored"
+        restore(directory / "table", store, broker_conf={name: str(size) for name, size in GEOMETRY.items()})
     set_times(store, puts)
     lines = list(questions(case, puts))
     appends = [line.split("\t") for line in appended_lines()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rucola.arrow.read_options import DEFAULT_BROKER_NAME
@@ -117,22 +117,27 @@ def restore(
     *,
     spark: SparkSession | None = None,
     broker_name: str = "",
+    rebuild: bool = True,
+    broker_conf: Mapping[str, str] | None = None,
 ) -> list[RestoredFile]:
     """Writes the log of a raw table as a store directory again; returns its segments with their SHA-256.
 
-    The directory gets its name when it is complete. A broker that opens it builds queues and index from the log.
+    The directory gets its name when it is complete.
 
     Args:
         table: directory of the table.
         target: directory of the new store; it must not exist, or be empty.
         spark: the session whose executors write; None for this process.
         broker_name: whose log to restore; empty if the table has only one.
+        rebuild: builds queues and index from the log. If the log is damaged, they are left to the broker.
+        broker_conf: entries of the broker's configuration, which says how large files of queues and index are.
 
     Raises:
         ConfigError: the table has no such broker, or something is at the target.
         FormatError: a part of the log is missing in the table, or a file of the table is damaged.
     """
-    return write_store(ManifestLog(os.fspath(table), TableKind.RAW), os.fspath(target), spark, broker_name)
+    log = ManifestLog(os.fspath(table), TableKind.RAW)
+    return write_store(log, os.fspath(target), spark, broker_name, rebuild, broker_conf)
 
 
 def _repeated(

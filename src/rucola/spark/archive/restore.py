@@ -1,29 +1,35 @@
 """Writes the commit log of a raw table as files again, byte for byte.
 
 Everything is written beside the target and gets its name in one rename, so there is a whole store or none. An existing
-store is never touched. Queues and index are not restored: a broker builds them from the log when it starts.
+store is never touched. Queues and index are not archived; they are built from the log, because RocketMQ 5.5 builds only
+the part that belongs to the last segments when it starts.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from rucola.errors import ConfigError, FormatError
+from rucola.errors import ConfigError, FormatError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
 from rucola.runtime.files import Files, MappedSegment
 from rucola.spark.archive.raw import CONFIG, CONFIG_PART, LOG_PART, TAIL_PART
 from rucola.spark.archive.table_log import DataFile, TableLog
 from rucola.spark.archive.tasks import Task, run_tasks
+from rucola.spark.doctor import in_spark
+from rucola.store.doctor import rebuild as doctor
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
 BATCH_ROWS = 4096
+
+log = logging.getLogger(__name__)
 
 
 class RestoredFile(NamedTuple):
@@ -41,7 +47,12 @@ class RestoredFile(NamedTuple):
 
 
 def write_store(
-    table: TableLog, target: str, spark: SparkSession | None = None, broker_name: str = ""
+    table: TableLog,
+    target: str,
+    spark: SparkSession | None = None,
+    broker_name: str = "",
+    rebuild: bool = True,
+    options: Mapping[str, str] | None = None,
 ) -> list[RestoredFile]:
     """Writes a store directory with the archived log and configuration.
 
@@ -50,6 +61,8 @@ def write_store(
         target: directory of the new store; it must not exist, or be empty.
         spark: the session whose executors write; they must see the directory. None for this process.
         broker_name: whose log to restore; empty if the table has only one.
+        rebuild: whether to build queues and index as well. If the log is damaged, they are left to the broker.
+        options: entries of the broker's configuration, for the sizes of files of queues and index.
 
     Raises:
         ConfigError: the table has no such broker, or something is at the target.
@@ -69,6 +82,8 @@ def write_store(
         files.make_directory(f"{place}/commitlog")
         texts = run_tasks(spark, _segment_task(table.root, f"{place}/commitlog", segments), len(segments))
         _write_config(files, table.root, [one for one in own if one.partition["part"] == CONFIG_PART], place)
+        if rebuild and segments:
+            _rebuild(place, spark, options or {})
         for directory in (f"{place}/commitlog", place):
             files.sync_directory(directory)
         if not files.publish_directory(place, target):
@@ -77,6 +92,19 @@ def write_store(
         files.remove_tree(place)
         raise
     return [RestoredFile(*json.loads(text)) for text in texts]
+
+
+def _rebuild(place: str, spark: SparkSession | None, options: Mapping[str, str]) -> None:
+    """Builds queues and index of the store at ``place``, whatever directories the options name."""
+    kept = {name: value for name, value in options.items() if not name.startswith("storePath")}
+    try:
+        doctor.rebuild(place, doctor.run_serially if spark is None else in_spark(spark), kept)
+    except StoreDamagedError as error:
+        files = Files()
+        for name in files.list_directories(place):
+            if name not in ("commitlog", CONFIG):
+                files.remove_tree(f"{place}/{name}")
+        log.warning("queues and index are left to the broker, because the log was archived with damage: %s", error)
 
 
 def _occupied(target: str) -> ConfigError:
