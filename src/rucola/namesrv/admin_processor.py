@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from rucola.errors import BrokerError
 from rucola.namesrv.kv_config import KVConfigManager
 from rucola.namesrv.processor import success
-from rucola.namesrv.route_info import RouteInfoManager
+from rucola.namesrv.route_info import RouteInfoManager, RouteLimits
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.bodies.route import TopicRouteData
 from rucola.protocol.bodies.topic_list import TopicList
@@ -30,12 +30,18 @@ class NamesrvAdminProcessor:
         routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
         persist: called after each change of ``kv_config``; its future ends when the change is on the disk.
+        limits: of the topics.
     """
 
     def __init__(
-        self, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], Awaitable[None]]
+        self,
+        routes: RouteInfoManager,
+        kv_config: KVConfigManager,
+        persist: Callable[[], Awaitable[None]],
+        limits: RouteLimits,
     ) -> None:
         self._routes = routes
+        self._limits = limits
         self._kv_config = kv_config
         self._persist = persist
 
@@ -88,6 +94,8 @@ class NamesrvAdminProcessor:
     def register_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 217: registers a topic."""
         header = headers.RegisterTopicRequestHeader.from_ext_fields(command.ext_fields)
+        if reason := self._routes.refusal_of_topics([header.topic], self._limits):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, reason)
         self._routes.register_topic(header.topic, TopicRouteData.decode(command.body).queue_datas)
         return success(command)
 

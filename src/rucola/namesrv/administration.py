@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from rucola.namesrv.kv_config import KVConfigManager
-from rucola.namesrv.route_info import RouteInfoManager
+from rucola.namesrv.route_info import RouteInfoManager, RouteLimits
 from rucola.protocol.codes import RequestCode
 from rucola.remoting.processors import Processor, ProcessorTable
 from rucola.runtime.background_imports import BackgroundImports, is_imported
@@ -38,12 +38,17 @@ REQUESTS: Mapping[int, Callable[[NamesrvAdminProcessor], Processor]] = {
 
 
 def register_administration(
-    table: ProcessorTable, routes: RouteInfoManager, kv_config: KVConfigManager, persist: Callable[[], Awaitable[None]]
+    table: ProcessorTable,
+    routes: RouteInfoManager,
+    kv_config: KVConfigManager,
+    persist: Callable[[], Awaitable[None]],
+    limits: RouteLimits,
 ) -> None:
     """Registers these requests in ``table``.
 
     Args:
         persist: called after each change of ``kv_config``; its future ends when the change is on the disk.
+        limits: of the topics.
     """
 
     imports = BackgroundImports()
@@ -52,7 +57,7 @@ def register_administration(
     def made() -> NamesrvAdminProcessor:
         from rucola.namesrv.admin_processor import NamesrvAdminProcessor
 
-        return NamesrvAdminProcessor(routes, kv_config, persist)
+        return NamesrvAdminProcessor(routes, kv_config, persist, limits)
 
     def processor(method: Callable[[NamesrvAdminProcessor], Processor]) -> Processor | Awaitable[Processor]:
         return method(made()) if is_imported(_MODULE) else imported(method)

@@ -140,7 +140,7 @@ class NameServer:
         self._processors = ProcessorTable()
         limits = RouteLimits(config.brokers_max, config.brokers_per_connection_max, config.topics_max)
         NamesrvProcessor(self.routes, self._kv_config, limits).register_to(self._processors)
-        register_administration(self._processors, self.routes, self._kv_config, self._persist)
+        register_administration(self._processors, self.routes, self._kv_config, self._persist, limits)
         NamesrvConfigProcessor(config).register_to(self._processors)
         options = ServerOptions(tls=server_tls(config))
         self._server = RemotingServer(self, config.bind_address, config.listen_port, options, self.supervisor)

@@ -8,7 +8,7 @@ data of a broker name only while that name has an address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -229,6 +229,10 @@ class RouteInfoManager:
                 return f"the name server has {limits.brokers} brokers already (brokersMax)"
             if sum(live.channel is channel for live in self._live.values()) >= limits.brokers_per_connection:
                 return f"{limits.brokers_per_connection} brokers use this connection (brokersPerConnectionMax)"
+        return self.refusal_of_topics(topics, limits)
+
+    def refusal_of_topics(self, topics: Collection[str], limits: RouteLimits) -> str:
+        """Why ``topics`` may not be added; an empty text if they may."""
         # The names are compared only near the limit.
         if len(self._topics) + len(topics) > limits.topics:
             total = len(self._topics) + sum(name not in self._topics for name in topics)

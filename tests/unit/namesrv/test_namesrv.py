@@ -18,6 +18,7 @@ from rucola.common.topic_config import TopicConfig
 from rucola.errors import AddressInUseError, DiskError, FormatError
 from rucola.namesrv import NameServer, NamesrvConfig, processor
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
+from rucola.protocol.bodies.route import QueueData, TopicRouteData
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.route import RegisterBrokerRequestHeader
@@ -109,6 +110,10 @@ def test_brokers_and_topics_are_limited_and_known_ones_go_on():
             over = await other.register(broker="b3", address="10.0.0.3:1", names=[*many, "T", "X", "Y", "Z"])
             assert over.code == 1 and over.remark.startswith("with these, the name server had 4006 topics, and 4005")
             assert (await other.register(broker="b3", address="10.0.0.3:1", names=[*many, "T", "X", "Y"])).code == 0
+            queues = TopicRouteData(queue_datas=[QueueData("b1", 4, 4, 6, 0)]).encode()
+            more = await asker.ask(217, queues, topic="more")
+            assert more.code == 1 and "topicsMax" in more.remark
+            assert (await asker.ask(217, queues, topic="T")).code == 0
             await other.client.close()
 
     asyncio.run(scene())
