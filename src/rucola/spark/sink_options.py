@@ -68,8 +68,8 @@ ELSEWHERE = {
     "path": "topic; save() and start() take no path",
     "storepath": "nameServer; messages are sent to brokers, not written to a directory",
 }
-OF_SPARK = frozenset({"checkpointlocation"})
-"""Spark passes these options to every streaming sink."""
+OF_SPARK = frozenset({"checkpointlocation", "queryname"})
+"""Spark passes these options to every streaming sink, the second one in a declarative pipeline."""
 
 _TEXT = ("string",)
 _BYTES = ("string", "binary")

@@ -22,7 +22,13 @@ def layout(ddl: str, **given: str) -> SinkLayout:
 
 def test_names_in_any_case_and_what_spark_adds() -> None:
     options = parse_sink_options(
-        {"NAMESERVER": "h:1", "Topic": "t", "checkpointLocation": "c", "acceptedstatus": "slave_not_available"}
+        {
+            "NAMESERVER": "h:1",
+            "Topic": "t",
+            "checkpointLocation": "c",
+            "queryName": "q",
+            "acceptedstatus": "slave_not_available",
+        }
     )
     assert (options.name_server, options.topic) == ("h:1", "t")
     assert options.accepted == {SendStatus.SEND_OK, SendStatus.SLAVE_NOT_AVAILABLE}
