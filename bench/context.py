@@ -19,11 +19,13 @@ class Context:
         quick: fewer and shorter rounds, for a look during development; the ratios vary more.
         stack: ends shared servers with the run.
         show: sets the text of the progress line.
+        gib: size of the store of ``archive`` in GiB.
     """
 
     quick: bool
     stack: ExitStack
     show: Callable[[str], None]
+    gib: float = 2.0
     _servers: dict[tuple[str, str], Servers] = field(default_factory=dict)
 
     @property

@@ -3,12 +3,15 @@
 Arguments: directory, number of messages in its store, settings of the session as ``name=value``. Each line on standard
 input starts one round:
 
-    write                  writes all columns of the store to Parquet
+    write [CODEC]          writes all columns of the store to Parquet, uncompressed unless CODEC is given
+    archive                copies the topic into an archive
+    query SIDE NAME        runs a query of ``QUERIES``; SIDE is ``store``, ``parquet`` or ``archive``
     check                  compares all rows of both sides by count and hash; fails when they differ
     scan SIDE COLUMNS      hands every value of the columns (``*`` for all) to a sink that drops them; SIDE is
                            ``store``, ``parquet`` or ``prepared`` (the source of ``bench.spark_prepared``)
 
-Each output line also has ``cpu_seconds``: CPU time of the session and of its Python processes.
+Each output line also has ``cpu_seconds``: CPU time of the session and of its Python processes. A query also has
+``result``, a checksum of its rows.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import json
 import os
 import sys
 import time
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,12 +28,24 @@ from tools.peers.servers import CLOCK_TICKS_PER_S
 
 from bench import spark_prepared
 from bench.samples import TOPIC
+from rucola.spark.archive import archive, topic_table
 from rucola.spark.session import local_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ALL = "*"
+QUERIES = {
+    "group": (
+        "tags,body,storeTimestamp",
+        "SELECT tags, count(*), sum(length(body)), max(storeTimestamp) FROM t GROUP BY 1",
+    ),
+    "filter": (
+        "queueId,tags,storeTimestamp,body,keys",
+        "SELECT count(*), sum(length(body)), max(keys), max(storeTimestamp) FROM t WHERE queueId = 1 AND tags = 'TagB'",
+    ),
+}
+"""By name: the columns to read from a store, and the query."""
 
 
 class Load:
@@ -39,6 +55,7 @@ class Load:
         self._messages = messages
         self._store = str(Path(directory) / "store")
         self._parquet = str(Path(directory) / "parquet")
+        self._archive = str(Path(directory) / "archive")
         local = {"spark.local.dir": f"{directory}/local", "spark.sql.warehouse.dir": f"{directory}/warehouse"}
         self._session = local_session("bench", **{**local, **settings})
         self._session.dataSource.register(spark_prepared.PreparedSource)
@@ -47,15 +64,21 @@ class Load:
         """One round."""
         what, *arguments = line.split()
         cpu, start = tree_cpu_seconds(os.getpid()), time.perf_counter()
+        result = 0
         if what == "write":
-            self._rows("store", ALL).write.option("compression", "none").parquet(self._parquet)
+            codec = arguments[0] if arguments else "none"
+            self._rows("store", ALL).write.option("compression", codec).parquet(self._parquet)
+        elif what == "archive":
+            archive(self._archive, TOPIC.decode(), spark=self._session, store=self._store)
+        elif what == "query":
+            result = self._query(*arguments)
         elif what == "check":
             self._check()
         else:
             self._rows(*arguments).write.format("noop").mode("overwrite").save()
         seconds = time.perf_counter() - start
         cpu = tree_cpu_seconds(os.getpid()) - cpu
-        return {"messages": self._messages, "seconds": seconds, "cpu_seconds": cpu}
+        return {"messages": self._messages, "seconds": seconds, "cpu_seconds": cpu, "result": result}
 
     def close(self) -> None:
         """End the session."""
@@ -66,6 +89,8 @@ class Load:
         if side == "parquet":
             rows = self._session.read.parquet(self._parquet)
             return rows if columns == ALL else rows.select(columns.split(","))
+        if side == "archive":
+            return topic_table(self._session, TOPIC.decode(), self._archive, store=self._store)
         options = {"storePath": self._store, "topic": TOPIC.decode()}
         if columns != ALL:
             options["columns"] = columns
@@ -76,6 +101,12 @@ class Load:
             .options(**options)
             .load()
         )
+
+    def _query(self, side: str, name: str) -> int:
+        columns, text = QUERIES[name]
+        self._rows(side, columns).createOrReplaceTempView("t")
+        rows = sorted(map(str, self._session.sql(text).collect()))
+        return zlib.crc32("\n".join(rows).encode())
 
     def _check(self) -> None:
         """Checks that both sides have all rows and that the rows are equal."""

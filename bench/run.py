@@ -20,6 +20,7 @@ from rich.status import Status
 from tools.peers.packages import ROOT, PeerError
 
 from bench import (
+    archive,
     delay,
     fixture,
     gather,
@@ -50,6 +51,7 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "spark": spark_scan.measure,
     "spark-sink": spark_sink.measure,
     "sql": sql.measure,
+    "archive": archive.measure,
     "filter": sql_filter.measure,
     "start": start.measure,
     "delay": delay.measure,
@@ -77,6 +79,9 @@ def main(arguments: list[str]) -> int:
     """Runs the requested measurements."""
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round each: a rough look")
+    parser.add_argument(
+        "--gib", type=float, default=2.0, metavar="N", help="size of the store of archive, 20 for the goal"
+    )
     parser.add_argument("name", nargs="*", help=f"of {', '.join(MEASUREMENTS)}; all by default")
     parser.add_argument("--publish", action="store_true", help="also rewrite the figures in docs/figures.md")
     options = parser.parse_args(arguments)
@@ -92,7 +97,7 @@ def main(arguments: list[str]) -> int:
     begin = time.monotonic()
     signal.signal(signal.SIGTERM, _terminated)
     with console.status("starting") as status, scratch_directory() as scratch, ExitStack() as stack:
-        context = Context(options.quick, stack, _shower(console, status))
+        context = Context(options.quick, stack, _shower(console, status), options.gib)
         for name in options.name or MEASUREMENTS:
             context.show("filling free memory with page cache")
             context.show(fill_memory(scratch))

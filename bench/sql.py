@@ -50,14 +50,14 @@ def measure(context: Context) -> Iterator[Figure]:
             plain.execute("set timezone = 'UTC'")
             for what, query, budgets in QUERIES:
                 context.show(f"sql: {what}")
-                yield _compared(context, session, plain, parquet, what, query, budgets)
+                yield compared(context, session, plain, parquet, what, query, budgets)
             numbers = range(FIRST, FIRST + count, count // LOOKUPS)
             times = [_seconds(partial(_lookup, session, number)) for number in numbers]
             what = f"lookup of a key in {count / 1e6:.1f} M messages"
             yield Figure(GROUP, what, "s", statistics.median(times), budgets=(Budget("ours", "max", 0.5),))
 
 
-def _compared(
+def compared(
     context: Context,
     session: Session,
     plain: duckdb.DuckDBPyConnection,
@@ -65,8 +65,20 @@ def _compared(
     what: str,
     query: str,
     budgets: tuple[Budget, ...],
+    group: str = GROUP,
 ) -> Figure:
-    """Medians of both sides after a warm-up."""
+    """Medians of both sides after a warm-up.
+
+    Args:
+        context: the number of rounds.
+        session: the store.
+        plain: DuckDB.
+        parquet: file with the same rows, or a pattern of several.
+        what: names the figure.
+        query: a query with ``{}`` for the table.
+        budgets: limits of the ratio.
+        group: heading of the figure.
+    """
 
     def ours() -> list[str]:
         return _sorted(session.run(query.format("messages")).read_all())
@@ -77,7 +89,7 @@ def _compared(
     assert ours() == theirs(), f"{what}: the results differ"
     times = [(_seconds(ours), _seconds(theirs)) for _ in range(context.rounds)]
     mine, peer = (statistics.median(side) for side in zip(*times, strict=True))
-    return share(GROUP, what, mine, peer, PEER, *budgets, unit="s")
+    return share(group, what, mine, peer, PEER, *budgets, unit="s")
 
 
 def _lookup(session: Session, number: int) -> None:
