@@ -515,6 +515,33 @@ def test_connections_that_end_at_once_are_forgotten_in_several_turns(monkeypatch
     run_stepped(play())
 
 
+def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left() -> None:
+    """The loop reads on at once while reads fill the buffer, so a turn once served 32 of them."""
+
+    class Notes(Drain):
+        def __init__(self) -> None:
+            super().__init__()
+            self.costly: list[bool] = []
+
+        def frames_received(self, channel: Any, batch: Any) -> None:
+            self.costly.append(channel.costly)
+            channel.costly = False
+
+    async def play() -> None:
+        handler = Notes()
+        server = RemotingServer(handler, "127.0.0.1", 0, ServerOptions(receive_bytes=64 * 1024))
+        await server.start()
+        _, writer = await connected(server.address)
+        for size in (10, 10, 200_000, 10, 300_000):
+            writer.write(RemotingCommand(RequestCode.HEART_BEAT, body=bytes(size)).encode())
+            await settle(60)
+        assert handler.costly == [True, False, True, False, True], "the first one always counts as costly"
+        writer.close()
+        await server.close()
+
+    run_stepped(play())
+
+
 def test_room_for_large_frames() -> None:
     a, b, c = object(), object(), object()
     room: Any = LargeFrames(10)

@@ -322,6 +322,9 @@ class Channel(asyncio.BufferedProtocol):
         """Called by the event loop: ``nbytes`` arrived. Every complete frame is handled before this returns."""
         self.active = True
         self._gathering = True
+        if self._reader.wants_more:
+            # Some loops read on at once as long as reads fill the buffer, and a large frame fills the one made for it.
+            self.costly = True
         try:
             batch = self._reader.received(nbytes)
             if batch is not None:

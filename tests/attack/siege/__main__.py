@@ -29,6 +29,7 @@ class Row(NamedTuple):
     p99_ms: float
     gap_s: float
     turn_s: float
+    turn_cpu_s: float
     processor_s: float
     lost: int
     refused: int
@@ -41,12 +42,12 @@ class Row(NamedTuple):
     def cells(self) -> list[str]:
         idle, most, after = (f"{size / 1e6:.0f}" for size in (self.idle_bytes, self.most_bytes, self.after_bytes))
         times = [f"{self.quiet_ms:.0f}", f"{self.p99_ms:.0f}", f"{self.gap_s:.2f}"]
-        times += [f"{self.turn_s * 1000:.0f}", f"{self.processor_s:.1f}"]
+        times += [f"{self.turn_s * 1000:.0f}", f"{self.turn_cpu_s * 1000:.0f}", f"{self.processor_s:.1f}"]
         stop = [f"{self.stop.answered_s:.2f}", f"{self.stop.ended_s:.2f}"]
         return [self.name, *times, str(self.lost), str(self.refused), idle, most, after, *stop, self.note]
 
 
-HEADINGS = ["attack", "quiet p99 ms", "p99 ms", "gap s", "turn ms", "CPU s", "lost", "refused"]
+HEADINGS = ["attack", "quiet p99 ms", "p99 ms", "gap s", "turn ms", "its CPU ms", "CPU s", "lost", "refused"]
 HEADINGS += ["idle MB", "most MB", "after MB", "SIGTERM s", "ended s", ""]
 
 
@@ -71,7 +72,7 @@ async def tried(attack: Attack, folder: Path, seconds: float, profiled: bool) ->
         attacked, used_s = canary.span(), target.processor_s() - before_s
         await asyncio.sleep(_AFTER_S)
         after = target.memory_bytes()
-        turn_s = await target.longest_turn_s()
+        turn_s, turn_cpu_s = await target.longest_turn_s()
         lost = await canary.finish()
         attacker = await begun(attack, target, 30)
         await asyncio.sleep(_BEFORE_STOP_S)
@@ -80,8 +81,8 @@ async def tried(attack: Attack, folder: Path, seconds: float, profiled: bool) ->
         await ended(attacker)
     note = " ".join([*canary.refused[:1], *failed])[:100]
     return Row(
-        attack.name, quiet.p99_ms(), attacked.p99_ms(), attacked.gap_s, turn_s, used_s, lost, len(canary.refused), idle,
-        most, after, stop, note + died,
+        attack.name, quiet.p99_ms(), attacked.p99_ms(), attacked.gap_s, turn_s, turn_cpu_s, used_s, lost,
+        len(canary.refused), idle, most, after, stop, note + died,
     )  # fmt: skip
 
 
