@@ -11,8 +11,9 @@ from tests.unit.store.stores import SEGMENT, fill, opened
 from tests.unit.store.test_rebuild import OPTIONS, contents
 
 from rucola.errors import StoreDamagedError
-from rucola.spark.doctor import in_spark
+from rucola.spark.doctor import find, findings, in_spark, statistics
 from rucola.store.doctor.rebuild import rebuild
+from rucola.store.offline.search import MessageQuery
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,3 +40,21 @@ def test_rebuild(spark: SparkSession, tmp_path: Path) -> None:
         rebuild(str(path), in_spark(spark), OPTIONS)
     assert (caught.value.path, caught.value.position) == (str(segment), 0)
     assert contents(path) == before
+
+
+def test_findings_statistics_and_messages_of_several_stores(spark: SparkSession, tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("one", "two")]
+    for path in paths:
+        store = opened(Path(path))
+        fill(store, 300)
+        store.shutdown()
+    (queue,) = (tmp_path / "two/consumequeue/T0/0").glob("*0000")
+    queue.write_bytes(bytes(20) + queue.read_bytes()[20:])
+    (found,) = findings(spark, paths).collect()
+    assert (found.store, found.kind, found.position) == (paths[1], "record_without_unit", 0)
+    counted = statistics(spark, paths).groupBy("topic").sum("messages").collect()
+    assert {tuple(row) for row in counted} == {("T0", 300), ("T1", 300)}
+    rows = find(spark, paths, MessageQuery(key="key-7")).collect()
+    assert {(row.store, row.topic, row.tags, row["keys"]) for row in rows} == {
+        (path, "T1", "Tag1", "key-7 all") for path in paths
+    }

@@ -67,6 +67,9 @@ app.command()(spark_archive.compact)
 app.command()(spark_archive.restore)
 app.command()(spark_doctor.rebuild)
 app.command()(spark_doctor.repair)
+app.command()(spark_doctor.verify)
+app.command()(spark_doctor.find)
+app.command()(spark_doctor.stats)
 app.command(no_args_is_help=True)(replay)
 
 

@@ -11,7 +11,26 @@ import typer
 from rucola.cli import store_output as output
 from rucola.cli.config_file import read_broker_conf
 from rucola.cli.exit_codes import ExitCode
-from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Json
+from rucola.cli.store_arguments import (
+    CommitLog,
+    Config,
+    Directory,
+    DryRun,
+    Json,
+    Key,
+    Most,
+    Pattern,
+    Properties,
+    Since,
+    Stores,
+    Tag,
+    Topic,
+    Until,
+    existing,
+    query_of,
+)
+from rucola.cli.store_census import By, fields_of
+from rucola.cli.store_text import body_text
 from rucola.errors import ConfigError
 from rucola.runtime import extras
 from rucola.store.doctor import rebuild as doctor
@@ -66,6 +85,59 @@ def repair(
             report = repairs.repair(directory, in_spark(spark), options, advance)
     output.print_repair(report, json)
     return ExitCode.FAILED if report.left else ExitCode.CLEAN
+
+
+def verify(directories: Stores, master: Master = "local[*]", conf: Conf = None, json: Json = False) -> int:
+    """Check stores, one task for each. Exits with 1 if there are findings."""
+    from rucola.spark.doctor import findings
+
+    stores = [existing(directory) for directory in directories]
+    with session(master, conf) as spark:
+        rows = [row.asDict() for row in findings(spark, stores).collect()]
+    output.print_rows(rows, json)
+    return ExitCode.FAILED if rows else ExitCode.CLEAN
+
+
+def stats(
+    directories: Stores, by: By = "topic", master: Master = "local[*]", conf: Conf = None, json: Json = False
+) -> None:
+    """Count messages and bytes of stores, one task for each segment."""
+    from rucola.spark.doctor import statistics
+
+    stores, fields = [existing(directory) for directory in directories], fields_of(by)
+    names = [{"queue_id": "queueId", "hour_ms": "hourMs"}.get(field, field) for field in fields]
+    with session(master, conf) as spark:
+        sums = statistics(spark, stores).groupBy(*names).agg({"messages": "sum", "bytes": "sum"}).orderBy(*names)
+        rows = [
+            {name.removeprefix("sum(").removesuffix(")"): value for name, value in row.asDict().items()}
+            for row in sums.collect()
+        ]
+    output.print_rows(rows, json)
+
+
+def find(
+    directories: Stores,
+    key: Key = None,
+    topic: Topic = None,
+    tag: Tag = None,
+    properties: Properties = None,
+    pattern: Pattern = None,
+    since: Since = None,
+    until: Until = None,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    most: Most = None,
+    json: Json = False,
+) -> None:
+    """Find messages in stores, one task for each segment. All conditions must match."""
+    from rucola.spark import doctor as jobs
+
+    stores = [existing(directory) for directory in directories]
+    wanted = query_of(topic, key, tag, properties, pattern, since, until)
+    with session(master, conf) as spark:
+        found = jobs.find(spark, stores, wanted)
+        rows = [row.asDict() for row in (found if most is None else found.limit(most)).collect()]
+    output.print_rows([row | {"body": body_text(bytes(row["body"]))} for row in rows], json)
 
 
 @contextmanager

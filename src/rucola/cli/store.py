@@ -18,7 +18,8 @@ import typer
 from rucola.cli import store_output as output
 from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
-from rucola.cli.store_arguments import CommitLog, Directory, Json
+from rucola.cli.store_arguments import CommitLog, Directory, Json, Most, Queue, Topic, property_of, regex_of
+from rucola.cli.store_census import find, stats
 from rucola.cli.store_doctor import rebuild, repair, salvage
 from rucola.cli.times import time_ms
 from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
@@ -42,11 +43,6 @@ app = typer.Typer(
 _NAMED_MAX = 20
 _INTERRUPTED = 130
 """Shell exit code after Ctrl-C; an unfinished check must not report a clean store."""
-
-
-Topic = Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")]
-Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Only messages of this queue id.")]
-Most = Annotated[int | None, typer.Option("--max", min=0, help="Stop after this many messages.")]
 
 
 def run(arguments: list[str]) -> int:
@@ -133,8 +129,8 @@ def grep(
         queue,
         key,
         tag,
-        re.compile(_regex("PATTERN", pattern, flags).pattern.encode(), flags) if pattern is not None else None,
-        tuple(_property(text, flags) for text in properties or []),
+        re.compile(regex_of("PATTERN", pattern, flags).pattern.encode(), flags) if pattern is not None else None,
+        tuple(property_of(text, flags) for text in properties or []),
         time_ms("--since", since) if since is not None else 0,
         time_ms("--until", until) if until is not None else (1 << 63) - 1,
     )
@@ -207,6 +203,8 @@ def verify(directory: Directory, commit_log: CommitLog = None, json: Json = Fals
     return ExitCode.CLEAN if report.clean else ExitCode.FAILED
 
 
+app.command()(find)
+app.command()(stats)
 app.command()(rebuild)
 app.command()(repair)
 app.command()(salvage)
@@ -239,20 +237,6 @@ def _opened(directory: str, commit_log: str | None) -> Iterator[OfflineStore]:
         yield store
     finally:
         store.close()
-
-
-def _regex(name: str, text: str, flags: int) -> re.Pattern[str]:
-    try:
-        return re.compile(text, flags)
-    except re.error as error:
-        raise ConfigError(name, text, f"a regular expression ({error})") from None
-
-
-def _property(text: str, flags: int) -> tuple[str, re.Pattern[str]]:
-    name, equals, pattern = text.partition("=")
-    if not name or not equals:
-        raise ConfigError("--property", text, "NAME=REGEX")
-    return name, _regex("--property", pattern, flags)
 
 
 def _unit_name(option: str, text: str) -> tuple[str, int, int]:

@@ -28,6 +28,7 @@ from rucola.cli.fitted_table import print_fitted
 from rucola.cli.message_lines import json_lines, text_lines
 from rucola.cli.store_text import shown, time_text
 from rucola.formats.annotate import AnnotatedField
+from rucola.store.doctor.census import DeadLetters, Lag, Tally
 from rucola.store.doctor.repair import RepairReport
 from rucola.store.offline.hexdump import Dump
 from rucola.store.offline.inspect import QueueInfo, StoreInfo
@@ -116,6 +117,66 @@ def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
             _write(json_lines(part).decode() if json else text_lines(part, styled))
         if left <= 0:
             return
+
+
+def print_rows(rows: list[dict[str, Any]], json: bool) -> None:
+    """Print rows of one form."""
+    if json:
+        for row in rows:
+            _print_json(row)
+        return
+    console = _console()
+    if not rows:
+        console.print("nothing")
+        return
+    table = _table(*(f"{name}>" if isinstance(value, int) else name for name, value in rows[0].items()))
+    for row in rows:
+        table.add_row(*(_shown("" if value is None else str(value)) for value in row.values()))
+    print_fitted(console, table)
+
+
+def print_found(store: str, rows: Rows, most: int | None, json: bool) -> None:
+    """Print the first ``most`` rows that ``store find`` found in a store."""
+    part = rows if most is None else rows._replace(chosen=rows.chosen[:most])
+    if json:
+        name = orjson.dumps(store.encode("utf-8", "replace").decode()).decode()
+        lines = json_lines(part).decode().splitlines(keepends=True)
+        _write("".join(f'{{"store":{name},{line[1:]}' for line in lines))
+        return
+    _write(f"{shown(store)}\n")
+    print_messages([part], None, json)
+
+
+def print_stats(tallies: list[Tally], fields: list[str], dead: list[DeadLetters], lags: list[Lag], json: bool) -> None:
+    """Print the result of ``store stats``."""
+    if json:
+        for tally in tallies:
+            _print_json({name: getattr(tally, name) for name in [*fields, "messages", "bytes"]})
+        for letters in dead:
+            _print_json({"dead_letters": letters._asdict()})
+        for lag in lags:
+            _print_json({"lag": asdict(lag) | {"lag": lag.lag}})
+        return
+    console = _console()
+    table = _table(*(f"{name}>" if name == "queue_id" else name for name in fields), "messages>", "bytes>")
+    for tally in tallies:
+        values = [getattr(tally, name) for name in fields]
+        texts = [
+            time_text(value) if name == "hour_ms" else str(value) for name, value in zip(fields, values, strict=True)
+        ]
+        table.add_row(*map(_shown, texts), str(tally.messages), str(tally.bytes))
+    print_fitted(console, table)
+    if dead:
+        table = _table("dead letters of", "from", "reason!", "messages>")
+        for letters in dead:
+            table.add_row(_shown(letters.group), _shown(letters.topic), letters.reason, str(letters.messages))
+        print_fitted(console, table)
+    if lags:
+        table = _table("group", "topic", "queue>", "consumer offset>", "end>", "lag>")
+        for lag in lags:
+            numbers = (lag.queue_id, lag.consumer_offset, lag.max_offset, lag.lag)
+            table.add_row(_shown(lag.group), _shown(lag.topic), *map(str, numbers))
+        print_fitted(console, table)
 
 
 def print_dump(dump: Dump, json: bool) -> None:

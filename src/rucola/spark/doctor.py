@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from rucola.errors import StoreDamagedError
@@ -18,9 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from rucola.store.doctor.rebuild import Runner
+    from rucola.store.offline.search import MessageQuery
 
 _LOOK_S = 0.5
 DAMAGE_SCHEMA = "path string, position long, problem string, advice string"
+FINDING_SCHEMA = "store string, kind string, file string, position long, count long, detail string"
+TALLY_SCHEMA = "store string, topic string, queueId int, tag string, hourMs long, messages long, bytes long"
+MESSAGE_SCHEMA = (
+    "store string, topic string, queueId int, queueOffset long, physicalOffset long, storeTimestampMs long, "
+    "tags string, keys string, body binary"
+)
+T = TypeVar("T")
 
 
 def in_spark(spark: SparkSession) -> Runner:
@@ -33,29 +41,110 @@ def in_spark(spark: SparkSession) -> Runner:
         tasks, call = list(numbers), uuid4().hex
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import pyarrow
             from pyspark import TaskContext
 
             from rucola.store.doctor.rebuild import run_task
 
             context = TaskContext.get()
             attempt = f"{call}-{0 if context is None else context.taskAttemptId()}"
-            for batch in batches:
-                for at in batch.column(0).to_pylist():
-                    try:
-                        run_task(phase, staging, tasks[at], attempt)
-                    except StoreDamagedError as error:
-                        # Another attempt would find the same.
-                        facts = (error.path, error.position, error.problem, error.advice)
-                        names = ("path", "position", "problem", "advice")
-                        yield pyarrow.RecordBatch.from_pydict(
-                            {name: [fact] for name, fact in zip(names, facts, strict=True)}
-                        )
+            for number in _tasks(batches, tasks):
+                try:
+                    run_task(phase, staging, number, attempt)
+                except StoreDamagedError as error:
+                    # Another attempt would find the same.
+                    yield _batch(DAMAGE_SCHEMA, [(error.path, error.position, error.problem, error.advice)])
 
-        frame = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, DAMAGE_SCHEMA)
-        _watch(frame, look)
+        _watch(_frame(spark, len(tasks), work, DAMAGE_SCHEMA), look)
 
     return run
+
+
+def findings(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
+    """What ``rucola store verify`` finds in stores, one task for each store."""
+    roots = list(stores)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from rucola.store.verify.check import verify
+
+        for store in _tasks(batches, roots):
+            found = verify(store).findings
+            yield _batch(
+                FINDING_SCHEMA,
+                [(store, str(one.kind), one.file, one.position, one.count, one.detail) for one in found],
+            )
+
+    return _frame(spark, len(roots), work, FINDING_SCHEMA)
+
+
+def statistics(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
+    """Messages and bytes of stores by topic, queue, tag and hour, one task for each segment. A message counts where its
+    segment is; sum the columns over the fields that matter.
+    """
+    from rucola.store.doctor.census import segments_of
+
+    parts = segments_of(stores)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from rucola.store.doctor.census import count_in
+
+        for part in _tasks(batches, parts):
+            yield _batch(TALLY_SCHEMA, list(map(tuple, count_in(part)[0])))
+
+    return _frame(spark, len(parts), work, TALLY_SCHEMA)
+
+
+def find(spark: SparkSession, stores: Sequence[str], wanted: MessageQuery) -> DataFrame:
+    """The messages of stores that match, one task for each segment. For a key in one store, the format's option
+    ``keys`` uses the index.
+    """
+    from rucola.store.doctor.census import segments_of
+
+    parts = segments_of(stores)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from rucola.formats.message import message_from_row
+        from rucola.store.doctor.census import find_in
+
+        for part in _tasks(batches, parts):
+            for rows in find_in(part, wanted):
+                messages = [message_from_row(rows.view, rows.table, row) for row in rows.chosen]
+                yield _batch(
+                    MESSAGE_SCHEMA,
+                    [
+                        (
+                            part.store, one.topic, one.queue_id, one.queue_offset, one.physical_offset,
+                            one.store_timestamp_ms, one.properties.get("TAGS"), one.properties.get("KEYS"), one.body,
+                        )
+                        for one in messages
+                    ],
+                )  # fmt: skip
+
+    return _frame(spark, len(parts), work, MESSAGE_SCHEMA)
+
+
+def _frame(
+    spark: SparkSession, count: int, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """One task for each of ``count`` numbers."""
+    return spark.range(0, count, 1, max(count, 1)).mapInArrow(work, schema)
+
+
+def _tasks(batches: Iterator[pa.RecordBatch], tasks: Sequence[T]) -> Iterator[T]:
+    """The tasks whose numbers are in the first column."""
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            yield tasks[number]
+
+
+def _batch(schema: str, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
+    """Rows of a schema in Spark's notation."""
+    import pyarrow
+
+    types = {"string": pyarrow.string(), "int": pyarrow.int32(), "long": pyarrow.int64(), "binary": pyarrow.binary()}
+    fields = [field.split() for field in schema.split(", ")]
+    columns = list(zip(*rows, strict=True)) or [()] * len(fields)
+    arrays = [pyarrow.array(column, types[kind]) for column, (_, kind) in zip(columns, fields, strict=True)]
+    return pyarrow.RecordBatch.from_arrays(arrays, [name for name, _ in fields])
 
 
 def _watch(frame: DataFrame, look: Callable[[], None]) -> None:

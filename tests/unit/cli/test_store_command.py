@@ -460,3 +460,26 @@ def test_salvage(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (report,) = lines(capsys, "salvage", segment, "-o", tmp_path / "new", "--jobs", "1")
     assert report["found"] == report["saved"] > 0
     assert len(lines(capsys, "cat", tmp_path / "new", "--topic", "T0")) > 0
+
+
+def test_find_and_stats_of_several_stores(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tmp_path / "other"
+    one = opened(other)
+    put(one, 40)
+    one.shutdown()
+    found = lines(capsys, "find", store, other, "--key", "key-5")
+    assert {message["store"] for message in found} == {str(store), str(other)}
+    (message,) = lines(capsys, "find", other, "--key", "key-5")
+    host, _, port = str(message["store_host"]).rpartition(":")
+    address = bytes(int(part) for part in host.split("."))
+    message_id = (address + int(port).to_bytes(4, "big") + int(message["physical_offset"]).to_bytes(8, "big")).hex()
+    assert lines(capsys, "find", other, "--id", message_id) == [message]
+    assert main(["store", "find", str(other), "--id", "xyz"]) == 2
+    assert len(lines(capsys, "find", store, other, "--max", "3")) == 3
+    assert str(other) in text(capsys, "find", other, "--pattern", "^5 5")
+    counted = lines(capsys, "stats", other, "--by", "topic,queue", "--jobs", "1")
+    assert sum(int(row["messages"]) for row in counted) == 40
+    plot = tmp_path / "hours.png"
+    assert "T0" in text(capsys, "stats", other, "--jobs", "1", "--plot", str(plot))
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert main(["store", "stats", str(other), "--by", "colour"]) == 2

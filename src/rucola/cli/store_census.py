@@ -1,0 +1,118 @@
+"""``rucola store find`` and ``stats``: read any number of store directories without changing them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rucola.cli import store_output as output
+from rucola.cli.store_arguments import (
+    Json,
+    Key,
+    Most,
+    Pattern,
+    Properties,
+    Since,
+    Stores,
+    Tag,
+    Topic,
+    Until,
+    existing,
+    query_of,
+)
+from rucola.errors import ConfigError
+from rucola.formats.message_id import parse_offset_message_id
+from rucola.store.doctor import census
+from rucola.store.offline.rows import Rows
+
+Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes. [default: one per processor]")]
+By = Annotated[str, typer.Option("--by", help="Fields to count by, separated by commas: store,topic,queue,tag,hour.")]
+Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Also draw messages per hour: .png or .svg.")]
+FIELDS = {"store": "store", "topic": "topic", "queue": "queue_id", "tag": "tag", "hour": "hour_ms"}
+
+
+def find(
+    directories: Stores,
+    message_id: Annotated[
+        str | None, typer.Option("--id", help="Offset message id, such as 7F00000100002A9F0000000000000000.")
+    ] = None,
+    key: Key = None,
+    topic: Topic = None,
+    tag: Tag = None,
+    properties: Properties = None,
+    pattern: Pattern = None,
+    since: Since = None,
+    until: Until = None,
+    no_index: Annotated[bool, typer.Option("--no-index", help="Scan the logs even if a key is given.")] = False,
+    most: Most = None,
+    json: Json = False,
+) -> None:
+    """Find messages in any number of stores. All conditions must match."""
+    stores = [existing(directory) for directory in directories]
+    if message_id is not None:
+        try:
+            parse_offset_message_id(message_id)
+        except ValueError as error:
+            raise ConfigError("--id", message_id, "an offset message id, 32 or 56 hexadecimal digits") from error
+        found: Iterable[tuple[str, Rows]] = census.find_id(stores, message_id)
+    else:
+        wanted = query_of(topic, key, tag, properties, pattern, since, until)
+        found = census.find(stores, wanted, not no_index)
+    left = most
+    for store, rows in found:
+        output.print_found(store, rows, left, json)
+        if left is not None:
+            left -= len(rows.chosen)
+            if left <= 0:
+                return
+
+
+def stats(
+    directories: Stores, by: By = "topic", plot: Plot = None, jobs: Jobs = os.cpu_count() or 1, json: Json = False
+) -> None:
+    """Count messages and bytes, lags of consumers, and dead letters by reason."""
+    stores, fields = [existing(directory) for directory in directories], fields_of(by)
+    if plot is not None and Path(plot).suffix not in (".png", ".svg"):
+        raise ConfigError("--plot", plot, "a file name that ends with .png or .svg")
+    parts = census.segments_of(stores)
+    tallies: list[census.Tally] = []
+    dead: list[census.DeadLetters] = []
+    with output.steps() as advance:
+        for number, (some, others) in enumerate(_counts(parts, jobs)):
+            tallies += some
+            dead += others
+            advance("count", number + 1, len(parts))
+    lags = [lag for store in stores for lag in census.lags(store)]
+    output.print_stats(census.merged(tallies, fields), fields, dead, lags, json)
+    if plot is not None:
+        from rucola.cli.store_plot import draw_hours
+
+        draw_hours(census.merged(tallies, ("topic", "hour_ms")), plot)
+
+
+def fields_of(by: str) -> list[str]:
+    """The fields of tallies that an option names.
+
+    Raises:
+        ConfigError: there is no such field.
+    """
+    names = [name.strip() for name in by.split(",")]
+    if not set(names) <= set(FIELDS):
+        raise ConfigError("--by", by, ", ".join(FIELDS))
+    return [FIELDS[name] for name in names]
+
+
+def _counts(
+    parts: Sequence[census.SegmentPart], jobs: int
+) -> Iterator[tuple[list[census.Tally], list[census.DeadLetters]]]:
+    if jobs == 1 or len(parts) < 2:
+        yield from map(census.count_in, parts)
+        return
+    with ProcessPoolExecutor(min(jobs, len(parts)), multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(census.count_in, parts)

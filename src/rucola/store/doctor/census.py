@@ -1,0 +1,250 @@
+"""Counts and finds messages of any number of stores, segment by segment, so that segments can be read in parallel.
+
+Nothing is changed, and brokers may use the stores: each is read up to its end at the beginning. Damage is passed over.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX
+from rucola.common.message_const import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
+from rucola.errors import FormatError
+from rucola.formats.message_id import parse_offset_message_id
+from rucola.formats.properties import decode_properties
+from rucola.formats.tables import decode_consumer_offsets, decode_subscription_groups
+from rucola.runtime.files import Files
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.offline.offline_store import OfflineStore
+from rucola.store.offline.rows import Rows
+from rucola.store.offline.search import MessageQuery, has_index, search_index
+from rucola.store.verify.findings import Findings
+from rucola.store.verify.log import LogCheck
+
+HOUR_MS = 3_600_000
+RETRY_MAX_TIMES = 16
+USED_UP, REFUSED = "retries used up", "refused by the consumer"
+_PREPARED_BIT = 4
+_DLQ = DLQ_GROUP_TOPIC_PREFIX.encode()
+
+
+class SegmentPart(NamedTuple):
+    """A segment to read.
+
+    Attributes:
+        store: directory of the store.
+        end: physical offset after the last record of the store.
+    """
+
+    store: str
+    path: str
+    start: int
+    size: int
+    end: int
+
+
+class Tally(NamedTuple):
+    """Messages that share topic, queue, tag and hour of their store time (in ms)."""
+
+    store: str
+    topic: str
+    queue_id: int
+    tag: str
+    hour_ms: int
+    messages: int
+    bytes: int
+
+
+class DeadLetters(NamedTuple):
+    """Dead letters of a group that share origin and reason."""
+
+    store: str
+    group: str
+    topic: str
+    reason: str
+    messages: int
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Progress of a group in one queue."""
+
+    store: str
+    group: str
+    topic: str
+    queue_id: int
+    consumer_offset: int
+    max_offset: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that the group has not consumed."""
+        return max(self.max_offset - self.consumer_offset, 0)
+
+
+def segments_of(stores: Iterable[str], files: Files | None = None) -> list[SegmentPart]:
+    """The segments of stores that hold records.
+
+    Raises:
+        StoreDamagedError: a directory holds no store, or a file of its log is not a segment.
+    """
+    found = []
+    for path in stores:
+        store = OfflineStore(path, files)
+        end = store.end_offset()
+        found += [SegmentPart(store.path, *segment, end) for segment in store.log_segments() if segment[1] < end]
+        store.close()
+    return found
+
+
+def find_in(part: SegmentPart, wanted: MessageQuery, files: Files | None = None) -> Iterator[Rows]:
+    """The messages of a segment that match, in the order of the log."""
+    for file, table, rows in _batches(files or Files(), part):
+        chosen = wanted.choose(file.segment.view, table, rows)
+        if chosen:
+            yield Rows(file.segment.view, table, chosen)
+
+
+def find(
+    stores: Sequence[str], wanted: MessageQuery, by_index: bool = True, files: Files | None = None
+) -> Iterator[tuple[str, Rows]]:
+    """The store and the rows of all messages that match: through the index if a key is wanted, else by a walk. Rows are
+    valid until the next ones are taken.
+
+    Args:
+        by_index: whether to trust the index.
+    """
+    files = files or Files()
+    for path in stores:
+        store = OfflineStore(path, files)
+        try:
+            if wanted.key is not None and by_index and has_index(store, files):
+                yield from ((store.path, rows) for rows in search_index(store, files, wanted))
+                continue
+        finally:
+            store.close()
+        for part in segments_of([path], files):
+            yield from ((part.store, rows) for rows in find_in(part, wanted, files))
+
+
+def find_id(stores: Sequence[str], message_id: str, files: Files | None = None) -> Iterator[tuple[str, Rows]]:
+    """The message with an offset message id, which names broker and place, in each store that has it.
+
+    Raises:
+        ValueError: the text is not such an id.
+    """
+    wanted = parse_offset_message_id(message_id)
+    for path in stores:
+        store = OfflineStore(path, files)
+        rows = store.rows_at(wanted.physical_offset)
+        if rows is not None:
+            at = rows.table[RecordColumn.STORE_HOST_POS]
+            if bytes(rows.view[at : at + len(wanted.store_host)]) == wanted.store_host:
+                yield store.path, rows
+        store.close()
+
+
+def count_in(part: SegmentPart, files: Files | None = None) -> tuple[list[Tally], list[DeadLetters]]:
+    """Counts the messages of a segment; half messages and records of no queue are left out."""
+    files = files or Files()
+    messages: Counter[tuple[bytes, int, bytes, int]] = Counter()
+    sizes: Counter[tuple[bytes, int, bytes, int]] = Counter()
+    dead: Counter[tuple[str, str, str]] = Counter()
+    reason = _reasons(files, part.store)
+    for file, table, rows in _batches(files, part):
+        view = file.segment.view
+        for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
+            if table[row + RecordColumn.SYS_FLAG] & _PREPARED_BIT:
+                continue
+            at, tag_at = table[row + RecordColumn.TOPIC_POS], table[row + RecordColumn.TAGS_POS]
+            topic = bytes(view[at : at + table[row + RecordColumn.TOPIC_LEN]])
+            tag = bytes(view[tag_at : tag_at + max(table[row + RecordColumn.TAGS_LEN], 0)])
+            hour_ms = table[row + RecordColumn.STORE_TIMESTAMP] // HOUR_MS * HOUR_MS
+            key = topic, table[row + RecordColumn.QUEUE_ID], tag, hour_ms
+            messages[key] += 1
+            sizes[key] += table[row + RecordColumn.RECORD_SIZE]
+            if topic.startswith(_DLQ):
+                dead[reason(topic, view, table, row)] += 1
+    tallies = [
+        Tally(part.store, _text(topic), queue_id, _text(tag), hour_ms, count, sizes[topic, queue_id, tag, hour_ms])
+        for (topic, queue_id, tag, hour_ms), count in sorted(messages.items())
+    ]
+    return tallies, [DeadLetters(part.store, *key, count) for key, count in sorted(dead.items())]
+
+
+def lags(path: str, files: Files | None = None) -> list[Lag]:
+    """The progress of all groups in the queues of a store; none without a table of offsets."""
+    files = files or Files()
+    store = OfflineStore(path, files)
+    found = []
+    for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
+        text = files.read_file(f"{store.path}/config/{name}")
+        table = decode_consumer_offsets(text)[1] if text else {}
+        for key, queues in table.items():
+            topic, _, group = key.partition("@")
+            for queue_id, consumer_offset in sorted(queues.items()):
+                end = store.queue_range(topic, queue_id).max_offset
+                found.append(Lag(store.path, group, topic, queue_id, consumer_offset, end))
+        store.release_queues()
+    store.close()
+    return found
+
+
+def merged(tallies: Iterable[Tally], by: Sequence[str]) -> list[Tally]:
+    """Sums of tallies that agree in the fields ``by``; the other fields are empty, -1 for numbers."""
+    sums: dict[Tally, tuple[int, int]] = {}
+    for tally in tallies:
+        key = Tally(
+            tally.store if "store" in by else "",
+            tally.topic if "topic" in by else "",
+            tally.queue_id if "queue_id" in by else -1,
+            tally.tag if "tag" in by else "",
+            tally.hour_ms if "hour_ms" in by else -1,
+            0,
+            0,
+        )
+        messages, size = sums.get(key, (0, 0))
+        sums[key] = messages + tally.messages, size + tally.bytes
+    return [key._replace(messages=messages, bytes=size) for key, (messages, size) in sorted(sums.items())]
+
+
+def _batches(files: Files, part: SegmentPart) -> Iterator[tuple[MappedFile, array[int], int]]:
+    file = MappedFile(files, part.path, part.start, part.size, False, 0)
+    log = LogCheck([file], Findings(part.store), unclean=False, live_end=min(part.end, file.end))
+    try:
+        yield from log.batches()
+    finally:
+        log.close()
+
+
+Reason = Callable[[bytes, memoryview, "array[int]", int], tuple[str, str, str]]
+
+
+def _reasons(files: Files, store: str) -> Reason:
+    """A function that returns group, origin and reason of a dead letter."""
+    text = files.read_file(f"{store}/config/subscriptionGroup.json")
+    limits: Mapping[str, int] = {}
+    if text:
+        try:
+            limits = {name: group.retry_max_times for name, group in decode_subscription_groups(text).groups.items()}
+        except FormatError:
+            limits = {}  # ``verify`` reports the table
+
+    def reason(topic: bytes, view: memoryview, table: array[int], row: int) -> tuple[str, str, str]:
+        group = _text(topic[len(_DLQ) :])
+        at = table[row + RecordColumn.PROPERTIES_POS]
+        properties = decode_properties(view[at : at + table[row + RecordColumn.PROPERTIES_LEN]])
+        origin = properties.get(DLQ_ORIGIN_TOPIC) or properties.get(RETRY_TOPIC) or ""
+        times = table[row + RecordColumn.RECONSUME_TIMES]
+        return group, origin, USED_UP if times >= limits.get(group, RETRY_MAX_TIMES) else REFUSED
+
+    return reason
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")
