@@ -34,6 +34,7 @@ from rucola.formats.checksum import crc32
 from rucola.formats.timer import TIMER_UNIT, TIMER_UNIT_BYTES
 from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.answers import SendAnswers
+from rucola.protocol.batch_members import ID_BYTES
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.send_request import header_head
 
@@ -153,6 +154,14 @@ def _properties_json(module: ModuleType) -> Callable[[], object]:
     return partial(module.properties_json, segment, table, COUNT, bytearray(COUNT * 512), array("i", [0] * (COUNT + 1)))
 
 
+def _pack_members(module: ModuleType) -> Callable[[], object]:
+    text = b"KEYS\x01key12345678\x02TAGS\x01TagA\x02"
+    columns: list[object] = []
+    for one in (bytes(BODY_BYTES), text):
+        columns += [array("i", [len(one) * row for row in range(COUNT + 1)]), one * COUNT]
+    return partial(module.pack_members, *columns, bytes(ID_BYTES * COUNT), 0, 2 * COUNT * BODY_BYTES, COUNT)
+
+
 def _encode_send_answers(module: ModuleType) -> Callable[[], object]:
     batch = send_batch(COUNT, BODY_BYTES)
     constants: tuple[bytes, ...] = SendAnswers(HOST, "DefaultRegion")._constants
@@ -206,6 +215,7 @@ WORKLOADS: tuple[tuple[str, str, Callable[[ModuleType], Callable[[], object]]], 
     ("rucola.formats._send_cy", "inspect_rows", _inspect_rows),
     ("rucola.formats._message_cy", "encode_rows", _encode_rows),
     ("rucola.protocol._answer_cy", "encode_send_answers", _encode_send_answers),
+    ("rucola.protocol._batch_members_cy", "pack_members", _pack_members),
     ("rucola.protocol._send_request_cy", "encode_send_head", _encode_send_head),
     ("rucola.protocol._send_request_cy", "read_send_answers", _read_send_answers),
     ("rucola.formats._message_cy", "walk_records", _walk_records),
