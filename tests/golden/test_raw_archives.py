@@ -111,6 +111,10 @@ def test_a_log_grows_in_the_archive(tmp_path: Path) -> None:
     store = open_store(tmp_path / "store")  # cuts off what follows the log
     put(store, 300, 200)
     store.shutdown()
+    step = RawArchiver(log, str(tmp_path / "store"), segments_per_commit=1).step()
+    assert step is not None
+    assert step.lag > 0
+    restore(tmp_path / "table", tmp_path / "half", rebuild=False)  # what followed the log is not there any more
     archive_raw(tmp_path / "table", tmp_path / "store")
     assert compact(log).before > 2
     restore(tmp_path / "table", tmp_path / "new", rebuild=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -232,6 +233,8 @@ def test_small_files_are_joined_while_messages_are_archived(tmp_path: Path, stor
     for number in range(3):
         archive(tmp_path / "table", store=tmp_path / "store")
         put(store, 300 + 20 * number, 20)
+    for path in data_files(tmp_path / "table"):
+        os.utime(tmp_path / "table" / path, (0, 0))
     log = BetweenLog(str(tmp_path / "table"), lambda: archive(tmp_path / "table", store=tmp_path / "store"))
     assert compact(log) == (12, 4)
     assert len(log.snapshot().files) == 8

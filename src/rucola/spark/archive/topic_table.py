@@ -104,31 +104,43 @@ def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOpti
 def _plan(table: TableLog, options: ReadOptions) -> _Plan:
     """A commit, and the pieces of the store after its archived offsets."""
     for _ in range(PLANS_MAX):
-        catalog = open_catalog(options)
-        try:
-            queues = plannable_queues(options, catalog)
-            # In this order: messages that are archived from here on belong to the tail.
-            snapshot = table.snapshot(queues)
-            bounds = catalog.bounds(queues)
-            start = start_offsets(snapshot, bounds)
-            overtaken = any(start[queue] < held.min for queue, held in bounds.items())
-            if overtaken and table.snapshot(queues).version > snapshot.version:
+        # In this order: messages that are archived from here on belong to the tail.
+        snapshot = _snapshot(table, options)
+        tail = _tail(snapshot, options)
+        if tail is None:
+            if table.snapshot().version > snapshot.version:
                 continue  # retention has taken what a later commit has archived
-            end = {queue: max(held.max, start[queue]) for queue, held in bounds.items()}
-            ranges = checked_ranges(start, end, bounds, options.fail_on_data_loss)
-        finally:
-            catalog.close()
-        return _Plan(snapshot, _pieces(options, ranges, any(snapshot.end_of(queue) is not None for queue in queues)))
+            tail = _tail(snapshot, options, fails=True)
+        return _Plan(snapshot, tail or ())
     raise ConfigError("table", table.root, f"a table whose commits are not overtaken {PLANS_MAX} times in a row")
 
 
-def _pieces(options: ReadOptions, ranges: Sequence[QueueRange], archived: bool) -> list[SourceRange]:
-    """The ranges as pieces. Pieces of one queue can be read from the archive later, pieces of the log cannot."""
-    if archived and options.store_path:
+def _snapshot(table: TableLog, options: ReadOptions) -> Snapshot:
+    catalog = open_catalog(options)
+    try:
+        return table.snapshot(plannable_queues(options, catalog))
+    finally:
+        catalog.close()
+
+
+def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequence[SourceRange] | None:
+    """The pieces of the store after the archived offsets; None if some of these messages are gone.
+
+    Raises:
+        DataLossError: only with ``fails``: messages are gone, and ``fail_on_data_loss`` is set.
+    """
+    if options.store_path and snapshot.offsets.offsets:
+        # Pieces of one queue can be read from the archive later, pieces of the log cannot.
         options = replace(options, scan_order=ScanOrder.QUEUE)
     catalog = open_catalog(options)
     try:
-        return catalog.plan(ranges)
+        # Bounds and plan are from one look at the store: a unit without its record would be left out.
+        bounds = catalog.bounds(plannable_queues(options, catalog))
+        start = start_offsets(snapshot, bounds)
+        if not fails and any(start[queue] < held.min for queue, held in bounds.items()):
+            return None
+        end = {queue: max(held.max, start[queue]) for queue, held in bounds.items()}
+        return catalog.plan(checked_ranges(start, end, bounds, options.fail_on_data_loss))
     finally:
         catalog.close()
 

@@ -1,0 +1,118 @@
+"""The two parts of ``topic_table`` without Spark: together they hold each message once, whatever happens in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.unit.arrow.stores import open_store, put
+
+from rucola.arrow.topic_dataset import topic_options
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import DataLossError
+from rucola.spark.archive import archive
+from rucola.spark.archive.columns import source_schema
+from rucola.spark.archive.manifest_log import ManifestLog
+from rucola.spark.archive.table_log import Snapshot
+from rucola.spark.archive.topic_table import _Plan, _plan, tail_batches
+from rucola.store.message_store import MessageStore
+
+TOPIC = "flights"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MessageStore]:
+    one = open_store(tmp_path / "store")
+    put(one, 0, 200)
+    archive(tmp_path / "table", store=tmp_path / "store")
+    put(one, 200, 300)
+    yield one
+    one.shutdown()
+
+
+def places(directory: Path, log: ManifestLog, plan: _Plan) -> list[tuple[int, int]]:
+    """Queue and offset of all rows of a plan."""
+    options = topic_options(directory / "store", TOPIC, "")
+    schema = source_schema(options, ["queueId", "queueOffset"])
+    found = []
+    for path, one in plan.snapshot.files.items():
+        if one.partition["topic"] == TOPIC:
+            table = pq.read_table(f"{log.root}/{path}", columns=["queueId", "queueOffset"])
+            found += [tuple(row.values()) for row in table.to_pylist()]
+    for piece in plan.tail:
+        for batch in tail_batches(log, options, schema, piece):
+            found += [tuple(row.values()) for row in batch.to_pylist()]
+    return sorted(found)
+
+
+def all_places(directory: Path) -> list[tuple[int, int]]:
+    from rucola.arrow import scan
+
+    rows = scan(directory / "store", TOPIC, ["queueId", "queueOffset"]).read_all()
+    return sorted(tuple(row.values()) for row in rows.to_pylist())
+
+
+def retention(directory: Path) -> None:
+    for path in sorted((directory / "store" / "commitlog").iterdir())[:-2]:
+        path.unlink()
+
+
+def archive_and_expire(directory: Path) -> None:
+    archive(directory / "table", store=directory / "store")
+    retention(directory)
+
+
+class MeanwhileLog(ManifestLog):
+    """Lets something happen after the first snapshot."""
+
+    def __init__(self, root: str, meanwhile: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._meanwhile = [meanwhile]
+
+    def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
+        found = super().snapshot(queues)
+        while self._meanwhile:
+            self._meanwhile.pop()()
+        return found
+
+
+def plan_of(directory: Path, log: ManifestLog, **more: Any) -> _Plan:
+    return _plan(log, topic_options(directory / "store", TOPIC, "", **more))
+
+
+def test_both_parts_hold_each_message_once(tmp_path: Path, store: MessageStore) -> None:
+    log = ManifestLog(str(tmp_path / "table"))
+    plan = plan_of(tmp_path, log)
+    assert plan.tail
+    assert places(tmp_path, log, plan) == all_places(tmp_path)
+
+
+def test_retention_between_snapshot_and_plan(tmp_path: Path, store: MessageStore) -> None:
+    expected = all_places(tmp_path)
+    log = MeanwhileLog(str(tmp_path / "table"), lambda: archive_and_expire(tmp_path))
+    plan = plan_of(tmp_path, log)
+    assert plan.snapshot.version > 0
+    assert places(tmp_path, log, plan) == expected
+
+
+def test_retention_between_plan_and_read(tmp_path: Path, store: MessageStore) -> None:
+    expected = all_places(tmp_path)
+    log = ManifestLog(str(tmp_path / "table"))
+    plan = plan_of(tmp_path, log)
+    archive_and_expire(tmp_path)
+    assert places(tmp_path, log, plan) == expected
+
+
+def test_messages_that_nobody_has_are_reported(tmp_path: Path, store: MessageStore) -> None:
+    log = ManifestLog(str(tmp_path / "table"))
+    plan = plan_of(tmp_path, log)
+    retention(tmp_path)
+    with pytest.raises(DataLossError):
+        places(tmp_path, log, plan)
+    with pytest.raises(DataLossError):
+        plan_of(tmp_path, log)
+    rest = plan_of(tmp_path, log, fail_on_data_loss=False)
+    assert 0 < len(places(tmp_path, log, rest)) < 125
