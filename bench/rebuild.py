@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,13 +22,18 @@ from pathlib import Path
 
 from bench.large_store import key_of, write_log
 from rucola.runtime.files import Files
+from rucola.store.doctor.census import find
+from rucola.store.offline.search import MessageQuery
 
 _BLOCK = 4096
+LOOKUPS = 7
 PARTS = ("consumequeue", "index")
 SEQUENTIAL = """
 import sys
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
+from rucola.store.doctor.census import find
+from rucola.store.offline.search import MessageQuery
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 store = MessageStore(MessageStoreConfig(store_path_root_dir=sys.argv[1]), Files(), SystemClock())
@@ -43,6 +49,7 @@ def main() -> int:
     parser.add_argument("--body-bytes", type=int, default=1024 - 220)
     parser.add_argument("--topics", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--lookups", action="store_true", help="rebuild once, and look keys up")
     parser.add_argument("--directory", default=None, help="where to make the store")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rucola-rebuild-", dir=options.directory) as directory:
@@ -55,14 +62,43 @@ def main() -> int:
             f"spark rebuild, local[{options.jobs}]": _rucola("spark", root, "--master", f"local[{options.jobs}]"),
         }
         digests = set()
-        for name, command in ways.items():
+        for name, command in list(ways.items())[1:2] if options.lookups else ways.items():
             for part in PARTS:
                 shutil.rmtree(root / part, ignore_errors=True)
             digests.add(_timed(name, command, root))
         for number in (0, options.messages // 2, options.messages - 1):
             _timed(f"store grep --key {number}", _rucola("store", root, "--key", key_of(number), verb="grep"), None)
+        _look_up(root, options.messages, options.topics)
     print("all made the same bytes" if len(digests) == 1 else "the bytes differ")
     return int(len(digests) != 1)
+
+
+def _look_up(root: Path, messages: int, topics: int) -> None:
+    """Times lookups of keys within a process that is already running, and in a warm Spark session."""
+    from rucola.spark.session import local_session
+
+    def in_process(key: str) -> int:
+        return sum(len(rows.chosen) for _, rows in find([str(root)], MessageQuery(key=key)))
+
+    spark = local_session("bench")
+    reader = spark.read.format("rocketmq").option("storePath", str(root)).option("topic", "topic-000")
+
+    def in_spark(key: str) -> int:
+        return len(reader.option("keys", key).load().collect())
+
+    for name, look in (("in process", in_process), ("in Spark, warm session", in_spark)):
+        look(key_of(0))
+        seconds = []
+        for part in range(1, LOOKUPS + 1):
+            # Messages of the first topic.
+            number = messages * part // (LOOKUPS + 1) // topics * topics
+            begin = time.perf_counter()
+            if look(key_of(number)) != 1:
+                raise SystemExit(f"{name}: key {number} is not found once")
+            seconds.append(time.perf_counter() - begin)
+        load = os.getloadavg()[0]
+        print(f"a key {name}: median {statistics.median(seconds):.3f} s, most {max(seconds):.3f} s, load {load:.1f}")
+    spark.stop()
 
 
 def _rucola(tool: str, root: Path, *options: str, verb: str = "rebuild") -> list[str]:
