@@ -30,7 +30,7 @@ FAILED_SHARE_MAX = 0.01
 """The official broker refuses sends that waited 200 ms on a busy machine; a few are reported and not a failure."""
 HEAP = ("-Xms1g", "-Xmx1g")
 SETTLE_S = 0.2
-"""What a process does that was stopped for some seconds is over by then."""
+"""A process that was stopped for some seconds has caught up by then."""
 
 
 @dataclass(frozen=True)

@@ -154,8 +154,11 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
         middle, last = outcome.thirds()
         text = f"{middle:.1f} and {last:.1f} MB ({last / middle - 1:+.1%})"
         rows += [
-            ("memory of the servers' own, middle and last third", text),
-            ("resident with the log's mapped pages, most", f"{max(sample.resident_mb for sample in samples):,.0f} MB"),
+            ("own memory of the servers, middle and last third", text),
+            (
+                "largest resident memory, with the log's mapped pages",
+                f"{max(sample.resident_mb for sample in samples):,.0f} MB",
+            ),
             ("CPU of the servers, mean", f"{fmean(sample.cpu_share for sample in samples):.0%} of a core"),
             ("disk, most", f"{max(sample.disk_gb for sample in samples):.1f} GB, {outcome.expired} segments expired"),
         ]

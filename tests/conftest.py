@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
-# No test may depend on the speed of the machine; what hangs is pytest-timeout's.
+# No test may depend on the speed of the machine; pytest-timeout ends a test that hangs.
 settings.register_profile("rucola", deadline=None)
 settings.load_profile("rucola")
 
@@ -33,7 +33,7 @@ _LONGEST_FIRST = (
     "scenario/",
     "unit/cli/",
 )
-"""What waits for processes stands beside what computes."""
+"""Tests that wait for processes run beside tests that compute."""
 
 
 def pytest_report_header() -> str:

@@ -46,7 +46,7 @@ class PlainRecord:
 
     @property
     def keys(self) -> set[bytes]:
-        """What it can be found by; rolled back messages by nothing."""
+        """The keys by which it can be found; a rolled back message has none."""
         names = [self.properties.get(b"UNIQ_KEY", b""), *self.properties.get(b"KEYS", b"").split(b" ")]
         return set() if self.sys_flag & 12 == 12 else {name for name in names if name}
 

@@ -40,7 +40,7 @@ FEATURES = (
     *("send", "pull", "lite", "push", "query", "retry", "rpc", "group", "delay", "filter", "transaction", "pop"),
     *("crash", "cluster"),
 )
-"""What the part of a scenario's name before the first underscore says it is about."""
+"""The subject of a scenario, by the part of its name before the first underscore."""
 SETTINGS = {
     "messageDelayLevel": "1s" + 16 * " 2s" + " 4s",
     "enablePropertyFilter": "true",
@@ -50,7 +50,7 @@ SETTINGS = {
     "transactionCheckInterval": 1500,
     "transactionCheckMax": 3,
 }
-"""Of the broker, ours or the official one: times that a test can wait for."""
+"""Options of the broker, ours or the official one, with times so short that a test can wait for them."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tests.crash.thread_ledger import Ledger
 from tests.crash.thread_life import CONFIGS
 
 LIVES = 5
-"""Of one directory; then a new one is begun."""
+"""Runs of a store over one directory; then the next directory is begun."""
 _REPORT_S = 30.0
 _END_S = 120.0
 

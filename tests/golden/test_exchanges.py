@@ -53,7 +53,7 @@ LEFT_OUT = {
     "errors_busy": "one answer of a burst of 6000: our answer when busy is looked at in unit/broker/test_limits.py",
     "errors_offset_too_small": "needs a log whose beginning was deleted: unit/broker/test_broker.py",
 }
-"""Scenarios of families that we do not have, or that are looked at elsewhere."""
+"""Scenarios of requests that Rucola does not serve, or that other tests compare."""
 CODES_LEFT_OUT = dict.fromkeys((901, 906), NO_REPLICAS) | {2003: COLD_READS}
 CODES_OF_ADMIN = BROKER_CODES | NAMESRV_CODES | {220, 221, 222, 223, 323}
 """Of ``mqadmin_*`` and ``raw_*``: compared in unit/broker/test_admin_golden.py, which prepares what they ask for."""

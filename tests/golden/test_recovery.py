@@ -56,7 +56,9 @@ INDEX_FILES_KEPT = {
     "killed_bad_size": 0,
     "killed_half_record_continued": 1,
 }
-"""Those that go on behind the end of the log, or lack keys that an earlier recovery of the reference did not put."""
+"""Index files with entries after the end of the log, or without keys that an earlier recovery of the reference did not
+put.
+"""
 DAMAGED_INSIDE = "clean_stop_bad_crc_earlier"
 """Its damage lies before the last segment, which neither store looks at after a clean stop; one record is not whole."""
 

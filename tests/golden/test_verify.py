@@ -40,8 +40,8 @@ TABLES = (
     "topics.json",
 )
 
-# What the damage in each case.json comes to. Places of what was overwritten or cut are those of the records that held
-# the bytes; what is cut or deleted at the log's end shows in the queues, the index and the checkpoint only.
+# The findings that the damage in each case.json leads to. An overwritten or cut place is named by the record that held
+# its bytes. Bytes cut or deleted at the log's end show only in the queues, the index and the checkpoint.
 DAMAGED: dict[str, Expected] = {
     "clean_stop_bad_crc_earlier": [("body_crc", LOG + FIRST, 2140, 1)],
     "clean_stop_bad_crc_last_segment": [("body_crc", LOG + "00000000000000024576", 2218, 1)],

@@ -140,7 +140,11 @@ def _check_table(request: on.Request) -> None:
         ("--from", request.from_namesrv, "without --table"),
         ("--source", request.source, "without --table"),
         ("--filter", request.filter, "--where with a table"),
-        ("--checkpoint", request.checkpoint, "without --table, whose rows have no order; ids repeat in a second run"),
+        (
+            "--checkpoint",
+            request.checkpoint,
+            "without --table: the rows of a table have no order; a second run sends the same ids again",
+        ),
     ):
         if value:
             raise ConfigError(option, str(value), instead)

@@ -35,7 +35,7 @@ SAMPLE_ROWS = 1000
 
 
 class BodyFormat(StrEnum):
-    """What bodies are."""
+    """The format of bodies."""
 
     JSON = "json"
     AVRO = "avro"

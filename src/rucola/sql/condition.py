@@ -14,7 +14,7 @@ from rucola.errors import QueryError
 from rucola.sql.fields import fields_of, quoted, view_text
 
 SAMPLE_ROWS = 1000
-"""Messages whose bodies say what the fields are: the first ones."""
+"""The fields of a view are found in the bodies of this many messages, the first ones."""
 _SOURCE, _VIEW = "source", "messages"
 
 

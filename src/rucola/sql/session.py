@@ -154,7 +154,7 @@ class Session:
         return self._datasets[topic].to_table(columns=["body"], filter=reduce(or_, places))
 
     def _error(self, query: str, error: Exception) -> RucolaError:
-        """What to tell the user."""
+        """The message for the user."""
         for rows in self._datasets.values():
             if isinstance(rows.failure, RucolaError):
                 return rows.failure

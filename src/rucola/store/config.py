@@ -138,7 +138,7 @@ class MessageStoreConfig:
     flush_commit_log_thorough_interval_ms: int = option(
         "flushCommitLogThoroughInterval",
         10_000,
-        "With ASYNC_FLUSH: time after which a sync happens with fewer pages as well.",
+        "With ASYNC_FLUSH: after this time a sync happens even if fewer pages wait.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
@@ -188,7 +188,7 @@ class MessageStoreConfig:
     commit_commit_log_thorough_interval_ms: int = option(
         "commitCommitLogThoroughInterval",
         200,
-        "With a store pool: time after which a commit happens with fewer pages as well.",
+        "With a store pool: after this time a commit happens even if fewer pages wait.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,

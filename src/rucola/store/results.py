@@ -15,8 +15,7 @@ class PutMessageStatus(Enum):
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
-    """No buffer is free for the next segment (``fastFailIfNoBufferInStorePool``). One becomes free with a later
-    commit.
+    """No buffer is free for the next segment (``fastFailIfNoBufferInStorePool``). A later commit frees one.
     """
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"

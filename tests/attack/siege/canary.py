@@ -55,7 +55,7 @@ class Canary:
         self._acknowledged: set[int] = set()
         self._came: set[int] = set()
         self._sends: dict[asyncio.Task[None], float] = {}
-        """Those under way, and when they were due."""
+        """The messages under way, and when they were due."""
         self._last_s = time.monotonic()
         self.refused: list[str] = []
 

@@ -57,7 +57,7 @@ OFFICIAL_ACCESS_SETTINGS = {
     ),
     "innerClientAuthenticationCredentials": json.dumps(CREDENTIALS),
 }
-"""What the official broker wants to be told besides."""
+"""Further options that the official broker needs."""
 LISTS = {
     "TOPICS": [{"topicName": "T_listed", "readQueueNums": 3, "writeQueueNums": 3}],
     "GROUPS": [{"groupName": "G_listed", "retryMaxTimes": 2}],

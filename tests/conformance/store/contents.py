@@ -38,7 +38,7 @@ LONG_TOPIC = "%RETRY%" + "g" * 200
 
 CRC_PROPERTY = "__CRC32#"
 BATCH_TOPIC = "BatchTopic"
-"""Of type BatchCQ, where there are several kinds of queues."""
+"""Topics of type BatchCQ, in stores with several kinds of queues."""
 INNER_BATCH = 0xC0
 KINDS = {"enableConsumeQueueExt": "true", "enableLmq": "true", "enableMultiDispatch": "true"}
 """Options of a store with all kinds of queues."""

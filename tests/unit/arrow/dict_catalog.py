@@ -21,7 +21,7 @@ class DictCatalog:
         self.away: set[str] = set()
         """Names of brokers that do not answer."""
         self.mute: set[str] = set()
-        """Names of brokers that tell their bounds and no more."""
+        """Names of brokers that answer requests for their offsets and no others."""
         self.times: dict[MessageQueue, int] = {}
         """Store time of message 0 of a queue, 0 when not set."""
         self.closed = False

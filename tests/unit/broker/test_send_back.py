@@ -35,7 +35,9 @@ RECORDED = [
     (489, 3319, "%RETRY%G_store", 6),
     (736, 3695, "%DLQ%G_store", 0),
 ]
-"""In ``retry_clean``: physical offset of the message given back, of what was stored of it, topic and delay level."""
+"""In ``retry_clean``: physical offset of the message that was given back, physical offset of its copy, topic and delay
+level of the copy.
+"""
 
 
 def recorded_retries() -> dict[int, PlainRecord]:

@@ -132,7 +132,7 @@ def test_never_early_and_in_the_order_of_their_times(life, clock):
 
 
 def test_an_entry_that_leads_elsewhere_delivers_nothing(life, clock):
-    """As those whose messages were lost: the record at the log's begin may be one that has been delivered."""
+    """The timers are treated as if their messages were lost: the first record of the log may have been delivered."""
     text = properties_text(TIMER_OUT_MS="1", REAL_TOPIC="T", REAL_QID="1")
     life.store.put_message(StoreMessage(b"T", 1, b"delivered before", text.encode(), 7, bytes(8)))
     life.store.dispatch()

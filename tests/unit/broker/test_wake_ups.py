@@ -159,7 +159,7 @@ def test_a_message_that_nobody_acknowledged_wakes_a_pop_when_it_comes_again(brok
     assert bodies(pop(broker, invisible_ms=5000)) == [b"0"]
     waiting = pop(broker, 30_000)
     broker.passes(4000)
-    for _ in range(30):  # the tasks of the broker are the test's to run
+    for _ in range(30):  # the test runs the tasks of the broker
         broker.passes(100)
         broker.work()
     broker.passes(STEP_MS)

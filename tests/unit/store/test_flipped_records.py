@@ -56,7 +56,7 @@ def lengths(store: MessageStore) -> dict[tuple[bytes, int], int]:
 def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
     name: str, number: int, position: int, mask: int, tmp_path: Path
 ) -> None:
-    """It once filled the queue up to there, without end, or put the unit in another's place."""
+    """Recovery once filled the queue with units up to the changed offset, or wrote the unit over another one."""
     store = base(name)
     path = flipped(store, tmp_path / "store", number, position, mask)
     with limited(10), logged() as lines:

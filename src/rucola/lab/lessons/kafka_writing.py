@@ -174,7 +174,7 @@ def say_page_cache(n: Numbers) -> str:
 
 
 def say_pages(n: Numbers) -> str:
-    """What it is to the one log that its queue files are seldom synced."""
+    """What the one log gains because its queue files are seldom synced."""
     clean, dirty = n["pages"][CLEAN]["last"], n["pages"][PLAIN]["last"]
     text = f"When all queue files were written back before the burst, one log changes {clean} KiB a message"
     if clean < 1.5 * dirty:

@@ -115,7 +115,7 @@ def join(log: Log, out: socket.socket, slices: Slices) -> None:
 
 
 def send_parts(out: socket.socket, parts: list[memoryview]) -> None:
-    """As many calls as it takes; mostly one."""
+    """Calls ``sendmsg`` until all bytes are sent; one call is mostly enough."""
     sent = out.sendmsg(parts)
     for part in parts:
         if sent < len(part):
@@ -161,7 +161,7 @@ def say_large(n: Numbers) -> str:
 
 
 def say_filter(n: Numbers) -> str:
-    """What becomes of sendfile's advantage, if it has one."""
+    """What a filter does to sendfile's advantage, if it has one."""
     before, after = (ratio(n[quantity][SENDFILE][1024], n[quantity][GATHER][1024]) for quantity in ("far", "filter"))
     if before >= 1 and after > 1:
         return (

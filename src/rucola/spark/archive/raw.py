@@ -386,7 +386,7 @@ def _stretch_task(root: str, broker_name: str, stretches: Sequence[Stretch]) -> 
 
 
 def _digest(stretch: Stretch) -> str:
-    """Of the bytes of a tail, read in pieces."""
+    """SHA-256 of the bytes of a tail, which are read in pieces."""
     digest, files = hashlib.sha256(), Files()
     for at in range(stretch.start, stretch.end, CHUNK_BYTES):
         length = min(CHUNK_BYTES, stretch.end - at)

@@ -67,7 +67,7 @@ def table_over_both(
     typed = [] if plan.snapshot.schema is None else typed_names(plan.snapshot.schema, options)
     if decode is None and (missing := [name for name in columns or typed if name in typed]):
         raise ConfigError("decode", "none", f"what archived the typed columns: {', '.join(missing)}")
-    # What decodes may look at any column, and the day is made of the time.
+    # A decoder may read any column, and the day is computed from the time.
     read = source if decode is not None or not columns else source_schema(options, [*columns, "storeTimestamp"])
     tail = reading(spark, read, len(plan.tail), _tail_reader(table, options, read, plan.tail))
     tail = tail.selectExpr("*", f"{_DAY_OF} AS {DAY}")

@@ -137,5 +137,5 @@ class CommitService:
         if now - self._thorough_at >= self._thorough_s:
             self._thorough_at = now
             return waiting > 0
-        # A segment without a buffer was written through its map. Its bytes only have to be made visible.
+        # A segment without a buffer was written through its map. The commit only has to make its bytes visible.
         return waiting >= max(self._least_bytes, 1) or (waiting > 0 and not self._log.buffered)

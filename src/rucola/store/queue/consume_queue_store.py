@@ -162,7 +162,9 @@ class ConsumeQueueStore:
         return queue
 
     def find(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
-        """The queue if it is open or has a directory, else None. For readers, which must not fill the table."""
+        """The queue if it is open or has a directory, else None. Readers use this, because they must not add queues to
+        the table.
+        """
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:
             return queue
