@@ -559,3 +559,8 @@ def test_room_for_large_frames() -> None:
     room.ended(c)
     room.ended(c)
     assert (room.total_bytes, room.waiting) == (0, 0)
+    assert room.grew(a, 9, 0.0) and not room.grew(b, 2, 1.0) and not room.grew(c, 3, 2.0)
+    room.grew(a, 4, 3.0)
+    assert room.admit() == [], "1 is free, and each may need as much again"
+    room.grew(a, 3, 3.0)
+    assert room.admit() == [b], "2 are free"

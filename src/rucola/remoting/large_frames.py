@@ -79,6 +79,12 @@ class LargeFrames:
         room = self._bytes_max - self._total
         by_age = sorted(self._waiting, key=lambda channel: self._held[channel][1])
         # All holders of room are waiting: the oldest continues, otherwise none would ever finish.
-        admitted = by_age if room > 0 else by_age[:1] if len(self._waiting) == len(self._held) else []
+        admitted = by_age[:1] if len(self._waiting) == len(self._held) else []
+        for channel in by_age[len(admitted) :]:
+            # A buffer doubles when it is full, so each may need as much again.
+            room -= self._held[channel][0]
+            if room < 0:
+                break
+            admitted.append(channel)
         self._waiting.difference_update(admitted)
         return admitted
