@@ -83,5 +83,6 @@ class Runner:
 
 
 if __name__ == "__main__":
-    session = SparkSession.builder.appName("orders").getOrCreate()
+    # As in spark-pipeline.yml; each of Spark's 200 would be a file of state in every micro-batch.
+    session = SparkSession.builder.appName("orders").config("spark.sql.shuffle.partitions", "2").getOrCreate()
     Runner(session, sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else None).run()
