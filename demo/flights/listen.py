@@ -10,7 +10,6 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from rucola.spark.progress import reached
 
 from .measure import Progress
-from .pipeline import DECODED
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -54,11 +53,9 @@ class Listener(StreamingQueryListener):
         progress = event.progress
         if not progress.numInputRows:
             return
-        counted = progress.observedMetrics.get(DECODED)
         found = Progress(
             batch_id=progress.batchId,
             records=progress.numInputRows,
-            poison=counted["poison"] if counted is not None else 0,
             took_s=progress.durationMs.get("triggerExecution", 0) / 1000,
             behind=sum(reached(progress.sources).lag().values()),
         )

@@ -27,12 +27,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """One micro-batch, from the call with its flights to the commit of gold."""
+    """One micro-batch, from the call with its records to the commit of gold. ``poison``: records that are no flight."""
 
     batch_id: int
     new_flights: int
     started_s: float
     committed_s: float
+    poison: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +42,12 @@ class Progress:
 
     Attributes:
         records: records read from the broker, including duplicates.
-        poison: how many of these are no flights.
         took_s: time from its planning to the commit of its offsets.
         behind: messages that the broker had and that this micro-batch did not read.
     """
 
     batch_id: int
     records: int
-    poison: int
     took_s: float
     behind: int
 

@@ -1,7 +1,8 @@
 """The tables on disk, and how one micro-batch is written.
 
-``silver/batch=7`` holds the flights that batch 7 brought, as Parquet; ``gold/batch=7.parquet`` holds all figures up to
-batch 7, so readers take the newest one. Gold is written last and appears by a rename, which commits the batch.
+``silver/batch=7`` holds the flights that batch 7 brought, written by its tasks; ``gold/batch=7.parquet`` holds all
+figures up to batch 7, so readers take the newest one. Gold is written last and appears by a rename, which commits the
+batch.
 Spark runs a batch again after a failure, with the same flights and the same number. A second write changes nothing,
 because silver and gold depend only on these flights and on the gold of *earlier* batches.
 
@@ -20,13 +21,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from . import pipeline
 from .figures import FIGURES, KEY_COLUMNS, SUMS, CarrierMonth, added, from_sums
 from .measure import BatchReport
+from .silver import SilverPart
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+PLANE_COLUMNS = ("manufacturer", "model", "seats")
 
 
 class Tables:
@@ -35,66 +41,59 @@ class Tables:
     `apply` is called by Spark's callback thread, one batch at a time; `reports` may be read by another.
     """
 
-    def __init__(self, spark: SparkSession, directory: Path, source_directory: Path) -> None:
+    def __init__(self, directory: Path, source_directory: Path) -> None:
         """Reads the tables of airlines and planes.
 
         Args:
             directory: directory of the three tables.
             source_directory: directory with ``airlines.csv`` and ``planes.csv``.
         """
-        self._spark = spark
         self._directory = directory
         (directory / "gold").mkdir(parents=True, exist_ok=True)
-        csv = spark.read.option("header", True).option("nullValue", "NA")
-        self._airlines = csv.schema("carrier string, name string").csv(str(source_directory / "airlines.csv")).cache()
-        self._planes = (
-            csv.schema(
-                "tailnum string, year int, type string, manufacturer string, model string, engines int, seats int, "
-                "speed int, engine string"
-            )
-            .csv(str(source_directory / "planes.csv"))
-            .cache()
-        )
+        self._airlines = _csv(source_directory / "airlines.csv").rename_columns(["carrier", "airline"])
+        planes = _csv(source_directory / "planes.csv").select(["tailnum", "year", *PLANE_COLUMNS])
+        self._planes = planes.rename_columns(["tailnum", "plane_year", *PLANE_COLUMNS])
         self._lock = threading.Lock()
         self._reports: list[BatchReport] = []
 
-    def flights(self, records: DataFrame) -> DataFrame:
-        """The rows of silver that belong to the records of a batch or a stream."""
-        return pipeline.silver(records, self._airlines, self._planes)
+    def part(self, batch_id: int) -> SilverPart:
+        """What each task of a batch does."""
+        return SilverPart(self._directory / "silver", batch_id, self._airlines, self._planes)
 
-    def apply(self, flights: DataFrame, batch_id: int) -> None:
-        """Writes batch ``batch_id``; ``foreachBatch`` calls it.
+    def apply(self, records: DataFrame, batch_id: int) -> None:
+        """Adds batch ``batch_id`` to silver and gold; ``foreachBatch`` calls it.
 
         Args:
-            flights: the new rows of silver.
+            records: rows with `pipeline.FLIGHT_COLUMNS`.
         """
         started_s = time.time()
-        flights = flights.persist()
-        try:
-            flights.write.mode("overwrite").parquet(str(self._directory / "silver" / f"batch={batch_id}"))
-            change = [
+        rows = pipeline.sums_of_new_flights(records, self.part(batch_id)).toArrow().to_pylist()
+        poison = sum(row["poison"] for row in rows if row["poison"] is not None)
+        change = added(
+            [],
+            [
                 from_sums(row["carrier"], row["month"], row["airline"], {name: row[name] for name in SUMS})
-                for row in pipeline.gold(flights).collect()
-            ]
-        finally:
-            flights.unpersist()
+                for row in rows
+                if row["poison"] is None
+            ],
+        )
         self._commit_gold(batch_id, added(self._gold(before=batch_id), change))
-        report = BatchReport(batch_id, sum(row.flights for row in change), started_s, time.time())
+        report = BatchReport(batch_id, sum(row.flights for row in change), started_s, time.time(), poison)
         with self._lock:
             self._reports = [*[old for old in self._reports if old.batch_id != batch_id], report]
 
-    def silver(self) -> DataFrame:
+    def silver(self, spark: SparkSession) -> DataFrame:
         """All flights, each once, with the number of the ``batch`` that brought it."""
-        return self._spark.read.parquet(str(self._directory / "silver"))
+        return spark.read.parquet(str(self._directory / "silver"))
 
     @property
     def bronze_directory(self) -> Path:
         """The path at which the query for records writes them."""
         return self._directory / "bronze"
 
-    def bronze(self) -> DataFrame:
+    def bronze(self, spark: SparkSession) -> DataFrame:
         """All records as they arrived."""
-        return self._spark.read.parquet(str(self.bronze_directory))
+        return spark.read.parquet(str(self.bronze_directory))
 
     def gold(self) -> list[CarrierMonth]:
         """The newest figures, in order of carrier and month; empty before the first batch."""
@@ -132,6 +131,13 @@ class Tables:
 
     def _gold_file(self, batch_id: int) -> Path:
         return self._directory / "gold" / f"batch={batch_id}.parquet"
+
+
+def _csv(file: Path) -> pa.Table:
+    numbers = dict.fromkeys(("year", "seats"), pa.int32())
+    return csv.read_csv(
+        file, convert_options=csv.ConvertOptions(column_types=numbers, null_values=["NA"], strings_can_be_null=True)
+    )
 
 
 def _type(name: str) -> pa.DataType:

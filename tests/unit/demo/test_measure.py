@@ -62,7 +62,7 @@ def test_quantile_is_one_of_the_values(share: float, value: int) -> None:
 
 def test_own_rate_is_that_of_the_run_while_micro_batches_ran() -> None:
     batches = [BatchReport(1, 300, 11.0, 12.0), BatchReport(2, 600, 15.0, 16.0)]
-    progress = [Progress(0, 9999, 0, 9.0, 0), Progress(1, 300, 0, 1.0, 0), Progress(2, 700, 0, 1.5, 0)]
+    progress = [Progress(0, 9999, 9.0, 0), Progress(1, 300, 1.0, 0), Progress(2, 700, 1.5, 0)]
     rate = own_rate(Measurements(batches=batches, progress=progress))
     assert rate is not None
     assert (rate.records, rate.took_s, rate.per_second) == (1000, 2.5, 400.0)

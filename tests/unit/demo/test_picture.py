@@ -20,7 +20,7 @@ KILLED = Measurements(
     published_s=15.0,
     samples=[Sample(10.0, 0), Sample(15.0, 4, 4)],
     batches=[BatchReport(0, 4, 11.0, 14.0), BatchReport(1, 0, 14.0, 14.5)],
-    progress=[Progress(0, 4, 0, 2.5, 1)],
+    progress=[Progress(0, 4, 2.5, 1)],
     born_s={0: [10.0, 11.0, 12.0, 13.0]},
 )
 
