@@ -372,7 +372,7 @@ class ThreadLife:
             if position < end and self._is_there(position):
                 position += -position % _SEGMENT_BYTES  # a blank fills the rest of the segment
             self._tail = position
-            reader._log.queue.close()
+            reader.log.queue.close()
             self.counts["looked"] += 1
             while len(known) > 100:
                 del known[next(iter(known))]

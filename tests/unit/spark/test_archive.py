@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from datetime import date
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -23,7 +24,7 @@ from rucola.cli.spark import run
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import AnotherLogError, ConfigError, DataLossError, FormatError, TableConflictError
 from rucola.runtime.files import Files
-from rucola.spark.archive import archive
+from rucola.spark.archive import archive, parquet_writer
 from rucola.spark.archive.archiver import Archiver
 from rucola.spark.archive.columns import merged_schema
 from rucola.spark.archive.maintenance import compact, expire
@@ -305,6 +306,20 @@ def test_pages_are_sorted_and_keys_have_bloom_filters(tmp_path: Path, store: Mes
         assert columns[name].statistics.has_min_max
         assert columns[name].has_column_index
     assert path.startswith("topic=flights/storeDay=")
+
+
+def test_an_older_pyarrow_writes_the_same_rows(
+    tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_writer, "HAS_BLOOM_FILTERS", False)
+    monkeypatch.setattr(parquet_writer.pq, "ParquetWriter", partial(older_writer, parquet_writer.pq.ParquetWriter))
+    assert archive(tmp_path / "table", "flights", store=tmp_path / "store") == rows_of(tmp_path / "table").num_rows > 0
+
+
+def older_writer(writer: Any, *arguments: Any, **options: Any) -> Any:
+    """Refuses what PyArrow 25 does not know."""
+    assert "bloom_filter_options" not in options
+    return writer(*arguments, **options)
 
 
 def test_rows_go_to_files_by_topic_and_day(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -28,6 +29,8 @@ PARTITIONS = ("topic", DAY)
 ORDER = ("brokerName", "queueId", "queueOffset")
 BLOOM_COLUMNS = ("keys", "msgId")
 BLOOM_ERRORS = 0.01
+HAS_BLOOM_FILTERS = int(pa.__version__.partition(".")[0]) >= 26
+"""Older versions of PyArrow write files without them; a lookup of a key then reads whole columns."""
 REPETITIVE = ("topic", DAY, "brokerName", "tags", "bornHost", "storeHost")
 """Columns for which a dictionary is tried."""
 GROUP_ROWS = 131_072
@@ -165,8 +168,14 @@ class TableWriter:
             use_dictionary=[name for name in REPETITIVE if name in self._schema.names],
             write_page_index=True,
             write_page_checksum=True,
-            bloom_filter_options={name: {"ndv": rows, "fpp": BLOOM_ERRORS} for name in self._bloom} or None,
+            **self._bloom_options(rows),
         )
+
+    def _bloom_options(self, rows: int) -> dict[str, Any]:
+        """Arguments for the Bloom filters of a file whose first row group has this many rows."""
+        if not HAS_BLOOM_FILTERS or not self._bloom:
+            return {}
+        return {"bloom_filter_options": {name: {"ndv": rows, "fpp": BLOOM_ERRORS} for name in self._bloom}}
 
     def _complete(self, part: _Part) -> None:
         if part.writer is None:
