@@ -61,8 +61,8 @@ def measure(context: Context) -> Iterator[Figure]:
     yield _own(f"{what}: start until the first answered send", "s", start_s, START_S_MAX)
     yield _own(f"{what}: memory above an idle broker, the log's pages apart", "MB", more_mb, MEMORY_MB_MAX)
     yield _own(f"{what}: stored for its consumers after due, p99", "ms", _share(stored_ms, 0.99), LATE_MS_MAX)
-    yield _own(f"{what}: at its consumer after due, p50", "ms", _share(arrived_ms, 0.50))
-    yield _own(f"{what}: at its consumer after due, p99", "ms", _share(arrived_ms, 0.99), LATE_MS_MAX)
+    yield _own(f"{what}: delay after the due time, p50", "ms", _share(arrived_ms, 0.50))
+    yield _own(f"{what}: delay after the due time, p99", "ms", _share(arrived_ms, 0.99), LATE_MS_MAX)
 
 
 def _own(what: str, unit: str, value: float, limit: float | None = None) -> Figure:

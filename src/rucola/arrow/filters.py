@@ -1,4 +1,4 @@
-"""What a filter of PyArrow says about the messages that it can let through: enough to skip messages that it excludes.
+"""Conditions in a filter of PyArrow that every message it lets through must meet: enough to skip other messages.
 
 An ``Expression`` shows its content only in its pickle. The pickle is a record batch with the literals; its metadata are
 the calls in prefix order. ``parse_filter`` reads that. An unknown part of a filter lets everything through. The filter

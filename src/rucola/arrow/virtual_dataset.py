@@ -16,7 +16,7 @@ _REFUSED = ("filter", "get_fragments", "join", "join_asof", "replace_schema", "s
 
 
 class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
-    """What DuckDB, Polars and PyArrow need from a dataset: a schema, and scans with projection and filter.
+    """The interface of a dataset for DuckDB, Polars and PyArrow: a schema, and scans with projection and filter.
 
     PyArrow's class wraps a dataset in C++ and cannot be created otherwise; all methods that read use ``scanner``.
 
@@ -47,7 +47,7 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
 
     @property
     def partition_expression(self) -> Any:
-        """What holds for all rows: nothing is known about them."""
+        """A condition that all rows meet: the true one, because nothing is known about them."""
         return ds.scalar(True)
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> ds.Scanner:

@@ -1,4 +1,4 @@
-"""What ``rucola replay`` and ``rucola spark replay`` have in common: their options, and what they print."""
+"""Options and output that ``rucola replay`` and ``rucola spark replay`` share."""
 
 from __future__ import annotations
 

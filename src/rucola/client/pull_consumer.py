@@ -320,7 +320,7 @@ class PullConsumer:
         return [message for message in found if key in (message.keys or "").split(message_const.KEY_SEPARATOR)]
 
     async def query_index(self, topic: str, broker_name: str, key: str, max_messages: int) -> QueryAnswer:
-        """What the index of one broker has for a key or UNIQ_KEY: stored records, not decoded and not checked.
+        """The records that one broker's index finds for a key or UNIQ_KEY, neither decoded nor checked.
 
         Args:
             topic: the topic.

@@ -1,4 +1,4 @@
-"""What the kernels over messages and records share, for interpreted kernels; the compiled form is in the ``.pxd``."""
+"""Parts that kernels over messages and records share, for interpreted kernels; the compiled form is in the ``.pxd``."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def decode_consumer_filters(text: bytes) -> dict[str, dict[str, ConsumerFilter]]
 
 
 def _topic_text(topic: TopicConfig) -> str:
-    """As ``TopicConfig.to_dict`` in the dialect, at a tenth of the cost."""
+    """The text of ``TopicConfig.to_dict`` in fastjson's dialect, at a tenth of the cost."""
     line = _FIELD_LINE
     return (
         f'{{{line}"attributes":{dump_value(dict(topic.attributes), line) if topic.attributes else "{}"},'
@@ -247,7 +247,7 @@ _GROUP_NAME = '"groupName":""'
 
 
 def _group_text(group: SubscriptionGroupConfig) -> str:
-    """As ``SubscriptionGroupConfig.to_dict`` in the dialect; most groups differ in nothing but their name."""
+    """The text of ``SubscriptionGroupConfig.to_dict`` in fastjson's dialect. Most groups differ in their names only."""
     if replace(group, group_name="") == _USUAL_GROUP:
         return _USUAL_GROUP_TEXT.replace(_GROUP_NAME, f'"groupName":{dump_text(group.group_name)}', 1)
     return dump_value(group.to_dict(), ENTRY_LINE)

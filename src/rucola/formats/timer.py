@@ -67,7 +67,7 @@ TIMER_SLOT: Final = Layout(
     Field("step", "q", "Due time, divided by `timerPrecisionMs`."),
     Field("first_position", "q", "Position of the oldest unit in the timer log."),
     Field("last_position", "q", "Position of the newest unit."),
-    Field("count", "i", "Units of this due time, less recalls."),
+    Field("count", "i", "Number of units with this due time, without the recalled ones."),
     Field("magic", "i", "As in a unit."),
 )
 WHEEL_SLOTS: Final = 2 * 7 * 86_400

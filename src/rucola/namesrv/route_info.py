@@ -43,7 +43,7 @@ class BrokerRegistration(NamedTuple):
 
 
 class RegistrationResult(NamedTuple):
-    """What a slave learns about its master; empty for a master."""
+    """A slave's master, as a registration answers it; empty for a master."""
 
     master_address: str = ""
     ha_address: str = ""
@@ -71,7 +71,7 @@ class _Group:
 
 
 class RouteLimits(NamedTuple):
-    """What all brokers together, or those of one connection, may register."""
+    """Limits for the registrations of all brokers together, and of those of one connection."""
 
     brokers: int
     brokers_per_connection: int

@@ -256,7 +256,7 @@ class Channel(asyncio.BufferedProtocol):
         self.send(command.encode())
 
     def send_oneway(self, frame: bytes) -> None:
-        """As ``invoke_oneway``, for a frame that is encoded once and sent to many clients."""
+        """Sends a frame that was encoded once for many clients; otherwise like ``invoke_oneway``."""
         if not self.closed:
             self.send(frame)
 

@@ -27,7 +27,7 @@ class Outbound:
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._sizes: dict[Channel, int] = {}
-        """What each connection had when it was last counted; it may have less by now."""
+        """Unsent bytes of each connection when they were last counted; there may be fewer by now."""
         self._total = 0
 
     @property

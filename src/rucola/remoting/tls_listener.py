@@ -64,7 +64,7 @@ class TlsListener:
 
     @property
     def sockets(self) -> tuple[socket.socket, ...]:
-        """As in ``asyncio.Server``."""
+        """The listening sockets, like those of ``asyncio.Server``."""
         return (self._listening,)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What can be known of a DataFrame before it runs.
+"""Facts about a DataFrame that are known before it runs.
 
 Within the functions of a declarative pipeline (``spark-pipelines``) nothing can be known, because Spark refuses to
 analyse a DataFrame there. Checks of columns are then left to Spark, which makes them when all tables are known.
@@ -22,7 +22,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(rows: DataFrame) -> Facts | None:
-    """What is known of ``rows``; None in a function of a declarative pipeline."""
+    """The facts about ``rows``; None in a function of a declarative pipeline."""
     from pyspark.errors import AnalysisException
 
     try:

@@ -30,7 +30,7 @@ TEXT = "text"
 """The column of ``format="string"``."""
 _RECORD, _DECODED, _PROBLEM = "_rucola_record", "_rucola_decoded", "_rucola_problem"
 _LETTER = ("tags", "keys", "topic", "brokerName", "queueId", "queueOffset")
-"""What a poison row keeps, as far as it has it."""
+"""Columns that a poison row keeps if the input has them."""
 SAMPLE_ROWS = 1000
 
 

@@ -60,7 +60,7 @@ def in_spark(spark: SparkSession) -> Runner:
 
 
 def findings(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
-    """What ``rucola store verify`` finds in stores, one task for each store."""
+    """The findings of ``rucola store verify`` in stores, one task for each store."""
     roots = list(stores)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

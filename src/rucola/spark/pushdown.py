@@ -98,7 +98,7 @@ def cut_ranges(wanted: Wanted, ranges: Sequence[QueueRange], catalog: Catalog) -
 
 
 def lookup(wanted: Wanted, options: SourceOptions) -> KeyLookup | None:
-    """What to look up in an index in order to find all wanted messages; None to read the ranges."""
+    """Keys whose index entries lead to all wanted messages; None if the ranges must be read."""
     if options.keys:
         usable = options.use_index is not False and len(options.keys) <= LOOKUP_KEYS_MAX
         return lookup_of(options.keys) if usable else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OFFSET_MAX = 1 << 40
 """Queue offsets in ids are below it."""
 OFFSET_DIGITS = tuple((14 + i, 36 - 4 * i) for i in range(6)) + tuple((28 + i, 12 - 4 * i) for i in range(4))
-"""Of the digits that hold the queue offset: place in the id, and lowest bit of the offset."""
+"""For each digit that holds part of the queue offset: its place in the id, and the lowest bit of that part."""
 _TIME = "00000000"
 
 

@@ -51,7 +51,7 @@ _HOW = ("sum", "sum", "sum", "min", "max", "min", "max")
 
 
 class Tally:
-    """What was replayed so far, by queue of the source.
+    """The progress of a replay, by queue of the source.
 
     Attributes:
         table: rows of ``SUMMARY``.

@@ -145,7 +145,7 @@ class Checkpoint:
         self._replay = dict(replay)
 
     def load(self) -> Done | None:
-        """What an earlier run has saved; None if there was none.
+        """The progress that an earlier run has saved; None if there was none.
 
         Raises:
             ConfigError: the file belongs to another replay, or is no checkpoint.

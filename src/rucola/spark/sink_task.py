@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Written(NamedTuple):
-    """What a task did."""
+    """Counts of one task."""
 
     rows: int
     refused: int

@@ -88,7 +88,7 @@ def queue_rows(catalog: Catalog) -> list[dict[str, object]]:
 
 
 def finding_rows(store: str) -> list[dict[str, object]]:
-    """What ``rucola store verify`` finds."""
+    """The findings of ``rucola store verify``."""
     from rucola.store.verify.check import verify  # loads a good part of the store; most queries have no use for it
 
     return [asdict(finding) | {"kind": finding.kind.value} for finding in verify(store).findings]

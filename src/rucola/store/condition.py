@@ -1,4 +1,4 @@
-"""What the store may do now, and which operations lack disk space.
+"""The operations that the store allows now, and those that lack disk space.
 
 Several causes can hold at once. The store has space again when no cause is left:
 

@@ -30,7 +30,7 @@ class CheckOnRead(Enum):
 
 
 class DamagedMessage(Enum):
-    """What a pull does about a damaged message."""
+    """How a pull treats a damaged message."""
 
     SKIP = "SKIP"
     """The pull leaves the message out, and the consumer continues after it."""

@@ -399,7 +399,7 @@ class MessageStore:
 
     @property
     def state(self) -> StoreState:
-        """What the store may do now."""
+        """The operations that are allowed now."""
         return self._condition.state
 
     @property

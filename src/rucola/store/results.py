@@ -39,7 +39,7 @@ class GetMessageStatus(Enum):
 
 
 class StoreState(Enum):
-    """What the store may do at the moment."""
+    """The operations that are allowed at the moment."""
 
     STOPPED = "STOPPED"
     """Not loaded, not started, or shut down: no appends."""

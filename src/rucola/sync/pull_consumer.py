@@ -203,7 +203,7 @@ class PullConsumer:
         )
 
     def query_index(self, topic: str, broker_name: str, key: str, max_messages: int) -> QueryAnswer:
-        """What the index of one broker has for a key or UNIQ_KEY: stored records, not decoded and not checked.
+        """The records that one broker's index finds for a key or UNIQ_KEY, neither decoded nor checked.
 
         Args:
             topic: the topic.

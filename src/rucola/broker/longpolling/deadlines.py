@@ -25,7 +25,7 @@ _ROUNDING = 1e-3
 
 
 class Timer(Protocol):
-    """What ``loop.call_later`` returns."""
+    """The result of ``loop.call_later``."""
 
     def cancel(self) -> None:
         """Cancels the call."""

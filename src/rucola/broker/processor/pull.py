@@ -150,7 +150,7 @@ class PullMessageProcessor:
             _fail(request, error)
 
     def _admitted(self, channel: Peer, opaque: int, serialize: int, asked: tuple[Any, ...]) -> Admission | None:
-        """What a request may read; None if it was refused."""
+        """The part of the queue that a request may read; None if it was refused."""
         try:
             return self._admissions.find(asked, channel)
         except BrokerError as refusal:

@@ -41,7 +41,7 @@ Decode = Callable[["DataFrame"], "DataFrame"]
 
 
 class Step(NamedTuple):
-    """What one commit archived.
+    """Counts of one commit.
 
     Attributes:
         version: number of the commit.

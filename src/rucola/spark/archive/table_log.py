@@ -1,4 +1,4 @@
-"""What a commit to an archived table says, and the interface of the logs that hold commits.
+"""Commits of an archived table, and the interface of the logs that hold them.
 
 A commit is one atomic step: it adds and removes data files and moves the archived offsets. A table therefore holds
 exactly the messages from the first archived offset of each queue up to its archived offset, whatever was killed and
@@ -22,7 +22,7 @@ a running writer will commit, or that a running query reads.
 
 
 class TableKind(StrEnum):
-    """What the rows of a table are."""
+    """The kind of a table's rows."""
 
     MESSAGES = "messages"
     RAW = "raw"
@@ -57,7 +57,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Change:
-    """What a commit changes.
+    """The changes of one commit.
 
     Attributes:
         action: what it is for, such as ``archive`` or ``compact``.

@@ -1,4 +1,4 @@
-"""What a rebuild works on, as a value that tasks on other machines can read.
+"""The job of a rebuild: a store and its options, as a value that tasks on other machines can read.
 
 The job is found once, and nobody may write the store until the rebuild ends. Segment lengths and the kinds of queues
 come from the files that are there, unless the configuration says otherwise; a dispatch by the broker would decide in

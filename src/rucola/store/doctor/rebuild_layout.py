@@ -85,7 +85,7 @@ class IndexWork:
 
 @dataclass(frozen=True)
 class LayoutResult:
-    """What a task made.
+    """Counts of one task, and the directory with its files.
 
     Attributes:
         directory: name of the directory that holds the files, in the form of a store.
@@ -98,7 +98,7 @@ class LayoutResult:
     keys: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The fields as values of JSON."""
         return asdict(self)
 
 

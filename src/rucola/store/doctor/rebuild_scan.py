@@ -39,7 +39,7 @@ Run = tuple[int, int, int]
 
 @dataclass
 class QueuePart:
-    """What a segment has for one queue.
+    """The units of one segment for one queue.
 
     Attributes:
         light: the records belong to other topics, and name this light queue.
@@ -73,7 +73,7 @@ class ScanResult:
     queues: list[QueuePart]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON takes it."""
+        """The fields as values of JSON."""
         return asdict(self)
 
     @classmethod

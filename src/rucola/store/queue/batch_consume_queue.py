@@ -99,7 +99,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return changed
 
     def _is_entry(self, number: int) -> bool:
-        """As in ``ConsumeQueue``, for the unit with that number."""
+        """Like ``ConsumeQueue``'s, for the unit with that number."""
         unit = self.unit_at(number)
         if not unit.valid:
             return False
@@ -127,7 +127,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return self.min_offset
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """As ``ConsumeQueue.place_at``, for the record that begins with ``queue_offset``."""
+        """Like ``ConsumeQueue.place_at``, for the record that begins with ``queue_offset``."""
         unit = self.unit_at(self.number_of(queue_offset))
         return (unit.physical_offset, unit.size) if unit.base_offset == queue_offset else (0, 0)
 

@@ -58,7 +58,7 @@ class TimerGeometry(NamedTuple):
 
 
 class TimerQueue(NamedTuple):
-    """What a start needs to know about the commit log and the timer topic's queue.
+    """Facts about the commit log and the timer topic's queue that a start needs.
 
     Attributes:
         physical_end: offset after the last record of the commit log.
