@@ -120,7 +120,7 @@ class BrokerCatalog:
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first offset whose message was stored at or after the time."""
-        return self._link.ask(lambda consumer: consumer.offset_for_time(queue, timestamp_ms))
+        return self._link.ask(lambda consumer: offset_at(consumer, queue, timestamp_ms))
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
         """Mean size of the records that one pull from ``start`` gives; None if the broker is away."""
@@ -228,6 +228,14 @@ class _Absence(NamedTuple):
 async def _each(calls: Iterable[Awaitable[T]]) -> list[T | BaseException]:
     """The outcome of each call."""
     return await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def offset_at(consumer: PullConsumer, queue: MessageQueue, timestamp_ms: int) -> int:
+    """The first offset whose message was stored at or after the time; the queue's max if there is none."""
+    found = await consumer.offset_for_time(queue, timestamp_ms)
+    # Brokers of RocketMQ 4.9 answer with the nearest message, which may be the last older one.
+    mark = await _mark_of(consumer, queue, found)
+    return found + 1 if mark is not None and mark.store_timestamp_ms < timestamp_ms else found
 
 
 async def _mark_of(consumer: PullConsumer, queue: MessageQueue, queue_offset: int) -> Mark | None:
