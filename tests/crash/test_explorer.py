@@ -56,7 +56,7 @@ def test_turns_and_states_are_the_same_for_a_seed() -> None:
 
 
 @FLUSH
-@pytest.mark.parametrize(("workload", "every"), [("put", 12), ("roll", 60), ("kill", 90), ("missing_queue", 40)])
+@pytest.mark.parametrize(("workload", "every"), [("put", 24), ("roll", 90), ("kill", 120), ("missing_queue", 40)])
 def test_power_cut_at_every_step_of_the_recovery(workload: str, every: int, sync: bool) -> None:
     explorer = CrashExplorer(config(sync), SEED + 1, sample=1, compound_every=every)
     explorer.run(WORKLOADS[workload])

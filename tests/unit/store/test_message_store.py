@@ -440,13 +440,20 @@ def test_a_slave_is_suggested_when_the_last_message_is_not_taken_to_be_in_memory
 
 
 def test_the_next_segment_is_made_meanwhile_from_the_middle_of_one_on() -> None:
-    life = StoreLife(empty_disk(), MessageStoreConfig(store_path_root_dir=ROOT, mapped_file_size_commit_log=SEGMENT))
+    settings = MessageStoreConfig(
+        store_path_root_dir=ROOT,
+        mapped_file_size_commit_log=SEGMENT,
+        mapped_file_size_consume_queue=20 * 100,
+        max_hash_slot_num=100,
+        max_index_num=400,
+    )
+    life = StoreLife(empty_disk(), settings)
     life.open()
     following = f"{ROOT}/commitlog/{SEGMENT:020d}"
     while life.store.max_offset < SEGMENT // 2:
         life.allocate()
         assert following not in life.disk.names
-        life.put(message(0, size=1000))
+        life.put(message(0, size=SEGMENT // 20))
     assert life._allocator.wanted
     life.allocate()
     assert following in life.disk.names
