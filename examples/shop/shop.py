@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from rucola import Message, MessageExt, ProducerConfig, PushConsumerConfig
+from rucola import ConsumeFromWhere, Message, MessageExt, ProducerConfig, PushConsumerConfig
 from rucola.sync import Producer, PushConsumer
 
 ORDERS, REMINDERS = "shop-orders", "shop-reminders"
@@ -48,7 +48,10 @@ class Till:
 
     def __init__(self, namesrv: str, charge: Callable[[str, int], None]) -> None:
         self._charge = charge
-        self._consumer = PushConsumer("shop-till", namesrv, PushConsumerConfig(max_reconsume_times=CHARGES_MAX))
+        # Orders that came before the first till started are charged, too.
+        first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        config = PushConsumerConfig(max_reconsume_times=CHARGES_MAX, consume_from_where=first)
+        self._consumer = PushConsumer("shop-till", namesrv, config)
         self._consumer.register_message_listener(self._take)
         self._consumer.subscribe(ORDERS)
 

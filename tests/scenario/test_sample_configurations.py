@@ -65,9 +65,11 @@ def _masked(line: str, store: Path) -> str:
 
 
 @pytest.mark.parametrize("name", blocks())
-def test_what_the_start_says(name: str, tmp_path: Path) -> None:
+def test_what_the_start_says(name: str) -> None:
     entries, expected = blocks()[name]
-    assert output_of(entries, tmp_path) == expected
+    # Removed at once: each of these stores has a segment of 1 GiB.
+    with tempfile.TemporaryDirectory() as directory:
+        assert output_of(entries, Path(directory)) == expected
 
 
 def rewrite() -> None:
