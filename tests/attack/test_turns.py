@@ -21,7 +21,7 @@ from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand, decode_frame
 from rucola.remoting import turn
 from rucola.remoting.channel import Channel
-from rucola.remoting.large_frames import GRACE_S, LargeFrames
+from rucola.remoting.large_frames import GRACE_AFTER_WAIT_S, GRACE_S, RATE_MIN, LargeFrames
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import RemotingServer, ServerOptions
 from rucola.testing.event_loop import advance, run_stepped, settle
@@ -447,32 +447,40 @@ def test_unfinished_large_frames_share_their_room_and_slow_ones_lose_it() -> Non
         )
         await server.start()
         frame = RemotingCommand(RequestCode.HEART_BEAT, body=bytes(3 << 20)).encode()
-        begun = []
-        for _ in range(12):
-            reader, writer = await connected(server.address)
-            writer.write(frame[: 2 << 20])
-            begun.append((reader, writer))
-        await settle()
         large = server.large_frames
-        assert large.waiting and large.total_bytes < 12 << 20
-        reader, writer = last = await connected(server.address)
-        writer.write(frame)
-        await settle()
-        for _ in range(40):
-            advance(0.25)
+        writers = []
+
+        async def begin(data: bytes) -> Channel:
+            _, writer = await connected(server.address)
+            writer.write(data)
+            writers.append(writer)
+            host, port = writer.get_extra_info("sockname")
+            return next(channel for channel in server.channels if channel.remote_address == f"{host}:{port}")
+
+        def at_rest(channel: Channel, end: int) -> bool:
+            begun = large._frames.get(channel)
+            return channel not in server.channels or (begun is not None and (begun.waits or begun.size == end))
+
+        try:
+            stalled = [await begin(frame[: 2 << 20]) for _ in range(12)]
+            while not all(at_rest(channel, 2 << 20) for channel in stalled):
+                await settle()
+            assert large.waiting and large.total_bytes < 12 << 20
+            comes_on = await begin(frame)
+            for _ in range(40):
+                # The kernel moves the bytes in its own time, so the clock waits for them.
+                while not handler.frames and not at_rest(comes_on, len(frame)):
+                    await settle()
+                advance(0.25)
+                await settle()
+            assert handler.frames == 1, "a frame that comes on finds room"
+            assert large.total_bytes <= 4 << 20
+            assert len(server.channels) < 12, "who sent nothing more lost its room"
+        finally:
+            for writer in writers:
+                writer.close()
             await settle()
-            if handler.frames:
-                break
-        assert handler.frames == 1, "a frame that comes on finds room"
-        begun[-1][1].write(frame[2 << 20 :])
-        for _ in range(40):
-            advance(0.25)
-            await settle()
-        assert large.total_bytes <= 4 << 20
-        for _, writer in (*begun, last):
-            writer.close()
-        await settle()
-        await server.close()
+            await server.close()
 
     run_stepped(play())
 
@@ -544,23 +552,25 @@ def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left() -> None:
 
 def test_room_for_large_frames() -> None:
     a, b, c = object(), object(), object()
-    room: Any = LargeFrames(10)
-    assert room.grew(a, 20, 0.0), "one alone always has room"
-    assert not room.grew(b, 5, 0.0) and room.waiting == 1
-    assert room.slow(GRACE_S) == [] and room.slow(GRACE_S + 0.1) == [a]
+    mib = RATE_MIN
+    room: Any = LargeFrames(16 * mib)
+    assert room.grew(a, 20 * mib, 30 * mib, 0.0), "one alone always has room"
+    assert not room.grew(b, mib, 14 * mib, 0.0) and not room.grew(c, 2 * mib, 4 * mib, 1.0) and room.waiting == 2
+    assert room.admit(1.0) == [], "no room, and one that goes on"
+    assert room.slow(GRACE_S) == [] and room.slow(20.1) == [a], "who waits is not slow"
     room.ended(a)
-    assert room.slow(100.0) == [] and room.admit() == [b] and not room.waiting
-    assert room.grew(b, 11, 1.0)
-    assert not room.grew(c, 3, 1.0) and room.grew(b, 12, 1.0), "the oldest goes on"
-    assert room.slow(100.0) == [b], "who waits is not slow"
+    assert room.admit(30.0) == [c], "the smallest first; all that the other needs has no room beside it"
+    assert room.slow(30.0 + GRACE_AFTER_WAIT_S) == [] and room.slow(30.1 + GRACE_AFTER_WAIT_S) == [c]
+    assert room.grew(c, 3 * mib, 4 * mib, 30.1) and room.slow(30.9) == [] and room.slow(31.1) == [c]
+    assert room.grew(c, mib, 4 * mib, 31.1) and room.slow(33.0) == [], "the next frame of a connection has its own time"
+    assert room.admit(31.1) == [b], "the one that waits longest comes next"
+    assert room.waiting == 0 and room.slow(100.0) == [], "nobody waits"
     room.ended(b)
-    assert not room.grew(a, 20, 101.0) and room.admit() == [c], "all that hold room wait: the oldest goes on"
-    room.ended(a)
     room.ended(c)
     room.ended(c)
     assert (room.total_bytes, room.waiting) == (0, 0)
-    assert room.grew(a, 9, 0.0) and not room.grew(b, 2, 1.0) and not room.grew(c, 3, 2.0)
-    room.grew(a, 4, 3.0)
-    assert room.admit() == [], "1 is free, and each may need as much again"
-    room.grew(a, 3, 3.0)
-    assert room.admit() == [b], "2 are free"
+    assert room.grew(a, 11 * mib, 12 * mib, 0.0) and room.grew(b, mib, 9 * mib, 0.0), "three quarters are for all"
+    assert not room.grew(b, mib + 1, 9 * mib, 0.0) and not room.grew(c, 1, 3 * mib, 0.0)
+    assert room.admit(1.0) == [c]
+    room.ended(c)
+    assert not room.grew(c, 1, mib, 2.0) and room.admit(2.0) == [], "it is the turn of the oldest, which does not fit"

@@ -67,6 +67,11 @@ class SharedFrameReader(FrameReader):
         """Whether a begun frame has a buffer of its own."""
         return self._source is not self._space.source
 
+    @property
+    def needed_bytes(self) -> int:
+        """Size in bytes of the begun frame that has a buffer of its own."""
+        return int.from_bytes(self._view[:4], "big") + 4
+
     def buffer(self) -> memoryview:
         """Where the transport may write next; never empty. Invalidates the batches of all connections."""
         if self.is_large:
@@ -164,5 +169,4 @@ class SharedFrameReader(FrameReader):
         """Chooses the size of the next own buffer: the begun frame's, as far as bytes have arrived. It grows only when
         it is full, because each new one costs a copy.
         """
-        needed = int.from_bytes(self._view[:4], "big") + 4
-        self._wanted = min(max(needed, rest), max(2 * rest, self._capacity))
+        self._wanted = min(max(self.needed_bytes, rest), max(2 * rest, self._capacity))

@@ -74,9 +74,9 @@ class ChannelOwner(Protocol):
     def grew(self, channel: Channel, size: int) -> None:
         """``channel`` has ``size`` bytes of answers that were not sent yet."""
 
-    def has_room(self, channel: Channel, size: int) -> bool:
-        """Whether more may be read of a large frame of which ``size`` bytes have arrived; if not, the server calls
-        ``room_found`` later.
+    def has_room(self, channel: Channel, size: int, needed: int) -> bool:
+        """Whether more may be read of a large frame of ``needed`` bytes, of which ``size`` have arrived; if not, the
+        server calls ``room_found`` later.
         """
 
     def large_frame_ended(self, channel: Channel) -> None:
@@ -451,7 +451,7 @@ class Channel(asyncio.BufferedProtocol):
         self._holds_room = reader.is_large and not reader.has_more
         if not self._holds_room:
             self._server.large_frame_ended(self)
-        elif not self._server.has_room(self, reader.begun_bytes):
+        elif not self._server.has_room(self, reader.begun_bytes, reader.needed_bytes):
             self._waits_for_room = True
             self._stop_reading()
 

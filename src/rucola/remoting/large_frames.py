@@ -1,12 +1,15 @@
 """Limits the memory of all frames that are larger than the receive buffers of their connections.
 
-If there is no room for a frame, reading from its connection pauses. While others wait, frames that arrive slowly lose
-their room, and their connections are closed. A peer that begins large frames and does not continue therefore delays
-others by a few seconds at most.
+A part of the memory is for everybody. When it is in use, reading pauses in the middle of large frames, and the rest of
+the memory is given to few of them at a time, each with all that it still needs, so that these can finish. A frame that
+was let in must arrive at a minimum rate while others wait, or its connection is closed. In turns the frame that needs
+least and the one that waits longest come next. A peer that begins large frames and does not continue therefore delays
+others by a second or two.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,24 +17,56 @@ if TYPE_CHECKING:
 
 GRACE_S = 2.0
 """Time that a large frame always gets, even while others wait for room."""
+GRACE_AFTER_WAIT_S = 0.5
+"""The same for a frame that had to wait: its next bytes have been on the way meanwhile."""
 RATE_MIN = 1024 * 1024
 """Minimum rate in bytes per second for a frame that takes longer."""
 RETRY_S = 0.25
 """Interval in seconds at which waiting connections try again."""
 
 
+@dataclass(slots=True)
+class _BegunFrame:
+    """An incomplete large frame.
+
+    Attributes:
+        needed: size in bytes of the whole frame.
+        size: bytes that have arrived.
+        since_s: when the frame began or was let in; ``since_size`` bytes had arrived then.
+        let_in: it waited, and what it still needs is reserved now.
+    """
+
+    needed: int
+    size: int
+    since_s: float
+    since_size: int = 0
+    grace_s: float = GRACE_S
+    waits: bool = False
+    let_in: bool = False
+
+    @property
+    def missing(self) -> int:
+        return max(self.needed - self.size, 0)
+
+    def is_slow(self, now_s: float) -> bool:
+        elapsed_s = now_s - self.since_s
+        return not self.waits and elapsed_s > self.grace_s and self.size - self.since_size < RATE_MIN * elapsed_s
+
+
 class LargeFrames:
     """The room for large frames. Event loop only.
 
     Args:
-        bytes_max: maximum number of bytes of all incomplete large frames.
+        bytes_max: maximum number of bytes of all incomplete large frames. A single frame may be larger.
     """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._held: dict[Channel, tuple[int, float]] = {}
+        self._shared_max = bytes_max * 3 // 4
+        self._frames: dict[Channel, _BegunFrame] = {}
         self._total = 0
-        self._waiting: set[Channel] = set()
+        self._waiting = 0
+        self._smallest_next = True
 
     @property
     def total_bytes(self) -> int:
@@ -41,50 +76,63 @@ class LargeFrames:
     @property
     def waiting(self) -> int:
         """Connections that wait for room."""
-        return len(self._waiting)
+        return self._waiting
 
-    def grew(self, channel: Channel, size: int, now_s: float) -> bool:
-        """Records that ``size`` bytes of a large frame of ``channel`` have arrived; returns whether there is room for
-        more.
+    def grew(self, channel: Channel, size: int, needed: int, now_s: float) -> bool:
+        """Records that ``size`` of the ``needed`` bytes of a large frame have arrived from ``channel``; returns whether
+        there is room for more.
         """
-        before, since_s = self._held.get(channel, (0, now_s))
-        self._held[channel] = size, since_s
-        self._total += size - before
-        # The oldest frame must be able to finish, or none ever would.
-        if self._total <= self._bytes_max or channel is next(iter(self._held)):
+        frame = self._frames.get(channel)
+        if frame is None or size < frame.size:
+            self.ended(channel)  # the next frame of the same connection waits its own turn
+            frame = self._frames[channel] = _BegunFrame(needed, 0, now_s)
+        self._total += size - frame.size
+        frame.size = size
+        if frame.let_in or self._total <= self._shared_max or len(self._frames) == 1:
             return True
-        self._waiting.add(channel)
+        frame.waits = True
+        self._waiting += 1
         return False
 
     def ended(self, channel: Channel) -> None:
         """Releases the room: the frame is complete, or the connection closed."""
-        size, _ = self._held.pop(channel, (0, 0.0))
-        self._total -= size
-        self._waiting.discard(channel)
+        frame = self._frames.pop(channel, None)
+        if frame is not None:
+            self._total -= frame.size
+            self._waiting -= frame.waits
 
     def slow(self, now_s: float) -> list[Channel]:
         """Connections that must give up their room, because others wait for it and their own frames make no
         progress.
         """
-        if not self._waiting or self._total <= self._bytes_max:
+        if not self._waiting:
             return []
-        return [
-            channel
-            for channel, (size, since_s) in self._held.items()
-            if channel not in self._waiting and now_s - since_s > GRACE_S and size < RATE_MIN * (now_s - since_s)
-        ]
+        return [channel for channel, frame in self._frames.items() if frame.is_slow(now_s)]
 
-    def admit(self) -> list[Channel]:
-        """The waiting connections that may be read again, longest waiting first, as far as there is room."""
-        room = self._bytes_max - self._total
-        by_age = sorted(self._waiting, key=lambda channel: self._held[channel][1])
-        # All holders of room are waiting: the oldest continues, otherwise none would ever finish.
-        admitted = by_age[:1] if len(self._waiting) == len(self._held) else []
-        for channel in by_age[len(admitted) :]:
-            # A buffer doubles when it is full, so each may need as much again.
-            room -= self._held[channel][0]
-            if room < 0:
+    def admit(self, now_s: float) -> list[Channel]:
+        """The waiting connections that may be read again, as far as all that their frames need has room."""
+        waiting = [channel for channel, frame in self._frames.items() if frame.waits]
+        by_size = sorted(waiting, key=lambda channel: self._frames[channel].missing, reverse=True)
+        by_age = waiting[::-1]  # frames are listed in the order in which they began
+        free = self._bytes_max - self._total
+        free -= sum(frame.missing for frame in self._frames.values() if frame.let_in)
+        admitted: list[Channel] = []
+        while by_size:
+            order = by_size if self._smallest_next else by_age
+            channel = order.pop()
+            frame = self._frames[channel]
+            if not frame.waits:
+                continue
+            # One at least must be able to finish, or none ever would.
+            if frame.missing > free and (admitted or len(self._frames) > len(waiting)):
                 break
+            free -= frame.missing
+            self._let_in(frame, now_s)
             admitted.append(channel)
-        self._waiting.difference_update(admitted)
+            self._smallest_next = not self._smallest_next
         return admitted
+
+    def _let_in(self, frame: _BegunFrame, now_s: float) -> None:
+        frame.waits, frame.let_in = False, True
+        frame.since_s, frame.since_size, frame.grace_s = now_s, frame.size, GRACE_AFTER_WAIT_S
+        self._waiting -= 1

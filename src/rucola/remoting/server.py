@@ -226,12 +226,12 @@ class RemotingServer:
         """A large frame of ``channel`` is complete."""
         self.large_frames.ended(channel)
 
-    def has_room(self, channel: Channel, size: int) -> bool:
-        """Whether more may be read from ``channel``, which has ``size`` bytes of a large frame; otherwise the channel
-        is told later when it may continue.
+    def has_room(self, channel: Channel, size: int, needed: int) -> bool:
+        """Whether more may be read from ``channel``, which has ``size`` of the ``needed`` bytes of a large frame;
+        otherwise the channel is told later when it may continue.
         """
         loop = asyncio.get_running_loop()
-        if self.large_frames.grew(channel, size, loop.time()):
+        if self.large_frames.grew(channel, size, needed, loop.time()):
             return True
         if self._room_timer is None:
             self._room_timer = loop.call_later(RETRY_S, self._look_for_room)
@@ -245,7 +245,7 @@ class RemotingServer:
             )
             self.large_frames.ended(channel)
             channel.abort()
-        for channel in self.large_frames.admit():
+        for channel in self.large_frames.admit(loop.time()):
             channel.room_found()
         self._room_timer = loop.call_later(RETRY_S, self._look_for_room) if self.large_frames.waiting else None
 

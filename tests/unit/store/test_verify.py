@@ -23,6 +23,7 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.check import VerifyReport, verify
 from rucola.store.verify.findings import LISTED_MAX, FindingKind, Findings
 from rucola.store.verify.index import index_geometry
+from rucola.store.verify.queues import QueueCheck
 
 SMALL_SEGMENT = {"mapped_file_size_commit_log": 8192}
 COUNT = 120
@@ -387,6 +388,28 @@ def test_records_that_wait_for_their_queues_are_no_finding_in_a_store_in_use(tmp
     assert found(report) == []
     assert report.records == 60
     assert report.units == 40
+    store.shutdown()
+
+
+def test_an_entry_that_is_written_while_its_record_is_checked_is_no_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second look at the entry once found it, and took the record for a second one with the same queue offset."""
+    store = opened(tmp_path)
+    fill(store, 40)
+    for number in range(40, 60):
+        store.put_message(message(number, b"T0"))
+    find = QueueCheck.find
+
+    def found_none_yet(queue: QueueCheck, place: tuple[int, int]) -> int:
+        none_yet = find(queue, place)
+        store.dispatch()
+        return none_yet
+
+    monkeypatch.setattr(QueueCheck, "find", found_none_yet)
+    report = verify(str(tmp_path))
+    assert found(report) == []
+    assert report.records == 60
     store.shutdown()
 
 

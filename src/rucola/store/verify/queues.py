@@ -279,9 +279,11 @@ class QueueChecks:
         """Checks the unit of one record."""
         said, physical_offset = table[row + _QUEUE_OFFSET], file.start + table[row]
         place = (physical_offset, table[row + _RECORD_SIZE])
-        queue_offset = said if queue.place_of(said) == place else queue.find(place)
+        # Read once: a broker that uses the store may write this unit between two reads.
+        unit = queue.read(said, 1) if said >= 0 else _ZERO_UNIT
+        queue_offset = said if UNIT.unpack(unit)[:2] == place else queue.find(place)
         if queue_offset < 0:
-            self._without_unit(topic, queue, file, table, row)
+            self._without_unit(topic, queue, file, table, row, unit)
             return
         if queue_offset != said:
             detail = f"the record says it is entry {said} of {_name(queue)}, entry {queue_offset} leads to it"
@@ -299,16 +301,20 @@ class QueueChecks:
             detail = f"entry {queue_offset} has tags code {tags_code}, its record {table[row + _TAGS_CODE]}"
             self._found.add(FindingKind.UNIT_TAGS, *queue.place(queue_offset), detail, UNIT_BYTES)
 
-    def _without_unit(self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int) -> None:
+    def _without_unit(
+        self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int, unit: bytes
+    ) -> None:
         """Handles a record to which no entry of its queue points: either the entry is wrong, or the queue named in the
         record.
+
+        Args:
+            unit: what the queue has at the record's queue offset.
         """
         queue_id, queue_offset, physical_offset = (
             table[row + _QUEUE_ID],
             table[row + _QUEUE_OFFSET],
             file.start + table[row],
         )
-        unit = queue.read(queue_offset, 1) if queue_offset >= 0 else _ZERO_UNIT
         unit_offset, size, _ = UNIT.unpack(unit)
         taken = unit not in (_ZERO_UNIT, PRE_FILL_UNIT) and self._log.is_entry(
             (unit_offset, size), topic, queue_id, queue_offset
