@@ -32,6 +32,8 @@ class ExitCode(IntEnum):
     """The store is damaged. The message names the file and the position."""
     DISK = 6
     """The disk is full or fails."""
+    INTERRUPTED = 130
+    """Ctrl-C ended a tool before its work was complete."""
 
 
 _BY_ERROR: tuple[tuple[type[RucolaError], ExitCode], ...] = (

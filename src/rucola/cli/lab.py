@@ -22,9 +22,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from rucola.cli.closed_output import OutputClosedError, drop_output
-from rucola.cli.exit_codes import ExitCode
+from rucola.cli.closed_output import OutputClosedError
 from rucola.cli.fitted_table import print_fitted
+from rucola.cli.tool import run_app, tool_app
 from rucola.errors import ConfigError, DiskError
 from rucola.lab import report as reports
 from rucola.lab.course import LESSONS, check_system, lesson_named, run_lesson
@@ -34,14 +34,7 @@ from rucola.lab.picture import check_drawing, draw
 from rucola.lab.readings import REPETITIONS, Readings
 from rucola.lab.text import is_listing, paragraph, tables
 
-app = typer.Typer(
-    name="lab",
-    help="Measure common claims about storage engines on this machine.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-_INTERRUPTED = 130
+app = tool_app("lab", "Measure common claims about storage engines on this machine.")
 _PIPE_COLUMNS = 160
 _DEFAULT_OUT = "rucola-lab"
 
@@ -61,16 +54,9 @@ def run(arguments: list[str]) -> int:
     """
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM also removes the temporary files
     try:
-        result = typer.main.get_command(app)(arguments, prog_name="rucola lab", standalone_mode=False)
-        sys.stdout.flush()
-    except (KeyboardInterrupt, typer.Abort):
-        return _INTERRUPTED
-    except (BrokenPipeError, OutputClosedError):
-        drop_output()
-        return ExitCode.CLEAN
+        return run_app(app, arguments)
     finally:
         signal.signal(signal.SIGTERM, before)
-    return result if isinstance(result, int) else ExitCode.CLEAN
 
 
 @app.command("list")

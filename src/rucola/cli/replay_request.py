@@ -25,72 +25,66 @@ if TYPE_CHECKING:
 SAVE_S = 1.0
 """How often the checkpoint is saved at most."""
 
-Store = Annotated[
-    str | None, typer.Option("--store", metavar="DIR", help="Take messages from this store directory, read in place.")
-]
-From = Annotated[
-    str | None,
-    typer.Option("--from", metavar="ADDRESSES", help="Take messages from the brokers of these name servers."),
-]
-Topic = Annotated[str | None, typer.Option("--topic", help="Topic to take messages from; several need commas.")]
-To = Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic to send to.", show_default=False)]
-Namesrv = Annotated[
-    str | None,
-    typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers to send to. [default: those of --from]"),
-]
-Since = Annotated[str | None, typer.Option(help="Stored at or after this time: ISO 8601 (UTC), or milliseconds.")]
-Until = Annotated[str | None, typer.Option(help="Stored before this time.")]
-Keys = Annotated[list[str] | None, typer.Option("--key", help="Only messages with this key or id; may be given often.")]
-Filter = Annotated[
-    str | None, typer.Option("--filter", help="Tags separated by ||, or a condition in SQL92 over the properties.")
-]
-Where = Annotated[
-    str | None,
-    typer.Option("--where", metavar="CONDITION", help="A condition in SQL over the columns of the messages."),
-]
-Rate = Annotated[float | None, typer.Option("--rate", help="Messages a second at most. [default: no limit]")]
-KeepQueues = Annotated[
-    bool, typer.Option("--keep-queues", help="Send each message to the queue with its old number, in order.")
-]
-IdScope = Annotated[str, typer.Option("--id-scope", help="Part of all ids: another one makes other ids.")]
-State = Annotated[
-    str | None, typer.Option("--checkpoint", metavar="FILE", help="Remember what is sent; a second run goes on there.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Count the messages and send none.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-SourceOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--source", metavar="NAME=VALUE", help="An option of Spark's source; NAME=@FILE reads it from a file."
-    ),
-]
-SinkOption = Annotated[
-    list[str] | None, typer.Option("--sink", metavar="NAME=VALUE", help="An option of Spark's sink, in the same form.")
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     """One command line. The fields are its options."""
 
-    store: str | None
-    from_namesrv: str | None
-    topic: str | None
-    to: str
-    namesrv: str | None
-    since: str | None
-    until: str | None
-    keys: list[str] | None
-    filter: str | None
-    where: str | None
-    rate: float | None
-    keep_queues: bool
-    id_scope: str
-    checkpoint: str | None
-    dry_run: bool
-    json: bool
-    source: list[str] | None
-    sink: list[str] | None
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic to send to.", show_default=False)]
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="DIR", help="Take messages from this store directory, read in place."),
+    ] = None
+    from_namesrv: Annotated[
+        str | None,
+        typer.Option("--from", metavar="ADDRESSES", help="Take messages from the brokers of these name servers."),
+    ] = None
+    topic: Annotated[str | None, typer.Option("--topic", help="Topic to take messages from; several need commas.")] = (
+        None
+    )
+    namesrv: Annotated[
+        str | None,
+        typer.Option(
+            "-n", "--namesrv", metavar="ADDRESSES", help="Name servers to send to. [default: those of --from]"
+        ),
+    ] = None
+    since: Annotated[
+        str | None, typer.Option(help="Stored at or after this time: ISO 8601 (UTC), or milliseconds.")
+    ] = None
+    until: Annotated[str | None, typer.Option(help="Stored before this time.")] = None
+    keys: Annotated[
+        list[str] | None, typer.Option("--key", help="Only messages with this key or id; may be given often.")
+    ] = None
+    filter: Annotated[
+        str | None, typer.Option("--filter", help="Tags separated by ||, or a condition in SQL92 over the properties.")
+    ] = None
+    where: Annotated[
+        str | None,
+        typer.Option("--where", metavar="CONDITION", help="A condition in SQL over the columns of the messages."),
+    ] = None
+    rate: Annotated[float | None, typer.Option("--rate", help="Messages a second at most. [default: no limit]")] = None
+    keep_queues: Annotated[
+        bool, typer.Option("--keep-queues", help="Send each message to the queue with its old number, in order.")
+    ] = False
+    id_scope: Annotated[
+        str, typer.Option("--id-scope", help="Text in the id of each message sent; another text makes other ids.")
+    ] = ""
+    checkpoint: Annotated[
+        str | None,
+        typer.Option("--checkpoint", metavar="FILE", help="Remember what was sent; a second run continues there."),
+    ] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the messages and send none.")] = False
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--source", metavar="NAME=VALUE", help="An option of Spark's source; NAME=@FILE reads it from a file."
+        ),
+    ] = None
+    sink: Annotated[
+        list[str] | None,
+        typer.Option("--sink", metavar="NAME=VALUE", help="An option of Spark's sink, in the same form."),
+    ] = None
 
     def source_options(self) -> dict[str, str]:
         """The options of the source, as Spark has them.

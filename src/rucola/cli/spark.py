@@ -25,18 +25,12 @@ from typing import Annotated
 import typer
 
 from rucola.cli import spark_archive, spark_doctor
-from rucola.cli.exit_codes import ExitCode
 from rucola.cli.spark_replay import replay
+from rucola.cli.tool import run_app, tool_app
 from rucola.errors import ConfigError, MissingProgramError
 from rucola.runtime import extras
 
-app = typer.Typer(
-    name="spark",
-    help="Archive and replay topics, repair stores, and prepare Spark's executors.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = tool_app("spark", "Archive and replay topics, repair stores, and prepare Spark's executors.")
 ENDINGS = (".tar.gz", ".tgz", ".zip")
 """Archives that Spark unpacks."""
 LEFT_OUT = (
@@ -46,7 +40,6 @@ LEFT_OUT = (
 )  # fmt: skip
 """Files that executors have no use for."""
 _COMPILED = "from rucola.formats import _message_cy; raise SystemExit(not _message_cy._is_compiled())"
-_INTERRUPTED = 130
 
 
 def run(arguments: list[str]) -> int:
@@ -55,11 +48,7 @@ def run(arguments: list[str]) -> int:
     Raises:
         RucolaError: the command failed.
     """
-    try:
-        result = typer.main.get_command(app)(arguments, prog_name="rucola spark", standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
-        return _INTERRUPTED
-    return result if isinstance(result, int) else ExitCode.CLEAN
+    return run_app(app, arguments)
 
 
 app.command()(spark_archive.archive)

@@ -13,24 +13,19 @@ from rucola.cli.config_file import read_broker_conf
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import (
     CommitLog,
+    Conditions,
     Config,
     Directory,
     DryRun,
     Json,
-    Key,
     Most,
     Pattern,
-    Properties,
-    Since,
     Stores,
-    Tag,
-    Topic,
-    Until,
     existing,
-    query_of,
 )
 from rucola.cli.store_census import By, fields_of
 from rucola.cli.store_text import body_text
+from rucola.cli.tool import options_from_fields
 from rucola.errors import ConfigError
 from rucola.runtime import extras
 from rucola.store.doctor import rebuild as doctor
@@ -55,14 +50,9 @@ def rebuild(
     json: Json = False,
 ) -> None:
     """Build consume queues and index files again from the log. All machines must see DIR under the same path."""
-    from rucola.spark.doctor import in_spark
-
     options = read_broker_conf(config)
-    if dry_run:
-        output.print_summary(doctor.rebuild(directory, options=options, commit_log_path=commit_log, dry_run=True), json)
-        return
-    with session(master, conf) as spark, output.steps() as advance:
-        report = doctor.rebuild(directory, in_spark(spark), options, commit_log, advance)
+    with runner(master, conf, dry_run) as run, output.steps() as advance:
+        report = doctor.rebuild(directory, run, options, commit_log, advance, dry_run)
     output.print_summary(report, json)
 
 
@@ -75,14 +65,9 @@ def repair(
     json: Json = False,
 ) -> int:
     """Repair what can be repaired for certain; `rucola store repair --undo` takes it back."""
-    from rucola.spark.doctor import in_spark
-
     options = read_broker_conf(config)
-    if dry_run:
-        report = repairs.repair(directory, options=options, dry_run=True)
-    else:
-        with session(master, conf) as spark, output.steps() as advance:
-            report = repairs.repair(directory, in_spark(spark), options, advance)
+    with runner(master, conf, dry_run) as run, output.steps() as advance:
+        report = repairs.repair(directory, run, options, advance, dry_run)
     output.print_repair(report, json)
     return ExitCode.FAILED if report.left else ExitCode.CLEAN
 
@@ -115,15 +100,11 @@ def stats(
     output.print_rows(rows, json)
 
 
+@options_from_fields
 def find(
     directories: Stores,
-    key: Key = None,
-    topic: Topic = None,
-    tag: Tag = None,
-    properties: Properties = None,
+    conditions: Conditions,
     pattern: Pattern = None,
-    since: Since = None,
-    until: Until = None,
     master: Master = "local[*]",
     conf: Conf = None,
     most: Most = None,
@@ -133,11 +114,28 @@ def find(
     from rucola.spark import doctor as jobs
 
     stores = [existing(directory) for directory in directories]
-    wanted = query_of(topic, key, tag, properties, pattern, since, until)
+    wanted = conditions.query("--pattern", pattern)
     with session(master, conf) as spark:
         found = jobs.find(spark, stores, wanted)
         rows = [row.asDict() for row in (found if most is None else found.limit(most)).collect()]
     output.print_rows([row | {"body": body_text(bytes(row["body"]))} for row in rows], json)
+
+
+@contextmanager
+def runner(master: str, conf: list[str] | None, dry_run: bool) -> Iterator[doctor.Runner]:
+    """Runs the tasks of a job in Spark. A dry run has no tasks, so it starts no Spark.
+
+    Raises:
+        ConfigError: a setting is not ``KEY=VALUE``.
+        MissingExtraError: PySpark is not installed.
+    """
+    if dry_run:
+        yield doctor.run_serially
+        return
+    from rucola.spark.doctor import in_spark
+
+    with session(master, conf) as spark:
+        yield in_spark(spark)
 
 
 @contextmanager

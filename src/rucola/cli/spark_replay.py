@@ -9,6 +9,7 @@ import typer
 
 from rucola.cli import replay_request as on
 from rucola.cli.times import time_ms
+from rucola.cli.tool import options_from_fields
 from rucola.errors import ConfigError, TaskFailedError
 from rucola.spark.replay_source import Done
 from rucola.spark.session import FAST_START, local_session
@@ -23,10 +24,9 @@ STEP_S = 10
 STEPS_MAX = 10_000
 
 
+@options_from_fields
 def replay(
-    to: on.To,
-    store: on.Store = None,
-    from_namesrv: on.From = None,
+    request: on.Request,
     table: Annotated[
         str | None,
         typer.Option(
@@ -35,26 +35,9 @@ def replay(
             help="Take messages from this archive, or this Parquet table with the source's columns.",
         ),
     ] = None,
-    topic: on.Topic = None,
-    namesrv: on.Namesrv = None,
-    since: on.Since = None,
-    until: on.Until = None,
-    keys: on.Keys = None,
-    filter: on.Filter = None,
-    where: on.Where = None,
-    rate: on.Rate = None,
-    keep_queues: on.KeepQueues = False,
-    id_scope: on.IdScope = "",
-    checkpoint: on.State = None,
-    dry_run: on.DryRun = False,
-    json: on.Json = False,
-    source: on.SourceOption = None,
-    sink: on.SinkOption = None,
     master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*]",
 ) -> None:
     """Send stored messages into a topic again, by tasks of Spark."""
-    given = {name: value for name, value in locals().items() if name not in ("table", "master")}
-    request = on.Request(**given)
     begin_s = time.monotonic()
     if table is not None:
         _check_table(request)

@@ -15,7 +15,6 @@ from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
 from rucola.errors import ConfigError
 
-_INTERRUPTED = 130
 _BY_ENDING = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "parquet"}
 
 
@@ -29,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
         _query(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return ExitCode.INTERRUPTED
     except (BrokenPipeError, OutputClosedError):
         drop_output()
     return ExitCode.CLEAN

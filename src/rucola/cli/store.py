@@ -8,7 +8,6 @@ read.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -16,33 +15,23 @@ from typing import Annotated
 import typer
 
 from rucola.cli import store_output as output
-from rucola.cli.closed_output import OutputClosedError, drop_output
 from rucola.cli.exit_codes import ExitCode
-from rucola.cli.store_arguments import CommitLog, Directory, Json, Most, Queue, Topic, property_of, regex_of
+from rucola.cli.store_arguments import CommitLog, Conditions, Directory, Json, Most, Queue, Topic
 from rucola.cli.store_census import find, stats
 from rucola.cli.store_doctor import rebuild, repair, salvage
-from rucola.cli.times import time_ms
+from rucola.cli.tool import options_from_fields, run_app, tool_app
 from rucola.errors import ConfigError, DiskError, FormatError, StoreDamagedError
 from rucola.runtime.files import Files
 from rucola.store.offline.hexdump import Hexdump
 from rucola.store.offline.inspect import queue_infos, queue_ranges, store_info
 from rucola.store.offline.offline_store import OfflineStore, QueueRange
-from rucola.store.offline.search import MessageQuery, has_index, search_index, search_log
+from rucola.store.offline.search import has_index, search_index, search_log
 from rucola.store.verify.check import verify as verify_store
 from rucola.store.verify.findings import Findings
 
-app = typer.Typer(
-    name="store",
-    help="Inspect a store directory, even while a broker uses it, and repair one that no broker uses.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = tool_app("store", "Inspect a store directory, even while a broker uses it, and repair one that no broker uses.")
 
 _NAMED_MAX = 20
-_INTERRUPTED = 130
-"""Shell exit code after Ctrl-C; an unfinished check must not report a clean store."""
 
 
 def run(arguments: list[str]) -> int:
@@ -52,16 +41,9 @@ def run(arguments: list[str]) -> int:
         RucolaError: the command failed.
     """
     try:
-        result = typer.main.get_command(app)(arguments, prog_name="rucola store", standalone_mode=False)
-        sys.stdout.flush()
+        return run_app(app, arguments)
     except DiskError as error:
         raise StoreDamagedError(error.path, 0, f"{error.operation} failed: {error.reason}", "check the file") from error
-    except (KeyboardInterrupt, typer.Abort):
-        return _INTERRUPTED
-    except (BrokenPipeError, OutputClosedError):
-        drop_output()
-        return ExitCode.CLEAN
-    return result if isinstance(result, int) else ExitCode.CLEAN
 
 
 @app.command()
@@ -100,20 +82,12 @@ def cat(
 
 
 @app.command()
+@options_from_fields
 def grep(
     directory: Directory,
+    conditions: Conditions,
     pattern: Annotated[str | None, typer.Argument(help="Regular expression, searched in bodies.")] = None,
-    topic: Topic = None,
     queue: Queue = None,
-    key: Annotated[str | None, typer.Option("--key", help="Only messages with this key or unique key.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="Only messages with this tag.")] = None,
-    properties: Annotated[
-        list[str] | None, typer.Option("--property", help="NAME=REGEX: only with such a property; repeatable.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(help="Stored at or after this time: ISO 8601 (UTC), or milliseconds.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(help="Stored at or before this time.")] = None,
     ignore_case: Annotated[
         bool, typer.Option("-i", "--ignore-case", help="Ignore case in regular expressions.")
     ] = False,
@@ -123,20 +97,10 @@ def grep(
     json: Json = False,
 ) -> None:
     """Find messages: by key through the index, otherwise by a scan of the log. All conditions must match."""
-    flags = re.IGNORECASE if ignore_case else 0
-    wanted = MessageQuery(
-        topic,
-        queue,
-        key,
-        tag,
-        re.compile(regex_of("PATTERN", pattern, flags).pattern.encode(), flags) if pattern is not None else None,
-        tuple(property_of(text, flags) for text in properties or []),
-        time_ms("--since", since) if since is not None else 0,
-        time_ms("--until", until) if until is not None else (1 << 63) - 1,
-    )
+    wanted = conditions.query("PATTERN", pattern, re.IGNORECASE if ignore_case else 0, queue)
     files, found = Files(), Findings(Files().expand(directory))
     with _opened(directory, commit_log) as store:
-        if key is not None and not no_index and has_index(store, files):
+        if wanted.key is not None and not no_index and has_index(store, files):
             output.print_messages(search_index(store, files, wanted), most, json)
             return
         with output.progress("searching", store.end_offset() - store.min_offset()) as advance:
@@ -151,10 +115,11 @@ def hexdump(
     unit: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show this unit of a consume queue.")] = None,
     ext: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show the unit's data in the extension.")] = None,
     index: Annotated[
-        str | None, typer.Option(help="NAME: show the header of this index file, or, together with")
+        str | None,
+        typer.Option(help="NAME: show the header of this index file, or the part that --slot or --entry names."),
     ] = None,
-    slot: Annotated[int | None, typer.Option(min=0, help="... this option, a slot.")] = None,
-    entry: Annotated[int | None, typer.Option(min=0, help="... this option, an entry.")] = None,
+    slot: Annotated[int | None, typer.Option(min=0, help="With --index: show this slot.")] = None,
+    entry: Annotated[int | None, typer.Option(min=0, help="With --index: show this entry.")] = None,
     checkpoint: Annotated[bool, typer.Option("--checkpoint", help="Show the file checkpoint.")] = False,
     timer: Annotated[int | None, typer.Option(min=0, help="Show the unit at this position of the timer log.")] = None,
     wheel: Annotated[

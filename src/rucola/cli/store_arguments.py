@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -40,42 +41,49 @@ Topic = Annotated[str | None, typer.Option("--topic", help="Only messages of thi
 Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Only messages of this queue id.")]
 Most = Annotated[int | None, typer.Option("--max", min=0, help="Stop after this many messages.")]
 Pattern = Annotated[str | None, typer.Option("--pattern", help="Regular expression, searched in bodies.")]
-Key = Annotated[str | None, typer.Option("--key", help="Only messages with this key or unique key.")]
-Tag = Annotated[str | None, typer.Option("--tag", help="Only messages with this tag.")]
-Properties = Annotated[
-    list[str] | None, typer.Option("--property", help="NAME=REGEX: only with such a property; repeatable.")
+Jobs = Annotated[
+    int, typer.Option("-j", "--jobs", min=1, show_default="one per processor", help="Number of processes.")
 ]
-Since = Annotated[
-    str | None, typer.Option("--since", help="Stored at or after this time: ISO 8601 (UTC), or milliseconds.")
-]
-Until = Annotated[str | None, typer.Option("--until", help="Stored at or before this time.")]
 Stores = Annotated[list[str], typer.Argument(metavar="DIR...", help="Store directories.", show_default=False)]
 
 
-def query_of(
-    topic: str | None,
-    key: str | None,
-    tag: str | None,
-    properties: list[str] | None,
-    pattern: str | None,
-    since: str | None,
-    until: str | None,
-) -> MessageQuery:
-    """The query that these options describe.
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """The options that choose messages. A message must meet all that are given."""
 
-    Raises:
-        ConfigError: an option has an invalid value.
-    """
-    return MessageQuery(
-        topic,
-        None,
-        key,
-        tag,
-        re.compile(regex_of("--pattern", pattern, 0).pattern.encode()) if pattern is not None else None,
-        tuple(property_of(text, 0) for text in properties or []),
-        time_ms("--since", since) if since is not None else 0,
-        time_ms("--until", until) if until is not None else (1 << 63) - 1,
-    )
+    topic: Topic = None
+    key: Annotated[str | None, typer.Option("--key", help="Only messages with this key or unique key.")] = None
+    tag: Annotated[str | None, typer.Option("--tag", help="Only messages with this tag.")] = None
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", help="NAME=REGEX: only with such a property; repeatable.")
+    ] = None
+    since: Annotated[
+        str | None, typer.Option("--since", help="Stored at or after this time: ISO 8601 (UTC), or milliseconds.")
+    ] = None
+    until: Annotated[str | None, typer.Option("--until", help="Stored at or before this time.")] = None
+
+    def query(self, option: str, pattern: str | None, flags: int = 0, queue_id: int | None = None) -> MessageQuery:
+        """The query for messages that meet these conditions.
+
+        Args:
+            option: name of the option that has the pattern, for errors.
+            pattern: a regular expression that must be found in the body.
+            flags: flags of ``re`` for this and for the patterns of properties.
+            queue_id: the only queue to look into.
+
+        Raises:
+            ConfigError: an option has an invalid value.
+        """
+        return MessageQuery(
+            self.topic,
+            queue_id,
+            self.key,
+            self.tag,
+            re.compile(regex_of(option, pattern, flags).pattern.encode(), flags) if pattern is not None else None,
+            tuple(property_of(text, flags) for text in self.properties or []),
+            time_ms("--since", self.since) if self.since is not None else 0,
+            time_ms("--until", self.until) if self.until is not None else (1 << 63) - 1,
+        )
 
 
 def regex_of(name: str, text: str, flags: int) -> re.Pattern[str]:

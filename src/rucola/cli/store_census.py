@@ -12,43 +12,26 @@ from typing import Annotated
 import typer
 
 from rucola.cli import store_output as output
-from rucola.cli.store_arguments import (
-    Json,
-    Key,
-    Most,
-    Pattern,
-    Properties,
-    Since,
-    Stores,
-    Tag,
-    Topic,
-    Until,
-    existing,
-    query_of,
-)
+from rucola.cli.store_arguments import Conditions, Jobs, Json, Most, Pattern, Stores, existing
+from rucola.cli.tool import options_from_fields
 from rucola.errors import ConfigError
 from rucola.formats.message_id import parse_offset_message_id
 from rucola.store.doctor import census
 from rucola.store.offline.rows import Rows
 
-Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes. [default: one per processor]")]
 By = Annotated[str, typer.Option("--by", help="Fields to count by, separated by commas: store,topic,queue,tag,hour.")]
 Plot = Annotated[str | None, typer.Option("--plot", metavar="FILE", help="Also draw messages per hour: .png or .svg.")]
 FIELDS = {"store": "store", "topic": "topic", "queue": "queue_id", "tag": "tag", "hour": "hour_ms"}
 
 
+@options_from_fields
 def find(
     directories: Stores,
+    conditions: Conditions,
     message_id: Annotated[
         str | None, typer.Option("--id", help="Offset message id, such as 7F00000100002A9F0000000000000000.")
     ] = None,
-    key: Key = None,
-    topic: Topic = None,
-    tag: Tag = None,
-    properties: Properties = None,
     pattern: Pattern = None,
-    since: Since = None,
-    until: Until = None,
     no_index: Annotated[bool, typer.Option("--no-index", help="Scan the logs even if a key is given.")] = False,
     most: Most = None,
     json: Json = False,
@@ -62,8 +45,7 @@ def find(
             raise ConfigError("--id", message_id, "an offset message id, 32 or 56 hexadecimal digits") from error
         found: Iterable[tuple[str, Rows]] = census.find_id(stores, message_id)
     else:
-        wanted = query_of(topic, key, tag, properties, pattern, since, until)
-        found = census.find(stores, wanted, not no_index)
+        found = census.find(stores, conditions.query("--pattern", pattern), not no_index)
     left = most
     for store, rows in found:
         output.print_found(store, rows, left, json)

@@ -13,12 +13,11 @@ import typer
 from rucola.cli import store_output as output
 from rucola.cli.config_file import read_broker_conf
 from rucola.cli.exit_codes import ExitCode
-from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Json
+from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Jobs, Json
 from rucola.store.doctor import rebuild as doctor
 from rucola.store.doctor import repair as repairs
 from rucola.store.doctor import salvage as salvages
 
-Jobs = Annotated[int, typer.Option("-j", "--jobs", min=1, help="Processes. [default: one per processor]")]
 Undo = Annotated[bool, typer.Option("--undo", help="Take the newest repair back, also an interrupted one.")]
 _PROCESSORS = os.cpu_count() or 1
 
@@ -32,9 +31,8 @@ def rebuild(
     json: Json = False,
 ) -> None:
     """Build consume queues and index files again from the log. Continues a rebuild that was interrupted."""
-    run = in_processes(jobs) if jobs > 1 else doctor.run_serially
     with output.steps() as advance:
-        report = doctor.rebuild(directory, run, read_broker_conf(config), commit_log, advance, dry_run)
+        report = doctor.rebuild(directory, runner(jobs), read_broker_conf(config), commit_log, advance, dry_run)
     output.print_summary(report, json)
 
 
@@ -51,9 +49,8 @@ def repair(
         count = repairs.undo(directory)
         output.print_facts({"changes taken back": count}, json)
         return ExitCode.CLEAN
-    run = in_processes(jobs) if jobs > 1 else doctor.run_serially
     with output.steps() as advance:
-        report = repairs.repair(directory, run, read_broker_conf(config), advance, dry_run)
+        report = repairs.repair(directory, runner(jobs), read_broker_conf(config), advance, dry_run)
     output.print_repair(report, json)
     return ExitCode.FAILED if report.left else ExitCode.CLEAN
 
@@ -65,7 +62,8 @@ def salvage(
     ],
     topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be given often.")] = None,
     segment_bytes: Annotated[
-        int, typer.Option("--segment-bytes", min=0, help="Length of the new segments. [default: as in the sources]")
+        int,
+        typer.Option("--segment-bytes", min=0, show_default="as in the sources", help="Length of the new segments."),
     ] = 0,
     config: Config = None,
     jobs: Jobs = _PROCESSORS,
@@ -73,15 +71,16 @@ def salvage(
     json: Json = False,
 ) -> None:
     """Save all whole records of damaged logs, partial files and disk images into a new store."""
-    run = in_processes(jobs) if jobs > 1 else doctor.run_serially
     options = read_broker_conf(config)
     with output.steps() as advance:
-        report = salvages.salvage(sources, target, segment_bytes, topic or (), options, run, advance, dry_run)
+        report = salvages.salvage(sources, target, segment_bytes, topic or (), options, runner(jobs), advance, dry_run)
     output.print_summary(report, json)
 
 
-def in_processes(jobs: int) -> doctor.Runner:
-    """A runner of tasks in several processes of this machine."""
+def runner(jobs: int) -> doctor.Runner:
+    """Runs the tasks of a job in this process, or in up to ``jobs`` processes of this machine."""
+    if jobs == 1:
+        return doctor.run_serially
 
     def run(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
         # A forked child would share this process's threads' locks and the lock of the store.

@@ -295,6 +295,11 @@ def test_what_cannot_be_read_is_5(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert main(["store", "hexdump", str(tmp_path / "stray"), "--at", "99999999"]) == 5
 
 
+def test_help_names_defaults_that_are_no_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["store", "cat", "--help"]) == 0
+    assert "[default: all, one after another]" in " ".join(capsys.readouterr().out.replace("│", " ").split())
+
+
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["store", "--help"]) == 0
     shown = capsys.readouterr().out

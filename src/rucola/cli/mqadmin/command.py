@@ -13,6 +13,7 @@ import orjson
 import typer
 
 from rucola.cli.mqadmin import output
+from rucola.cli.tool import tool_app
 from rucola.client.admin import AdminClient
 from rucola.client.config import ClientConfig
 from rucola.common.options import parse_options
@@ -20,17 +21,7 @@ from rucola.errors import ConfigError
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 
-HELP = {"help_option_names": ["-h", "--help"]}
-"""Timeout of RocketMQ's commands."""
-
-app = typer.Typer(
-    name="mqadmin",
-    help="Administer a cluster: RocketMQ's mqadmin commands, for RocketMQ's servers and Rucola's.",
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings=HELP,
-)
+app = tool_app("mqadmin", "Administer a cluster: RocketMQ's mqadmin commands, for RocketMQ's servers and Rucola's.")
 
 Namesrv = Annotated[
     str,
@@ -50,7 +41,7 @@ Switch = str | None
 
 @app.callback()
 def options(json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False) -> None:
-    """Administer a cluster: RocketMQ's mqadmin commands, for RocketMQ's servers and Rucola's."""
+    """The option before the name of a command."""
     output.JSON.set(json)
 
 
