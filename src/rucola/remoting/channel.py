@@ -19,6 +19,7 @@ from rucola.errors import FormatError, RemotingClosedError
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.protocol.shared_reader import SharedFrameReader
+from rucola.remoting.deferred_reads import DeferredReads
 from rucola.remoting.linger import Linger
 from rucola.remoting.outbound import COUNTED_BYTES
 from rucola.remoting.peer import Part
@@ -55,6 +56,7 @@ class ChannelOwner(Protocol):
     options: ServerOptions
     turn: Turn
     linger: Linger
+    deferred: DeferredReads
 
     def next_opaque(self) -> int:
         """Correlation id of the server's next request to a client."""
@@ -116,6 +118,7 @@ class Channel(asyncio.BufferedProtocol):
         "_gathering",
         "_holds_room",
         "_invokes",
+        "_is_begun",
         "_loop",
         "_owed",
         "_parts",
@@ -155,7 +158,7 @@ class Channel(asyncio.BufferedProtocol):
         self._reading = True
         self._paused = False
         self._put_off: tuple[FrameBatch, int] | None = None
-        self._rest_is_due = False
+        self._rest_is_due = self._is_begun = False
         self.costly = True
         self._holds_room = self._waits_for_room = False
         self._owed = 0
@@ -211,11 +214,12 @@ class Channel(asyncio.BufferedProtocol):
         return self._gathered_bytes > ANSWER_BYTES or self._server.turn.is_over(self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:
-        """Passes the rows from ``row`` on to ``handler.rest_received`` in the next turn of the loop, in a copy.
+        """Passes the rows from ``row`` on to ``handler.rest_received`` in a later turn of the loop, in a copy.
 
         Reading pauses until they are served. While the peer does not accept its answers, the rows wait for that too.
         """
         self._put_off = batch if batch.kept_bytes else self._reader.keep(batch), row
+        self._is_begun = self._is_begun or row > 0
         self._stop_reading()
         self._serve_rest_soon()
 
@@ -325,6 +329,7 @@ class Channel(asyncio.BufferedProtocol):
         if self._reader.wants_more:
             # Some loops read on at once as long as reads fill the buffer, and a large frame fills the one made for it.
             self.costly = True
+        self._is_begun = False
         try:
             batch = self._reader.received(nbytes)
             if batch is not None:
@@ -395,10 +400,10 @@ class Channel(asyncio.BufferedProtocol):
         self.close()
 
     def _serve_rest_soon(self) -> None:
-        """Continues with the postponed rows in the next turn; several calls in one turn count once."""
+        """Continues with the postponed rows when it is this connection's turn; several calls until then count once."""
         if not self._rest_is_due:
             self._rest_is_due = True
-            self._loop.call_soon(self._serve_rest)
+            self._server.deferred.add(self._serve_rest, self._loop, self._is_begun)
 
     def _serve_rest(self) -> None:
         """Continues with the postponed rows, unless there is a reason to wait; ``_read_on`` then calls it again."""
@@ -406,6 +411,7 @@ class Channel(asyncio.BufferedProtocol):
         transport = self._transport
         if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():
             return
+        self.costly = False  # it has waited for a turn with time left
         self._serve_next()
         self._read_on()
 
@@ -443,6 +449,7 @@ class Channel(asyncio.BufferedProtocol):
             if self._put_off is not None or self.held_back:
                 self._reader.set_aside()
                 return
+            self._is_begun = True
             batch = self._reader.more()
 
     def _large_frame(self) -> None:

@@ -18,6 +18,7 @@ from rucola.errors import AddressInUseError, ConfigError, FormatError
 from rucola.protocol.shared_reader import ReadSpace, SharedFrameReader
 from rucola.remoting.channel import Channel, FramesHandler
 from rucola.remoting.connection_watch import ConnectionWatch
+from rucola.remoting.deferred_reads import DeferredReads
 from rucola.remoting.large_frames import RETRY_S, LargeFrames
 from rucola.remoting.linger import Linger
 from rucola.remoting.outbound import Outbound
@@ -80,6 +81,7 @@ class RemotingServer:
         self.channels: set[Channel] = set()
         self.linger = Linger()
         self.turn = Turn()
+        self.deferred = DeferredReads(self.turn)
         self._ended: deque[Channel] = deque()
         self._forgetting = False
         self.large_frames = LargeFrames(self.options.begun_bytes_max)

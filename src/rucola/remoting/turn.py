@@ -40,16 +40,28 @@ class Turn:
     def __init__(self) -> None:
         self._began_s = float("-inf")
         self._is_seen = False
+        self._slice_ends_s = float("inf")
 
-    def is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether the requests of this turn have used up their time; the first call of a turn starts it."""
+    def is_over(self, loop: asyncio.AbstractEventLoop, part: float = 1) -> bool:
+        """Whether the requests of this turn have used up ``part`` of its time, or those of one connection its slice.
+
+        The first call of a turn starts it.
+        """
         now_s = loop.time()
         if self._is_seen:
-            return now_s - self._began_s > TURN_S
+            return now_s - self._began_s > TURN_S * part or now_s > self._slice_ends_s
         if now_s - self._began_s > _UNSEEN_S:
             self._began_s, self._is_seen = now_s, True
             loop.call_soon(self._end)  # runs before the reads of the next turn
         return False
+
+    def begin_slice(self, loop: asyncio.AbstractEventLoop, time_s: float) -> None:
+        """Gives the next requests ``time_s`` seconds of this turn."""
+        self._slice_ends_s = loop.time() + time_s
+
+    def end_slice(self) -> None:
+        """Gives the next requests the rest of this turn."""
+        self._slice_ends_s = float("inf")
 
     def _end(self) -> None:
         self._is_seen = False
