@@ -140,6 +140,12 @@ class BrokerCatalog:
         options = self._options
         return list(split_queue_ranges(ranges, options.partitions_min, options.records_per_partition_max))
 
+    def holders(
+        self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
+    ) -> list[MessageQueue]:
+        """All queues: a broker tells the bounds of a queue faster than it finds a key."""
+        return list(queues)
+
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:

@@ -66,6 +66,13 @@ class Catalog(Protocol):
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
         """The ranges as pieces for tasks; depends only on the argument and the options."""
 
+    def holders(
+        self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
+    ) -> list[MessageQueue]:
+        """The queues without those that certainly hold no message with one of ``keys`` in KEYS or as UNIQ_KEY, and none
+        that begins at one of ``physical_offsets``.
+        """
+
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
@@ -184,6 +191,14 @@ def checked_ranges(
         if first < end[queue]:
             ranges.append(clamp(QueueRange(queue, first, end[queue]), here, fail_on_data_loss))
     return [one for one in ranges if one.count > 0]
+
+
+def can_narrow(options: ReadOptions) -> bool:
+    """Whether a reader may leave queues out before it looks at their bounds. Documents of offsets name every queue, and
+    times are compared with every queue.
+    """
+    positions = (options.starting or Position(), options.ending)
+    return all(one.offsets is None and one.timestamp_ms is None and one.timestamps is None for one in positions)
 
 
 def clamp(wanted: QueueRange, bounds: Bounds, fail_on_data_loss: bool) -> QueueRange:

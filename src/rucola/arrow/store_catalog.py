@@ -30,6 +30,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
+from rucola.store.log.log_walk import queues_from
 from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.offline.search import index_hits, indexed_span
 
@@ -43,6 +44,8 @@ SAMPLE_UNITS_TOTAL = 16_384
 """Number of entries examined for one plan, as long as each queue gets some."""
 UNIT_BYTES = 20
 RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
+UNINDEXED_BYTES_MAX = 16 << 20
+"""Bytes of the log outside of the index that the driver walks over; with more, a look at all queues is faster."""
 LOOKUP_HITS_MAX = 100_000
 """Records that a lookup of keys takes one by one; a scan is faster for more."""
 NEAR_PART = 16
@@ -144,6 +147,35 @@ class StoreCatalog:
     def is_batch(self, topic: str) -> bool:
         """Whether the queues of a topic are of type BatchCQ, which cannot be planned."""
         return self._store.is_batch(topic)
+
+    def holders(
+        self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
+    ) -> list[MessageQueue]:
+        """The queues of the records to which the index leads, and of the records that are not in the index.
+
+        All queues if the index is of no use. A look at the bounds of a queue takes half a millisecond, so a lookup in
+        a store with very many queues would otherwise spend its time on queues without the key.
+        """
+        store, files = self._store, Files()
+        topics = {queue.topic for queue in queues}
+        indexed = indexed_span(store, files)
+        if indexed is None or any(map(is_light_queue, topics)):
+            return list(queues)
+        begin, end = store.min_offset(), store.end_offset()
+        rest = [(begin, min(indexed[0], end)), (max(indexed[1], begin), end)]
+        if sum(max(0, last - first) for first, last in rest) > UNINDEXED_BYTES_MAX:
+            return list(queues)
+        found: set[tuple[bytes, int]] = set()
+        for first, last in rest:
+            unindexed = queues_from(store.log, first, last) if first < last else set()
+            if unindexed is None:  # the scan reports the damage
+                return list(queues)
+            found |= unindexed
+        for at in {*physical_offsets, *(hit for key in keys for hit in index_hits(store, files, topics, key))}:
+            row = store.log.row_at(at)
+            if row is not None:
+                found.add((store.log.topic_of(at, row), row[RecordColumn.QUEUE_ID]))
+        return [one for one in queues if (one.topic.encode("utf-8", "surrogateescape"), one.queue_id) in found]
 
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]

@@ -73,6 +73,14 @@ class StoresCatalog:
             pieces += store.plan([one for one in ranges if one.queue.broker_name == name])
         return pieces
 
+    def holders(
+        self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
+    ) -> list[MessageQueue]:
+        """The holders in each directory."""
+        keys, physical_offsets = list(keys), list(physical_offsets)
+        shared = self._shared_out(queues)
+        return [one for name, own in shared.items() for one in self._stores[name].holders(own, keys, physical_offsets)]
+
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from rucola.arrow.catalog import Catalog, checked_ranges, ending_offsets, starting_offsets
+from rucola.arrow.catalog import Catalog, can_narrow, checked_ranges, ending_offsets, starting_offsets
 from rucola.arrow.columns import arrow_schema
 from rucola.arrow.filters import Node, values_of
-from rucola.arrow.key_lookup import lookup_of_columns
+from rucola.arrow.key_lookup import KeyLookup, lookup_of_columns
 from rucola.arrow.ranges import QueueRange, SourceRange
 from rucola.arrow.read_options import ReadOptions, Subscription
 from rucola.arrow.reading import open_catalog, read_range
@@ -66,11 +66,10 @@ class TopicDataset(VirtualDataset):
     def _plan(self, options: ReadOptions, node: Node | None) -> list[SourceRange]:
         catalog = open_catalog(options)
         try:
-            ranges = _ranges(options, catalog)
             if node is None:
-                return catalog.plan(ranges)
-            ranges = select_ranges(node, ranges, catalog)
+                return catalog.plan(_ranges(options, catalog, None))
             lookup = lookup_of_columns(values_of(node, "keys"), values_of(node, "msgId")) if self._use_index else None
+            ranges = select_ranges(node, _ranges(options, catalog, lookup), catalog)
             found = None if lookup is None else catalog.plan_lookup(ranges, *lookup)
             return catalog.plan(ranges) if found is None else found
         finally:
@@ -102,14 +101,16 @@ def topic_options(
     return ReadOptions(store_path=path, name_server=name_server, subscription=subscription, **more)
 
 
-def _ranges(options: ReadOptions, catalog: Catalog) -> list[QueueRange]:
-    """All messages that the queues hold at this moment."""
+def _ranges(options: ReadOptions, catalog: Catalog, lookup: KeyLookup | None) -> list[QueueRange]:
+    """All messages that the queues hold at this moment; of queues that may hold a message of the lookup."""
     queues = catalog.queues(all_needed=not options.subscription.pattern)
     if options.subscription.pattern:
         batched = {topic for topic in {queue.topic for queue in queues} if catalog.is_batch(topic)}
         if batched:
             log.warning("left out, since their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
             queues = [queue for queue in queues if queue.topic not in batched]
+    if lookup is not None and can_narrow(options):
+        queues = catalog.holders(queues, *lookup)
     start = starting_offsets(options, catalog, queues, "earliest")
     end = ending_offsets(options, catalog, queues)
     return checked_ranges(start, end, catalog.bounds(queues), options.fail_on_data_loss)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -93,6 +94,8 @@ def _check_text(arguments: list[str]) -> None:
 
 def _use_tool(name: str, *arguments: str) -> int:
     extras.require(extras.CLI, f"rucola {name}")
+    # Typer's arguments need no plugins; Pydantic would search all installed packages for some.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     import typer
 
     run_tool: Callable[[list[str]], int]

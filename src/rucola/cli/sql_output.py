@@ -17,22 +17,10 @@ from typing import IO, Any
 
 import orjson
 import pyarrow as pa
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from rucola.cli.closed_output import OutputClosedError
-from rucola.cli.fitted_table import print_fitted
-from rucola.cli.store_text import body_text, shown
 from rucola.errors import ConfigError, DiskError
 
-_PIPE_COLUMNS = 160
 _JSON_WHOLE_END = 1 << 63
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        raise OutputClosedError
 
 
 def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
@@ -44,7 +32,9 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
         most: the largest number of rows in a table.
     """
     if form == "table":
-        _print_table(result, most)
+        from rucola.cli.sql_table import print_table  # rich takes as long as a lookup of a key
+
+        print_table(result, most)
     else:
         _write_lines(result, form, sys.stdout)
 
@@ -80,57 +70,31 @@ def _write_parquet(result: pa.RecordBatchReader, path: Path) -> None:
             writer.write_batch(batch)
 
 
-def _print_table(result: pa.RecordBatchReader, most: int) -> None:
-    table = Table(show_edge=False)
-    for field in result.schema:
-        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)
-        table.add_column(escape(shown(field.name)), justify="right" if number else "left", overflow="fold")
-    more = False
-    for number, row in enumerate(_rows(result)):
-        more = number >= most
-        if more:
-            break
-        table.add_row(*(escape(_cell(value)) for value in row))
-    console = _Console(highlight=False, width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
-    print_fitted(console, table)
-    if more:
-        _Console(stderr=True, highlight=False).print(f"the first {most} rows; --max N shows more")
-
-
 def _write_lines(result: pa.RecordBatchReader, form: str, output: IO[str]) -> None:
     names = result.schema.names
     if form == "json":
-        for row in _rows(result):
-            line = orjson.dumps(dict(zip(names, map(_plain, row), strict=True)), option=orjson.OPT_NON_STR_KEYS)
+        for row in rows_of(result):
+            line = orjson.dumps(dict(zip(names, map(plain, row), strict=True)), option=orjson.OPT_NON_STR_KEYS)
             output.write(line.decode() + "\n")
         return
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow(names)
-    for row in _rows(result):
+    for row in rows_of(result):
         writer.writerow([_csv_value(value) for value in row])
 
 
-def _rows(result: pa.RecordBatchReader) -> Iterator[Sequence[Any]]:
+def rows_of(result: pa.RecordBatchReader) -> Iterator[Sequence[Any]]:
+    """The values of each row."""
     for batch in result:
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
-def _cell(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bytes):
-        return shown(body_text(value))
-    if isinstance(value, datetime):
-        return value.isoformat(sep=" ")
-    return shown(str(_plain(value)))
-
-
 def _csv_value(value: object) -> object:
-    plain = _plain(value)
-    return orjson.dumps(plain, option=orjson.OPT_NON_STR_KEYS).decode() if isinstance(plain, dict | list) else plain
+    made = plain(value)
+    return orjson.dumps(made, option=orjson.OPT_NON_STR_KEYS).decode() if isinstance(made, dict | list) else made
 
 
-def _plain(value: Any) -> object:
+def plain(value: Any) -> object:
     """The value as a type that JSON has."""
     if isinstance(value, bytes):
         try:
@@ -143,9 +107,9 @@ def _plain(value: Any) -> object:
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     if value is None or isinstance(value, str | int | float):
         return value
     return str(value)

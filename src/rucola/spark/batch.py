@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from rucola.arrow.catalog import checked_ranges, ending_offsets, starting_offsets
+from rucola.arrow.catalog import can_narrow, checked_ranges, ending_offsets, starting_offsets
 from rucola.arrow.ranges import QueueRange, SourceRange
 from rucola.arrow.reading import open_catalog
 from rucola.spark.options import SourceOptions
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rucola.arrow.catalog import Catalog
+    from rucola.arrow.key_lookup import KeyLookup
 
 
 class RocketMQReader(DataSourceReader):
@@ -34,16 +35,18 @@ class RocketMQReader(DataSourceReader):
         catalog = open_catalog(self.options)
         try:
             queues = catalog.queues(all_needed=True)
+            wanted = lookup(self.wanted, self.options)
+            if wanted is not None and can_narrow(self.options):
+                queues = catalog.holders(queues, *wanted)
             start = starting_offsets(self.options, catalog, queues, "earliest")
             end = ending_offsets(self.options, catalog, queues)
             ranges = checked_ranges(start, end, catalog.bounds(queues), self.options.fail_on_data_loss)
-            return [InputPartition(piece) for piece in self._planned(ranges, catalog)]
+            return [InputPartition(piece) for piece in self._planned(ranges, catalog, wanted)]
         finally:
             catalog.close()
 
-    def _planned(self, ranges: list[QueueRange], catalog: Catalog) -> list[SourceRange]:
+    def _planned(self, ranges: list[QueueRange], catalog: Catalog, wanted: KeyLookup | None) -> list[SourceRange]:
         """Pieces with all messages of the ranges that the query needs."""
-        wanted = lookup(self.wanted, self.options)
         found = None if wanted is None else catalog.plan_lookup(ranges, *wanted)
         return catalog.plan(ranges) if found is None else found
 
@@ -65,5 +68,5 @@ class FilteringReader(RocketMQReader):
         self.options = narrowed(self.options, self.wanted)
         return filters
 
-    def _planned(self, ranges: list[QueueRange], catalog: Catalog) -> list[SourceRange]:
-        return super()._planned(cut_ranges(self.wanted, ranges, catalog), catalog)
+    def _planned(self, ranges: list[QueueRange], catalog: Catalog, wanted: KeyLookup | None) -> list[SourceRange]:
+        return super()._planned(cut_ranges(self.wanted, ranges, catalog), catalog, wanted)

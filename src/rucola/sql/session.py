@@ -7,12 +7,12 @@ are read in the thread that asks for the result.
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from operator import or_
 from typing import Any
 
@@ -49,7 +49,7 @@ class Session:
         options: options of ``rucola.arrow.dataset``.
 
     Attributes:
-        connection: DuckDB's connection; ``close`` closes it.
+        topics: names of all topics.
     """
 
     def __init__(self, store: str | os.PathLike[str] | None, name_server: str = "", **options: Any) -> None:
@@ -57,21 +57,30 @@ class Session:
         self._options = topic_options(store, None, name_server, **given)
         self._place = (store, name_server, options)
         self._datasets: dict[str, VirtualDataset] = {}
+        self._names: dict[str, str] = {}
+        """Names of all views, by their lower case."""
+        self._waiting: dict[str, Callable[[], VirtualDataset]] = {}
+        """Views that no query has named yet, with what makes their rows."""
         self.topics = self._topic_names()
         # No extension is downloaded without the user's knowledge.
-        self.connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
-        self.connection.execute("set timezone = 'UTC'")
+        self._connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+        self._connection.execute("set timezone = 'UTC'")
         # A name in a query never means a variable of this program.
-        self.connection.execute("set python_enable_replacements = false")
+        self._connection.execute("set python_enable_replacements = false")
         for topic in self.topics:
-            self._register(topic, self._dataset(topic))
-        messages = self._dataset(None)
-        self._register("messages", messages)
-        self._register("keys", Keys(messages))
-        self._register("queues", Rows(QUEUES, lambda: queue_rows(open_catalog(self._options))))
+            self._add_view(topic, partial(self._dataset, topic))
+        self._add_view("messages", partial(self._dataset, None))
+        self._add_view("keys", lambda: Keys(self._dataset(None)))
+        self._add_view("queues", lambda: Rows(QUEUES, lambda: queue_rows(open_catalog(self._options))))
         if self._options.store_path:
-            self._register("findings", Rows(FINDINGS, lambda: finding_rows(self._options.store_path)))
+            self._add_view("findings", lambda: Rows(FINDINGS, lambda: finding_rows(self._options.store_path)))
         self._with_fields: set[str] = set()
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """DuckDB's connection, in which each topic is a view; ``close`` closes it."""
+        self._make_views(list(self._waiting))
+        return self._connection
 
     def run(self, query: str) -> pa.RecordBatchReader:
         """The result of one statement, computed while it is read.
@@ -80,15 +89,16 @@ class Session:
             QueryError: the query is wrong, or names what does not exist.
             RucolaError: a message cannot be read.
         """
+        self._make_views(self._named_by(query))
         self._add_fields(query)
         try:
-            return self._guarded(self.connection.sql(query).to_arrow_reader())
+            return self._guarded(self._connection.sql(query).to_arrow_reader())
         except duckdb.Error as error:
             raise self._error(query, error) from error
 
     def close(self) -> None:
         """Ends the session."""
-        self.connection.close()
+        self._connection.close()
 
     def __enter__(self) -> Session:
         return self
@@ -118,13 +128,30 @@ class Session:
         store, name_server, options = self._place
         return dataset(store, topic, name_server=name_server, **options)
 
-    def _register(self, name: str, rows: VirtualDataset) -> None:
-        other = next((known for known in self._datasets if known.lower() == name.lower()), None)
-        if other is not None:
+    def _add_view(self, name: str, rows: Callable[[], VirtualDataset]) -> None:
+        other = self._names.setdefault(name.lower(), name)
+        if name in self._waiting or other != name:
             log.warning("no view %s: %s has that name; messages where topic = ... has both", name, other)
             return
-        self._datasets[name] = rows
-        self.connection.register(name, rows)
+        self._waiting[name] = rows
+
+    def _make_views(self, names: Iterable[str]) -> None:
+        """Makes views unless they exist. DuckDB takes half a millisecond for each, and there may be thousands."""
+        for name in names:
+            rows = self._waiting.pop(name, None)
+            if rows is not None:
+                self._datasets[name] = rows()
+                self._connection.register(name, self._datasets[name])
+
+    def _named_by(self, query: str) -> list[str]:
+        """The views that a query names; all views if it may name or list others."""
+        try:
+            tables = {name.lower() for name in self._connection.get_table_names(query)}
+        except duckdb.Error:  # the query is wrong, and will be refused, or has several statements
+            tables = set()
+        if not tables or not tables <= self._names.keys() or "duckdb_" in query.lower():
+            return list(self._names.values())
+        return [self._names[name] for name in tables]
 
     def _add_fields(self, query: str) -> None:
         """Makes views with the fields of the bodies, for the topics that the query may name."""
@@ -135,9 +162,9 @@ class Session:
             rows = self._datasets[topic]
             fields = fields_of(self._sample(topic))
             if fields:
-                self.connection.unregister(topic)
-                self.connection.register(SOURCE_PREFIX + topic, rows)
-                self.connection.execute(view_text(topic, SOURCE_PREFIX + topic, rows.schema.names, fields))
+                self._connection.unregister(topic)
+                self._connection.register(SOURCE_PREFIX + topic, rows)
+                self._connection.execute(view_text(topic, SOURCE_PREFIX + topic, rows.schema.names, fields))
 
     def _sample(self, topic: str) -> pa.Table:
         """The bodies of some messages."""
@@ -160,7 +187,9 @@ class Session:
                 return rows.failure
         missing = _MISSING_TABLE.search(str(error))
         if missing is not None:
-            names = sorted(self._datasets)
+            import difflib  # takes a hundredth of a second
+
+            names = sorted(self._names.values())
             near = difflib.get_close_matches(missing[1], names, NEAREST_MAX, cutoff=0.5) or names[:NEAREST_MAX]
             there = ", ".join(name if name.isidentifier() else quoted(name) for name in near)
             return QueryError(missing[1], f"no topic or view {missing[1]!r}; the nearest are {there}")

@@ -57,6 +57,11 @@ class DictCatalog:
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
         return list(split_queue_ranges(ranges, self.options.partitions_min, self.options.records_per_partition_max))
 
+    def holders(
+        self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
+    ) -> list[MessageQueue]:
+        return list(queues)
+
     def plan_lookup(self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]) -> None:
         return None
 

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store, put
 
-from rucola.arrow import dataset, scan, selection, topic_dataset
+from rucola.arrow import dataset, scan, selection, store_catalog, topic_dataset
 from rucola.arrow.ranges import LogRange, RecordRange, SourceRange
 from rucola.errors import ConfigError, StoreDamagedError
 from rucola.formats.properties import encode_properties
+from rucola.store.index_follower import IndexFollower
+from rucola.store.offline.offline_store import OfflineStore
 
 COUNT = 1200
 PLACE = ["topic", "queueId", "queueOffset"]
@@ -114,6 +116,37 @@ def test_the_index_leads_to_a_key(directory: Path, planned: list[SourceRange]) -
     without = dataset(directory, "flights", use_index=False).to_table(filter=pc.field("keys") == "k9 all")
     assert without.num_rows == 1
     assert not any(isinstance(one, RecordRange) for one in planned)
+
+
+def test_a_lookup_opens_only_queues_that_may_hold_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path)
+    for number in range(40):
+        if number == 30:
+            store.dispatch()
+            monkeypatch.setattr(IndexFollower, "put", lambda *_: None)  # nothing more enters the index
+        one = message(number, b"topic-%d" % (number % 10 if number < 30 else 0))
+        one.queue_id, one.store_host = 0, store.store_host
+        one.properties = encode_properties({"KEYS": f"k{number}"})
+        store.put_message(one)
+    store.dispatch()
+    opened: set[str] = set()
+    queue_range = OfflineStore.queue_range
+
+    def noting(offline: OfflineStore, topic: str, queue_id: int) -> Any:
+        opened.add(topic)
+        return queue_range(offline, topic, queue_id)
+
+    monkeypatch.setattr(OfflineStore, "queue_range", noting)
+    for key, topics in (("k7", {"topic-7"}), ("k33", {"topic-0"}), ("k99", set())):
+        found = scan(tmp_path, columns=["keys"], filter=pc.field("keys") == key).read_all()
+        assert found.to_pylist() == [{"keys": key}] * bool(topics)
+        # Topics 0 and 9 hold the records after the last one of the index, and that one.
+        assert opened == topics | {"topic-0", "topic-9"}
+        opened.clear()
+    monkeypatch.setattr(store_catalog, "UNINDEXED_BYTES_MAX", 0)
+    assert scan(tmp_path, columns=["keys"], filter=pc.field("keys") == "k33").read_all().num_rows == 1
+    assert len(opened) == 10
+    store.shutdown()
 
 
 def test_each_of_several_directories_answers_from_its_index(directory: Path, planned: list[SourceRange]) -> None:

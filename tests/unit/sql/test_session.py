@@ -129,6 +129,23 @@ def test_the_index_leads_to_keys(session: Session, monkeypatch: pytest.MonkeyPat
     assert asked == [{"k7"}]
 
 
+def test_a_view_is_made_when_a_query_names_it(directory: Path) -> None:
+    with connect(directory) as opened:
+        made: list[str] = []
+        make = opened._make_views
+        opened._make_views = lambda names: (made.extend(names), make(names))[1]  # type: ignore[method-assign]
+        assert rows(opened, "select count(*) from main.KEYS") == [(2 * (FLIGHTS + PLAIN),)]
+        assert made == ["keys"]
+        assert rows(opened, 'with x as (from "plain-text") select count(*) from x') == [(PLAIN,)]
+        assert made == ["keys", "plain-text"]
+        assert len(rows(opened, "show tables")) == 6
+        assert rows(opened, "select count(*) from information_schema.tables") == [(6,)]
+    with connect(directory) as opened:
+        assert rows(opened, "select count(*) from duckdb_views() v, keys where v.view_name = 'flights'")[0][0] > 0
+    with connect(directory) as opened:
+        assert opened.connection.sql("select count(*) from flights").fetchall() == [(FLIGHTS + 1,)]
+
+
 def test_findings_are_those_of_verify(directory: Path) -> None:
     checkpoint = directory / "checkpoint"
     whole = checkpoint.read_bytes()

@@ -1,13 +1,15 @@
-"""Searches a part of the log for a few records of one kind."""
+"""Walks over parts of the log: searches for a few records of one kind, and for the queues that have records there."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.message import walk_records
 from rucola.store.log.log_reader import CHECK_PHYSICAL_OFFSET, LogReader
+from rucola.store.log.mapped_file import MappedFile
 
 _ROWS_MAX = 512
 
@@ -21,15 +23,44 @@ def records_of_kind(
         flag_mask, flags: a record matches if its sysFlag has these bits,
         topic: and if it has this topic.
     """
+    for file, table, rows, _ in _batches(log, physical_offset):
+        view, wanted = file.segment.view, False
+        for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
+            if not table[base + RecordColumn.SAME_TOPIC] or base == 0:
+                begin = table[base + RecordColumn.TOPIC_POS]
+                wanted = view[begin : begin + table[base + RecordColumn.TOPIC_LEN]] == topic
+            if wanted or table[base + RecordColumn.SYS_FLAG] & flag_mask == flags:
+                begin = table[base + RecordColumn.RECORD_POS]
+                yield view[begin : begin + table[base + RecordColumn.RECORD_SIZE]]
+
+
+def queues_from(log: LogReader, physical_offset: int, limit: int) -> set[tuple[bytes, int]] | None:
+    """Topic and queue id of the records from ``physical_offset``, where a record starts, to ``limit``, and perhaps of
+    some records after it. None if the log cannot be read so far.
+    """
+    found: set[tuple[bytes, int]] = set()
+    reached = physical_offset
+    for file, table, rows, following in _batches(log, physical_offset):
+        if reached >= limit:
+            break
+        for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
+            begin = table[base + RecordColumn.TOPIC_POS]
+            topic = bytes(file.segment.view[begin : begin + table[base + RecordColumn.TOPIC_LEN]])
+            found.add((topic, table[base + RecordColumn.QUEUE_ID]))
+        reached = following
+    return found if reached >= limit else None
+
+
+def _batches(log: LogReader, physical_offset: int) -> Iterator[tuple[MappedFile, array[int], int, int]]:
+    """Segment, rows, number of rows, and the physical offset after them, up to the end of the log or to damage."""
     table = new_table(_ROWS_MAX)
     while physical_offset < log.max_offset:
         file = log.queue.find(physical_offset)
         if file is None:
             return
-        view = file.segment.view
         rows, position, stop = walk_records(
             file.segment.buffer,
-            view,
+            file.segment.view,
             physical_offset - file.start,
             min(log.max_offset - file.start, file.size),
             file.start,
@@ -38,17 +69,8 @@ def records_of_kind(
             crc32,
             CHECK_PHYSICAL_OFFSET,
         )
-        wanted = False
-        for base in range(0, rows * ROW_WIDTH, ROW_WIDTH):
-            if not table[base + RecordColumn.SAME_TOPIC] or base == 0:
-                begin = table[base + RecordColumn.TOPIC_POS]
-                wanted = view[begin : begin + table[base + RecordColumn.TOPIC_LEN]] == topic
-            if wanted or table[base + RecordColumn.SYS_FLAG] & flag_mask == flags:
-                begin = table[base + RecordColumn.RECORD_POS]
-                yield view[begin : begin + table[base + RecordColumn.RECORD_SIZE]]
-        if stop == WalkStop.TORN:
-            return
         following = file.end if stop == WalkStop.BLANK else file.start + position
-        if following <= physical_offset:
+        yield file, table, rows, following
+        if stop == WalkStop.TORN or following <= physical_offset:
             return
         physical_offset = following
