@@ -12,6 +12,8 @@ which drives Spark and draws the screen. `job` is the whole story; each of the o
     deadline    a time limit for calls that have none
     pipeline    bronze to silver to gold, as functions from DataFrame to DataFrame
     tables      where the tables lie, and one micro-batch written exactly once in effect
+    tasks       what each task of a micro-batch does
+    columns     the work on each flight, column by column
     figures     the gold figures as plain rows
     expected    the same figures straight from the CSV, by another road
     compare     every figure against every figure

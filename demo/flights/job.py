@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rucola.errors import RucolaError
-from rucola.spark.layers import BRONZE_COLUMNS, bronze
+from rucola.spark.layers import BRONZE_COLUMNS
 from rucola.spark.session import local_session
 from rucola.sync import PullConsumer
 
@@ -22,7 +22,6 @@ from .figures import FIGURES, CarrierMonth
 from .listen import Listener
 from .measure import QUANTILES, Measurements, Sample, own_rate, quantile
 from .picture import draw
-from .pipeline import FLIGHT_COLUMNS
 from .processes import BrokerProcess, DemoError, Processes, ProducerProcess, stderr_to
 from .produce import FIRST_ROWS
 from .screen import Screen, closing_table
@@ -32,17 +31,14 @@ from .workplace import workplace
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
 PRODUCERS = 2
 KILL_AT_SHARE = 0.45
 """Share of the rows that is acknowledged when the broker is killed."""
 
-FLIGHTS, BRONZE = "flights", "bronze"
-"""Names of the two queries: one brings flights to silver and gold, one keeps the records."""
-
-TRIGGER, BRONZE_TRIGGER = "200 milliseconds", "1 second"
-"""Bronze comes often, so that its tasks do not keep the processors for long while flights wait."""
+QUERY = "flights"
+TRIGGER = "1 second"
+"""Shorter intervals make more micro-batches, and each of them has a fixed cost."""
 WARM_UP_BATCHES = 10
 """Micro-batches over the first rows, into tables that nobody reads. Java then has the plan's code compiled."""
 RECORDS_PER_BATCH_MAX = 50_000
@@ -128,21 +124,20 @@ class Job:
         """Runs the part between the start and the stop of Spark."""
         tables = Tables(self._directory / "tables", data_directory())
         with self._screen.step("first rows through the pipeline"):
-            queries = self._first_rows(spark, broker, producers, tables)
+            query = self._first_rows(spark, broker, producers, tables)
         try:
-            self._publish(broker, producers, queries, tables)
-            records = self._catch_up(broker, queries, tables)
+            self._publish(broker, producers, query, tables)
+            records = self._catch_up(broker, query, tables)
         finally:
-            with deadline("stopping the Spark streams", SPARK_TIMEOUT_S):
-                for query in queries:
-                    query.stop()
+            with deadline("stopping the Spark stream", SPARK_TIMEOUT_S):
+                query.stop()
         with self._screen.step("comparing gold with the CSV"), deadline("comparing", SPARK_TIMEOUT_S):
             self._check_bronze(tables.bronze(spark), records)
             gold = tables.gold()
             wrong = differences(gold, expected_figures(data_directory(), self._settings.rows))
             self._seen.born_s = tables.born_s()
         self._seen.batches = [batch for batch in tables.reports() if batch.started_s >= self._seen.begin_s]
-        self._seen.progress = self._listener.progress(FLIGHTS)
+        self._seen.progress = self._listener.progress(QUERY)
         poison = sum(one.poison for one in tables.reports())
         return Outcome(gold, wrong, records, poison, sum(producer.progress.resent for producer in producers))
 
@@ -161,8 +156,8 @@ class Job:
 
     def _first_rows(
         self, spark: SparkSession, broker: BrokerProcess, producers: list[ProducerProcess], tables: Tables
-    ) -> list[StreamingQuery]:
-        """Starts the streams and brings the first rows of the producers to gold. Then the topic exists, and Spark is
+    ) -> StreamingQuery:
+        """Starts the stream and brings the first rows of the producers to gold. Then the topic exists, and Spark is
         warm.
         """
         for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "acknowledging the first rows", broker):
@@ -170,36 +165,28 @@ class Job:
                 break
         self._warm_up(spark, broker)
         spark.streams.addListener(self._listener)
-        records = self._records(spark, broker, FLIGHT_COLUMNS).option("maxOffsetsPerTrigger", RECORDS_PER_BATCH_MAX)
-        flights = records.load().writeStream.foreachBatch(tables.apply)
-        kept = bronze(self._records(spark, broker, BRONZE_COLUMNS).load()).writeStream.format("parquet")
-        queries = [
-            self._start(FLIGHTS, flights, TRIGGER),
-            self._start(BRONZE, kept.option("path", str(tables.bronze_directory)), BRONZE_TRIGGER),
-        ]
-        for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "bringing the first rows to gold", broker, queries):
-            if _flights(tables) >= PRODUCERS * FIRST_ROWS and self._listener.records(BRONZE) >= PRODUCERS * FIRST_ROWS:
+        records = spark.readStream.format("rocketmq").options(**self._source(broker), startingOffsets="earliest")
+        writer = records.option("maxOffsetsPerTrigger", RECORDS_PER_BATCH_MAX).load().writeStream
+        writer = writer.queryName(QUERY).option("checkpointLocation", str(self._directory / "checkpoint"))
+        query = writer.foreachBatch(tables.apply).trigger(processingTime=TRIGGER).start()
+        for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "bringing the first rows to gold", broker, query):
+            if _flights(tables) >= PRODUCERS * FIRST_ROWS:
                 break
-        return queries
+        return query
 
     def _warm_up(self, spark: SparkSession, broker: BrokerProcess) -> None:
         """Runs the plan of a micro-batch over the first rows."""
         tables = Tables(self._directory / "warm-up", data_directory())
-        where = {"nameServer": broker.addresses.namesrv, "topic": TOPIC, "columns": ",".join(FLIGHT_COLUMNS)}
         with deadline("warming up", SPARK_TIMEOUT_S):
             for number in range(WARM_UP_BATCHES):
-                tables.apply(spark.read.format("rocketmq").options(**where).load(), number)
+                tables.apply(spark.read.format("rocketmq").options(**self._source(broker)).load(), number)
 
-    def _records(self, spark: SparkSession, broker: BrokerProcess, columns: Sequence[str]) -> DataStreamReader:
-        options = {"nameServer": broker.addresses.namesrv, "topic": TOPIC, "startingOffsets": "earliest"}
-        return spark.readStream.format("rocketmq").options(**options, columns=",".join(columns))
-
-    def _start(self, name: str, writer: DataStreamWriter, trigger: str) -> StreamingQuery:
-        checkpoint = str(self._directory / "checkpoint" / name)
-        return writer.queryName(name).option("checkpointLocation", checkpoint).trigger(processingTime=trigger).start()
+    @staticmethod
+    def _source(broker: BrokerProcess) -> dict[str, str]:
+        return {"nameServer": broker.addresses.namesrv, "topic": TOPIC, "columns": ",".join(BRONZE_COLUMNS)}
 
     def _publish(
-        self, broker: BrokerProcess, producers: list[ProducerProcess], queries: list[StreamingQuery], tables: Tables
+        self, broker: BrokerProcess, producers: list[ProducerProcess], query: StreamingQuery, tables: Tables
     ) -> None:
         """Lets the producers continue, and meanwhile kills and restarts the broker."""
         rows, seen = self._settings.rows, self._seen
@@ -208,7 +195,7 @@ class Job:
         for producer in producers:
             producer.go()
         with self._screen.bars(rows) as bars:
-            for _ in self._waiting(timeout_s, "publishing", broker, queries):
+            for _ in self._waiting(timeout_s, "publishing", broker, query):
                 acknowledged = sum(producer.progress.acknowledged for producer in producers)
                 self._sample(acknowledged, tables)
                 bars.update(acknowledged, _flights(tables))
@@ -234,8 +221,8 @@ class Job:
         first = PRODUCERS * FIRST_ROWS
         self._seen.samples.append(Sample(time.time(), acknowledged - first, _flights(tables) - first))
 
-    def _catch_up(self, broker: BrokerProcess, queries: list[StreamingQuery], tables: Tables) -> int:
-        """Waits until both queries have read as many records as the broker's queues hold.
+    def _catch_up(self, broker: BrokerProcess, query: StreamingQuery, tables: Tables) -> int:
+        """Waits until the query has read as many records as the broker's queues hold.
 
         Returns:
             That number.
@@ -244,11 +231,11 @@ class Job:
         wanted = _records_in_broker(broker.addresses.namesrv)
         rows = self._settings.rows
         with self._screen.bars(rows) as bars:
-            for _ in self._waiting(CATCH_UP_TIMEOUT_S, "catching up with the broker's last offsets", broker, queries):
+            for _ in self._waiting(CATCH_UP_TIMEOUT_S, "catching up with the broker's last offsets", broker, query):
                 if _flights(tables) < rows:
                     self._sample(rows, tables)
                 bars.update(rows, _flights(tables))
-                if all(self._listener.records(name) >= wanted for name in (FLIGHTS, BRONZE)):
+                if self._listener.records(QUERY) >= wanted:
                     break
         self._screen.finished(
             "catching up with the broker's last offsets", time.monotonic() - begin_s, f"{wanted:,} records"
@@ -265,19 +252,18 @@ class Job:
             raise DemoError(f"the broker holds {records:,} records, bronze {count:,} at {places:,} different places")
 
     def _waiting(
-        self, timeout_s: float, what: str, broker: BrokerProcess, queries: Sequence[StreamingQuery] = ()
+        self, timeout_s: float, what: str, broker: BrokerProcess, query: StreamingQuery | None = None
     ) -> Iterator[None]:
         """Yields until the caller stops asking; sleeps in between.
 
         Raises:
-            DemoError: it takes too long, the broker ended, or a query failed.
+            DemoError: it takes too long, the broker ended, or the query failed.
         """
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
             broker.check()
-            for query in queries:
-                if not query.isActive:
-                    raise DemoError(f"while {what}: the Spark stream {query.name} failed: {self._stream_error(query)}")
+            if query is not None and not query.isActive:
+                raise DemoError(f"while {what}: the Spark stream failed: {self._stream_error(query)}")
             yield
             time.sleep(_POLL_S)
         raise DemoError(f"{what} took longer than {timeout_s:.0f} s")

@@ -1,4 +1,4 @@
-"""Bronze, silver and gold as functions from DataFrame to DataFrame; `job` connects them to streams.
+"""Bronze, silver and gold as functions from DataFrame to DataFrame; `job` connects them to a stream.
 
 bronze  one row per record in the log, as the source gives it, duplicates included (``rucola.spark.layers``)
 silver  one row per flight: the body's columns typed, with its airline and its plane
@@ -9,30 +9,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812  (the name Spark users know)
+from rucola.spark.layers import bronze
 
-from .silver import RESULT_SCHEMA, SilverPart
+from .tasks import RESULT_SCHEMA, BatchTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-FLIGHT_COLUMNS = ("bornTimestamp", "keys", "body")
-"""What silver needs of a record."""
 
-PARTS = 2
-"""Tasks of a micro-batch. A flight belongs to the same one in every batch, so the number of a table never changes."""
+def sums_of_new_flights(records: DataFrame, task: BatchTask) -> DataFrame:
+    """Adds a micro-batch to bronze and silver and returns the sums of its new flights, all in one stage.
 
-
-def sums_of_new_flights(records: DataFrame, part: SilverPart) -> DataFrame:
-    """Adds the flights of a micro-batch to silver and returns their sums, all in one job.
-
-    Java only moves the records: each row is decoded, joined, written and counted in Arrow's columns by Python tasks.
+    Java only moves the records: each row is kept, decoded, joined and counted in Arrow's columns by Python tasks.
+    Nothing is shuffled, because a flight that was sent twice is twice in the same queue.
 
     Args:
-        records: rows with `FLIGHT_COLUMNS`; they contain a flight twice if it was sent twice.
-        part: what each task does.
+        records: rows with ``BRONZE_COLUMNS``, each queue in one partition, as the source gives them.
+        task: what each task does.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    rows = records.select(F.col("keys").alias("flight_id"), "bornTimestamp", "body").repartition(PARTS, "flight_id")
-    return rows.mapInArrow(part, from_arrow_schema(RESULT_SCHEMA))
+    return bronze(records).mapInArrow(task, from_arrow_schema(RESULT_SCHEMA))

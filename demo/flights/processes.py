@@ -33,6 +33,10 @@ mappedFileSizeConsumeQueue=600000
 maxHashSlotNum=500000
 maxIndexNum=1000000
 flushDiskType=SYNC_FLUSH
+# As many queues as tasks run at a time, and large answers for those who read everything.
+defaultTopicQueueNums=2
+maxTransferCountOnMessageInMemory=1024
+maxTransferBytesOnMessageInMemory=1048576
 """
 
 

@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Annotated
+from zlib import crc32
 
 import orjson
 import typer
 
-from rucola import Message, Producer, ProducerConfig, SendResult
+from rucola import Message, MessageQueue, Producer, ProducerConfig, SendResult
 from rucola.errors import ClientError, RucolaError
 
 from .data import ROWS_ALL, TOPIC, FlightMessage, flight_rows, message_of
@@ -49,6 +50,11 @@ class Progress:
 
 class StalledError(Exception):
     """For too long, nothing was acknowledged."""
+
+
+def queue_of_flight(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """The same queue for a flight whenever it is sent, so that a reader of this queue sees its duplicates."""
+    return queues[crc32((message.keys or "").encode()) % len(queues)]
 
 
 class Publisher:
@@ -120,7 +126,7 @@ class Publisher:
             topic=TOPIC, body=flight.body, tags=flight.tag, keys=flight.key, properties=dict(flight.properties)
         )
         self._in_flight += 1
-        answer = self._producer.submit(message)
+        answer = self._producer.submit(message, selector=queue_of_flight)
         answer.add_done_callback(lambda done: self._answered(flight, done))
 
     def _answered(self, flight: FlightMessage, answer: asyncio.Future[SendResult]) -> None:
@@ -148,7 +154,8 @@ async def produce(namesrv: str, part: int, parts: int, rows: int, rate: float) -
     await producer.start()
     try:
         publisher = Publisher(producer, rate)
-        messages = map(message_of, flight_rows(rows, part, parts))
+        # Reading the CSV takes as long as sending. It is done first, because other machines would have the load of it.
+        messages = iter([message_of(row) for row in flight_rows(rows, part, parts)])
         reporting = asyncio.create_task(_report(publisher))
         await publisher.publish(islice(messages, FIRST_ROWS))
         publisher.waiting = True

@@ -1,13 +1,10 @@
 """The tables on disk, and how one micro-batch is written.
 
-``silver/batch=7`` holds the flights that batch 7 brought, written by its tasks; ``gold/batch=7.parquet`` holds all
-figures up to batch 7, so readers take the newest one. Gold is written last and appears by a rename, which commits the
-batch.
-Spark runs a batch again after a failure, with the same flights and the same number. A second write changes nothing,
-because silver and gold depend only on these flights and on the gold of *earlier* batches.
-
-``bronze`` is a separate table, written by a separate query. Spark's file sink lists the files of each micro-batch
-in ``bronze/_spark_metadata``, so it holds each record once.
+``bronze/batch=7`` holds the records that batch 7 brought and ``silver/batch=7`` its flights, both written by its tasks;
+``gold/batch=7.parquet`` holds all figures up to batch 7, so readers take the newest one. Gold is written last and
+appears by a rename, which commits the batch.
+Spark runs a batch again after a failure, with the same records and the same number. A second write changes nothing,
+because the tables depend only on these records and on what *earlier* batches wrote.
 """
 
 from __future__ import annotations
@@ -21,18 +18,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow import csv
 
 from . import pipeline
 from .figures import FIGURES, KEY_COLUMNS, SUMS, CarrierMonth, added, from_sums
 from .measure import BatchReport
-from .silver import SilverPart
+from .tasks import BatchTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-PLANE_COLUMNS = ("manufacturer", "model", "seats")
 
 
 class Tables:
@@ -42,7 +35,7 @@ class Tables:
     """
 
     def __init__(self, directory: Path, source_directory: Path) -> None:
-        """Reads the tables of airlines and planes.
+        """Makes the directory of gold.
 
         Args:
             directory: directory of the three tables.
@@ -50,24 +43,22 @@ class Tables:
         """
         self._directory = directory
         (directory / "gold").mkdir(parents=True, exist_ok=True)
-        self._airlines = _csv(source_directory / "airlines.csv").rename_columns(["carrier", "airline"])
-        planes = _csv(source_directory / "planes.csv").select(["tailnum", "year", *PLANE_COLUMNS])
-        self._planes = planes.rename_columns(["tailnum", "plane_year", *PLANE_COLUMNS])
+        self._source_directory = source_directory
         self._lock = threading.Lock()
         self._reports: list[BatchReport] = []
 
-    def part(self, batch_id: int) -> SilverPart:
+    def task(self, batch_id: int) -> BatchTask:
         """What each task of a batch does."""
-        return SilverPart(self._directory / "silver", batch_id, self._airlines, self._planes)
+        return BatchTask(self._directory, self._source_directory, batch_id)
 
     def apply(self, records: DataFrame, batch_id: int) -> None:
-        """Adds batch ``batch_id`` to silver and gold; ``foreachBatch`` calls it.
+        """Adds batch ``batch_id`` to all three tables; ``foreachBatch`` calls it.
 
         Args:
-            records: rows with `pipeline.FLIGHT_COLUMNS`.
+            records: rows with ``BRONZE_COLUMNS``, each queue in one partition.
         """
         started_s = time.time()
-        rows = pipeline.sums_of_new_flights(records, self.part(batch_id)).toArrow().to_pylist()
+        rows = pipeline.sums_of_new_flights(records, self.task(batch_id)).toArrow().to_pylist()
         poison = sum(row["poison"] for row in rows if row["poison"] is not None)
         change = added(
             [],
@@ -86,14 +77,9 @@ class Tables:
         """All flights, each once, with the number of the ``batch`` that brought it."""
         return spark.read.parquet(str(self._directory / "silver"))
 
-    @property
-    def bronze_directory(self) -> Path:
-        """The path at which the query for records writes them."""
-        return self._directory / "bronze"
-
     def bronze(self, spark: SparkSession) -> DataFrame:
-        """All records as they arrived."""
-        return spark.read.parquet(str(self.bronze_directory))
+        """All records as they arrived, with the number of their ``batch``."""
+        return spark.read.parquet(str(self._directory / "bronze"))
 
     def gold(self) -> list[CarrierMonth]:
         """The newest figures, in order of carrier and month; empty before the first batch."""
@@ -105,7 +91,7 @@ class Tables:
             return list(self._reports)
 
     def born_s(self) -> dict[int, list[float]]:
-        """For each batch, the born times of its flights in seconds since the epoch. May be called when the queries have
+        """For each batch, the born times of its flights in seconds since the epoch. May be called when the query has
         ended.
         """
         columns = ds.dataset(self._directory / "silver", partitioning="hive").to_table(["batch", "bornTimestamp"])
@@ -131,13 +117,6 @@ class Tables:
 
     def _gold_file(self, batch_id: int) -> Path:
         return self._directory / "gold" / f"batch={batch_id}.parquet"
-
-
-def _csv(file: Path) -> pa.Table:
-    numbers = dict.fromkeys(("year", "seats"), pa.int32())
-    return csv.read_csv(
-        file, convert_options=csv.ConvertOptions(column_types=numbers, null_values=["NA"], strings_can_be_null=True)
-    )
 
 
 def _type(name: str) -> pa.DataType:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-RECORDS = "queueId int, queueOffset bigint, bornTimestamp timestamp, keys string, body binary"
+RECORDS = (
+    "topic string, brokerName string, queueId int, queueOffset bigint, physicalOffset bigint, bornTimestamp timestamp, "
+    "storeTimestamp timestamp, msgId string, keys string, tags string, flag int, reconsumeTimes int, "
+    "properties string, body binary"
+)
 ROWS = 400
 
 
@@ -29,7 +33,10 @@ def messages() -> list[FlightMessage]:
 
 def _records(spark: SparkSession, messages: Sequence[FlightMessage], queue_offset: int = 0) -> DataFrame:
     now = dt.datetime.now(dt.UTC)
-    rows = [(0, queue_offset + place, now, one.key, one.body) for place, one in enumerate(messages)]
+    rows = [
+        ("flights", "broker-a", 0, queue_offset + place, 0, now, now, "", one.key, one.tag, 0, 0, "{}", one.body)
+        for place, one in enumerate(messages)
+    ]
     return spark.createDataFrame(rows, RECORDS)
 
 
@@ -58,6 +65,8 @@ def test_duplicates_and_batches_run_again_change_no_figure(
 
     assert differences(tables.gold(), expected_figures(data_directory(), ROWS)) == []
     assert tables.silver(spark).count() == ROWS
+    bronze = tables.bronze(spark).select("queueOffset")
+    assert (bronze.count(), bronze.distinct().count()) == (461, 461)
     found = [(report.batch_id, report.new_flights, report.poison) for report in tables.reports()]
     assert found == [(0, 250, 1), (1, 150, 0)]
     born_s = tables.born_s()

@@ -9,11 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from demo.flights import columns, silver
+from demo.flights import columns, tasks
 from demo.flights.data import message_of
 from demo.flights.expected import expected_figures
 from demo.flights.figures import SUMS, from_sums
-from demo.flights.silver import SilverPart
 from demo.flights.tables import Tables
 from tests.unit.demo.samples import sample_rows, write_sample_csv
 
@@ -28,18 +27,18 @@ def tables(tmp_path: Path) -> Tables:
     return Tables(tmp_path, tmp_path)
 
 
-def part(tables: Tables, batch_id: int) -> SilverPart:
-    return tables.part(batch_id)
-
-
-def records(*places: int, extra: bytes | None = None) -> pa.RecordBatch:
-    rows = [(MESSAGES[place].key, BORN, MESSAGES[place].body) for place in places]
+def records(*places: int, extra: bytes | None = None, queue_id: int = 1) -> pa.RecordBatch:
+    rows = [("broker-a", queue_id, MESSAGES[place].key, BORN, MESSAGES[place].body) for place in places]
     if extra is not None:
-        rows.append(("x", BORN, extra))
-    ids, born, bodies = zip(*rows, strict=True)
-    kinds = (pa.string(), pa.timestamp("us", "UTC"), pa.binary())
-    arrays = [pa.array(values, kind) for values, kind in zip((ids, born, bodies), kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=["flight_id", "bornTimestamp", "body"])
+        rows.append(("broker-a", queue_id, "x", BORN, extra))
+    names = ["brokerName", "queueId", "keys", "bornTimestamp", "body"]
+    kinds = (pa.string(), pa.int32(), pa.string(), pa.timestamp("us", "UTC"), pa.binary())
+    arrays = [pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def run(tables: Tables, batch_id: int, *batches: pa.RecordBatch) -> list[pa.RecordBatch]:
+    return list(tables.task(batch_id)(iter(batches)))
 
 
 def test_types_and_missing_fields() -> None:
@@ -69,25 +68,31 @@ def test_what_is_no_flight(poison: bytes | None) -> None:
 
 
 def test_a_task_adds_each_flight_once(tables: Tables, tmp_path: Path) -> None:
-    first = list(part(tables, 0).add(iter([records(0, 1, 0), records(1, 2, extra=b"{")]), 1))
+    first = run(tables, 0, records(0, 1, 0), records(1, 2, extra=b"{"))
     assert sum(row["flights"] or 0 for batch in first for row in batch.to_pylist()) == 3
     assert [row["poison"] for batch in first for row in batch.to_pylist()] == [None, 1]
-    second = list(part(tables, 1).add(iter([records(2, 3, 4)]), 1))
+    second = run(tables, 1, records(2, 3, 4))
     assert sum(row["flights"] for batch in second for row in batch.to_pylist()) == 2
-    again = list(part(tables, 1).add(iter([records(2, 3, 4)]), 1))  # in a worker that knows its flights
+    again = run(tables, 1, records(2, 3, 4))  # in a worker that knows its flights
     assert again == second
-    silver._ids.clear()
-    assert list(part(tables, 1).add(iter([records(2, 3, 4)]), 1)) == second  # in a new worker
-    assert list(part(tables, 2).add(iter([records(0, 4)]), 1)) == []
-    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.glob("silver/*/*")) == [
-        "silver/batch=0/part-1.parquet",
-        "silver/batch=1/part-1.parquet",
-    ]
+    tasks._ids.clear()
+    assert run(tables, 1, records(2, 3, 4)) == second  # in a new worker
+    assert run(tables, 2, records(0, 4)) == []
+    files = {name: sorted(tmp_path.glob(f"{name}/batch=*/broker-a-1.parquet")) for name in ("bronze", "silver")}
+    assert [pq.read_table(file, partitioning=None).num_rows for file in files["bronze"]] == [6, 3, 2]
+    assert [file.parent.name for file in files["silver"]] == ["batch=0", "batch=1"]
+    assert len([file for file in tmp_path.glob("*/batch=*/*") if file.is_file()]) == 5
+
+
+def test_a_task_takes_records_of_one_queue(tables: Tables) -> None:
+    assert run(tables, 0) == []
+    with pytest.raises(ValueError, match="records of 2 queues"):
+        run(tables, 0, records(0, queue_id=1), records(1, queue_id=2))
 
 
 def test_silver_has_airline_and_plane(tables: Tables, tmp_path: Path) -> None:
-    list(part(tables, 0).add(iter([records(0, 4)]), 0))
-    row, unknown = pq.read_table(tmp_path / "silver/batch=0/part-0.parquet", partitioning=None).to_pylist()
+    run(tables, 0, records(0, 4))
+    row, unknown = pq.read_table(tmp_path / "silver/batch=0/broker-a-1.parquet", partitioning=None).to_pylist()
     assert (row["flight_id"], row["airline"], row["plane_year"], row["manufacturer"], row["seats"]) == (
         MESSAGES[0].key, "American Airlines Inc.", 1999, "BOEING", 150,
     )  # fmt: skip
@@ -96,7 +101,7 @@ def test_silver_has_airline_and_plane(tables: Tables, tmp_path: Path) -> None:
 
 
 def test_sums_are_those_of_the_csv(tables: Tables, tmp_path: Path) -> None:
-    found = list(part(tables, 0).add(iter([records(0, 1, 2, 3, 4)]), 0))
+    found = run(tables, 0, records(0, 1, 2, 3, 4))
     gold = [
         from_sums(row["carrier"], row["month"], row["airline"], {name: row[name] for name in SUMS})
         for batch in found

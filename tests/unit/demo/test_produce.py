@@ -25,7 +25,7 @@ class ScriptedProducer:
         self.in_flight_max = 0
         self._in_flight = 0
 
-    def submit(self, message: object) -> asyncio.Future[None]:
+    def submit(self, message: object, selector: object) -> asyncio.Future[None]:
         key = message.keys  # type: ignore[attr-defined]
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
