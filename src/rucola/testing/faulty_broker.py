@@ -8,17 +8,21 @@ import asyncio
 import errno
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from rucola.broker import Broker
+from rucola.broker.client.consumer_manager import ConsumerGroup
 from rucola.broker.config import BrokerConfig
 from rucola.common.columns import ROW_WIDTH, FrameColumn
+from rucola.errors import FormatError
 from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch, FrameReader
 from rucola.remoting.server import Channel
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
+from rucola.testing import start_offsets
 from rucola.testing.faults import Effect, Fault, FaultRules
 from rucola.testing.virtual_clock import UnmovedClock
 
@@ -62,6 +66,9 @@ class FaultyBroker(Broker):
         rules: faults of requests.
         on_change: called after each read of a connection, when messages reach their queues, after commits, and when
             groups change.
+
+    Attributes:
+        starts: the queues that consumers have begun to read.
     """
 
     def __init__(
@@ -73,13 +80,14 @@ class FaultyBroker(Broker):
         on_change: Callable[[], None],
     ) -> None:
         super().__init__(config, store_config, files, SystemClock(), peers_clock=UnmovedClock())
+        self.starts = start_offsets.StartOffsets()
         self._rules = rules
         self._tell = on_change
         self._blackholed = False
         self._met: set[Channel] = set()
         self.on_dispatch(on_change)
         self.offsets.on_commit(on_change)
-        self.services.consumers.on_change(lambda _group: on_change())
+        self.services.consumers.on_change(self._group_changed)
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
         """Serves the frames of a read that no fault affects."""
@@ -88,7 +96,19 @@ class FaultyBroker(Broker):
             return
         if self._rules.faults:
             self._apply_faults(channel, batch)
+        self._serve_batch(channel, batch)
+
+    def _serve_batch(self, channel: Channel, batch: FrameBatch) -> None:
+        for row in range(batch.count):
+            base = row * ROW_WIDTH
+            if batch.table[base + _CODE] in start_offsets.CODES and not batch.table[base + _FLAG] & FLAG_RESPONSE:
+                with suppress(FormatError):  # the broker refuses such a header itself
+                    self.starts.received(channel, batch.command(row))
         super().frames_received(channel, batch)
+        self._tell()
+
+    def _group_changed(self, group: ConsumerGroup) -> None:
+        self.starts.group_changed(group)
         self._tell()
 
     def blackhole(self, begins: bool) -> None:
@@ -140,8 +160,7 @@ class FaultyBroker(Broker):
             at += size
             batch = reader.received(size)
             if batch is not None:
-                super().frames_received(channel, batch)
-                self._tell()
+                self._serve_batch(channel, batch)
                 return
             buffer = reader.buffer()
 

@@ -179,9 +179,14 @@ class RocketMQ:
     def consumers(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[str]:
         """Client ids of the connected consumers of a group, as soon as there are ``count`` or more.
 
+        With a ``count``, it also waits until they have begun to read all queues of their topics. A message that is sent
+        then reaches them, also with CONSUME_FROM_LAST_OFFSET.
+
         Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
-        return self._look("consumers", f"consumers of group {group}", self._servers.consumers, group, count, timeout)
+        if not count:
+            return self._thread.call(self._servers.consumers, group)
+        return self._wait("consumers", self._servers.wait_for_consumers(group, count, timeout))
 
     def delayed(self, topic: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
         """Delayed messages that are not yet in ``topic``, as soon as there are ``count`` or more.

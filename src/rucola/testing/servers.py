@@ -234,6 +234,27 @@ class Servers:
         info = self._running().services.consumers.group(group)
         return [] if info is None else sorted(info.client_ids())
 
+    def starting(self, group: str) -> bool:
+        """Whether a consumer of the group has not yet begun to read one of its queues."""
+        broker = self._running()
+        info = broker.services.consumers.group(group)
+        return info is not None and not broker.starts.all_known(info, broker.topics.table)
+
+    async def wait_for_consumers(self, group: str, count: int, timeout_s: float) -> list[str]:
+        """Return ``consumers`` once there are ``count`` and all have begun to read their queues."""
+
+        def reached() -> list[str] | None:
+            found = self.consumers(group)
+            return found if len(found) >= count and not self.starting(group) else None
+
+        def state() -> str:
+            found = len(self.consumers(group))
+            return f"consumers of group {group}: {found}" + (
+                f", not {count}" if found < count else ", but not every queue is read"
+            )
+
+        return await self._until(reached, state, timeout_s)
+
     async def wait_for(self, what: str, look: Callable[[], list[T]], count: int, timeout_s: float) -> list[T]:
         """Return the result of ``look`` once it has ``count`` or more items."""
 

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 from collections.abc import Iterator
 
 import pytest
 
-from rucola import Message, Producer, ProducerConfig, PullConsumer, PullConsumerConfig, SendStatus
+from rucola import (
+    Message,
+    MessageModel,
+    Producer,
+    ProducerConfig,
+    PullConsumer,
+    PullConsumerConfig,
+    PushConsumer,
+    PushConsumerConfig,
+    SendStatus,
+)
 from rucola.errors import BrokerError, RemotingError
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.sync import Producer as BlockingProducer
@@ -181,6 +192,31 @@ def test_a_full_disk_refuses_messages_until_there_is_space() -> None:
             assert _bodies(servers, "full") == [b"before"]
         producer.send(Message("full", b"after"))
         assert _bodies(servers, "full") == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("model", list(MessageModel))
+def test_consumers_are_there_when_their_start_offsets_are_known(servers: RocketMQ, model: MessageModel) -> None:
+    topic = f"started_{model.name}"
+    seen = asyncio.Queue[bytes]()
+
+    async def work(directory: str) -> bytes:
+        servers.create_topic(topic, queues=2)
+        config = PushConsumerConfig(message_model=model, local_offset_store_dir=directory)
+        consumer = PushConsumer(topic, servers.namesrv, config)
+        consumer.register_message_listener(lambda message: seen.put_nowait(message.body))
+        await consumer.subscribe(topic)
+        with servers.faults.delay(0.2, RequestCode.GET_MAX_OFFSET) as fault:
+            async with consumer, Producer("pg", servers.namesrv) as producer:
+                await asyncio.to_thread(fault.wait, 2)  # each queue is empty and starts behind its last message
+                with pytest.raises(AssertionError, match=f"group {topic}: 1, but not every queue is read"):
+                    await asyncio.to_thread(servers.consumers, topic, 1, 0)
+                await asyncio.to_thread(servers.consumers, topic, 1)
+                await producer.send(Message(topic, b"first"))
+                async with asyncio.timeout(5):
+                    return await seen.get()
+
+    with tempfile.TemporaryDirectory() as directory:
+        assert asyncio.run(work(directory)) == b"first"
 
 
 def test_faults_end_with_clear(servers: RocketMQ) -> None:

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from rucola import (
-    ConsumeFromWhere,
     LocalTransactionState,
     Message,
     MessageExt,
@@ -84,9 +83,7 @@ def test_a_failed_message_comes_again_until_it_is_a_dead_letter(servers: RocketM
 
     async def work() -> None:
         servers.create_topic("poison")
-        # The consumer may ask where to begin when the message is already there; RocketMQ's default would skip it.
-        first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-        config = PushConsumerConfig(max_reconsume_times=2, consume_from_where=first)
+        config = PushConsumerConfig(max_reconsume_times=2)
         consumer = PushConsumer("failing", servers.namesrv, config)
         consumer.register_message_listener(fail)
         await consumer.subscribe("poison")
