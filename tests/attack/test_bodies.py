@@ -105,6 +105,42 @@ def test_others_are_served_while_a_body_is_read(tmp_path: Path, monkeypatch: pyt
         read_on.set()
 
 
+def test_a_heartbeat_whose_connection_ended_while_it_was_read_registers_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing removed such clients: 20,000 groups of each connection that came and went were kept for ever."""
+    read_on, begun = threading.Event(), threading.Event()
+    loads = fastjson.loads
+
+    def held_up(source: Any) -> Any:
+        if threading.current_thread().name.startswith("rucola-json"):
+            begun.set()
+            assert read_on.wait(30)
+        return loads(source)
+
+    monkeypatch.setattr(fastjson, "loads", held_up)
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            connection = await cluster.connect()
+            [channel] = cluster.broker._server.channels
+            connection.send(RemotingCommand(RequestCode.HEART_BEAT, body=HEARTBEAT), 1)
+            await asyncio.to_thread(begun.wait, 30)
+            connection.close()
+            while not channel.closed:
+                await asyncio.sleep(0)
+            read_on.set()
+            assert (await cluster.ask(RequestCode.HEART_BEAT, body=HEARTBEAT)).code == 0
+            producers = cluster.broker.services.producers
+            assert len(producers.groups()) == len(LONG_NAMES)
+            assert producers.groups_of(channel) == 0
+
+    try:
+        run(scene())
+    finally:
+        read_on.set()
+
+
 def test_what_accounts_may_do_with_a_long_body_is_judged_when_it_was_read(tmp_path: Path, readers: list[str]) -> None:
     def queues(topic: str, group: str = "GA") -> bytes:
         names = [{"topic": topic, "brokerName": "b", "queueId": number} for number in range(400)]

@@ -128,7 +128,13 @@ class NamesrvProcessor:
         self._check_room(channel, header, topics)
         is_new = self._is_new(header)
         result = await in_turns(self._routes.register_steps(*_registration(command, header, topics), channel))
+        self._forget_if_closed(channel)
         return self._registered(command, header, result, is_new)
+
+    def _forget_if_closed(self, channel: Channel) -> None:
+        """Ends registrations that a closed connection made in the turns after its end."""
+        if channel.closed:
+            self._routes.channel_closed(channel)
 
     async def _unregister_in_turn(self, command: RemotingCommand) -> Answer:
         return self._unregister(command)

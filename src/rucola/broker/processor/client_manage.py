@@ -62,8 +62,11 @@ class ClientManageProcessor:
         """Request 34: a heartbeat. The answer waits until the name servers know the retry topics created by the
         request.
 
-        The client is registered before that wait, because its connection could close meanwhile.
+        The client is registered before that wait, because its connection could close meanwhile. If it closed earlier,
+        while a thread read a long body, nothing is registered: nobody would remove it.
         """
+        if channel.closed:
+            return None
         now = self._monotonic()
         last: _Heartbeat | None = channel.attributes.get(_LAST_HEARTBEAT)
         if last is not None and last.body == command.body and self._stands(last):
