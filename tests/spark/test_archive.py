@@ -73,6 +73,11 @@ def test_archive_and_tail_are_one_table(spark: SparkSession, store: MessageStore
         "min(date(storeTimestamp))", "max(date(storeTimestamp))", "count(*)"
     )
     assert days == expected.first()
+    archive(table, TOPIC, store=tmp_path / "store")
+    whole = both()
+    assert "Union" not in whole._jdf.queryExecution().toString()  # the store has nothing more
+    assert whole.columns == fixed.columns
+    assert same_rows(whole, in_place(spark, tmp_path))
 
 
 def test_lookups_skip_row_groups(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:

@@ -80,8 +80,9 @@ def table_over_both(
     files = [one for one in plan.snapshot.files.values() if one.partition["topic"] in topics]
     if not files:
         return tail.select(names)
-    old = archived_rows(spark, table, plan.snapshot, files)
-    return old.select(names).unionByName(tail.select(names))
+    old = archived_rows(spark, table, plan.snapshot, files).select(names)
+    # Spark keeps both sides of a union, also one without rows: its plan and its tasks take as long as a short query.
+    return old.unionByName(tail.select(names)) if plan.tail else old
 
 
 def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, files: Sequence[DataFile]) -> DataFrame:
