@@ -253,11 +253,11 @@ FOUND: dict[str, tuple[str, Defect]] = {
 """Noticed by power cuts; name to workload and how it was."""
 
 FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
-    "removals of segments synced together": ("roll", 1, 7, plant(MappedFileQueue, "remove_after", _remove_after)),
+    "removals of segments synced together": ("roll", 1, 23, plant(MappedFileQueue, "remove_after", _remove_after)),
     "watermark of queues not lowered while one is rebuilt": (
         "missing_queue",
         1,
-        12,
+        29,
         plant(
             recovery,
             "replace",
@@ -267,7 +267,7 @@ FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
     "index files rebuilt by a recovery not synced when they are full": (
         "kill",
         1,
-        12,
+        23,
         plant(IndexService, "_next_file", _next_file_without_sync),
     ),
     "kept bytes overwritten by what an interrupted recovery left": (

@@ -21,13 +21,18 @@ SEED = 7
 FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
-LONG = ("expired_and_deleted", "parked")
-"""Workloads with many steps: one way to flush each here, both in ``make crash``."""
+CENTRAL = ("put", "roll", "kill")
+"""Workloads that are explored with both ways to flush; the others with one each here, with both in ``make crash``."""
 
 
 @pytest.mark.parametrize(
     ("workload", "sync"),
-    [(workload, sync) for workload in WORKLOADS for sync in (True, False) if workload not in LONG or not sync],
+    [
+        (workload, sync)
+        for number, workload in enumerate(WORKLOADS)
+        for sync in (True, False)
+        if workload in CENTRAL or sync == number % 2
+    ],
 )
 def test_power_cut_at_every_step(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(config(sync), SEED, sample=1)
@@ -55,8 +60,10 @@ def test_turns_and_states_are_the_same_for_a_seed() -> None:
     assert counts[0].switches > 10
 
 
-@FLUSH
-@pytest.mark.parametrize(("workload", "every"), [("put", 24), ("roll", 90), ("kill", 120), ("missing_queue", 40)])
+@pytest.mark.parametrize(
+    ("workload", "every", "sync"),
+    [("put", 24, True), ("roll", 90, False), ("kill", 120, True), ("missing_queue", 40, False)],
+)
 def test_power_cut_at_every_step_of_the_recovery(workload: str, every: int, sync: bool) -> None:
     explorer = CrashExplorer(config(sync), SEED + 1, sample=1, compound_every=every)
     explorer.run(WORKLOADS[workload])
@@ -78,9 +85,14 @@ def test_whole_segments_of_64_kib(sync: bool) -> None:
     assert explorer.counts.states > 50
 
 
-@FLUSH
-@pytest.mark.parametrize("workload", ["put", "clean_stop", "kill"])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize(
+    ("fault", "workload", "sync"),
+    [
+        (fault, workload, (number + other) % 2 == 0)
+        for number, fault in enumerate(FAULTS)
+        for other, workload in enumerate(("put", "clean_stop", "kill"))
+    ],
+)
 def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: bool) -> None:
     explorer = CrashExplorer(config(sync), SEED, sample=0)
     count = calls_of(FAULTS[fault][2], workload, config(sync), SEED)

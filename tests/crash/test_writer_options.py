@@ -37,8 +37,9 @@ def test_power_cut_at_every_step_of_their_recovery() -> None:
     assert explorer.counts.compound > 100
 
 
-@FLUSH
-@pytest.mark.parametrize("workload", ["batch", "roll", "kill", "while_syncing"])
+@pytest.mark.parametrize(
+    ("workload", "sync"), [("batch", True), ("roll", False), ("kill", True), ("kill", False), ("while_syncing", False)]
+)
 def test_power_cut_at_every_step_with_a_pool(workload: str, sync: bool) -> None:
     explorer = CrashExplorer(pool(sync), SEED, sample=1)
     explorer.run(WORKLOADS[workload])
@@ -62,9 +63,14 @@ def test_power_cut_at_every_step_between_calls(workload: str, sync: bool) -> Non
     assert explorer.counts.states > 50
 
 
-@FLUSH
-@pytest.mark.parametrize("options", [paths, pool, by_calls])
-@pytest.mark.parametrize("fault", ["EIO once", "kill"])
+@pytest.mark.parametrize(
+    ("fault", "options", "sync"),
+    [
+        (fault, options, fault == "kill" if options is not pool else fault != "kill")
+        for fault in ("EIO once", "kill")
+        for options in (paths, pool, by_calls)
+    ],
+)
 def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, sync: bool) -> None:
     explorer = CrashExplorer(options(sync), SEED, sample=0)
     points = range(2, calls("put", options(sync), SEED), 6 if fault == "kill" else 17)
