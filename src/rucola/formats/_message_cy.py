@@ -207,74 +207,147 @@ def encode_rows(
     """
     position: cython.Py_ssize_t = place.position
     limit: cython.Py_ssize_t = place.limit
-    base_offset: cython.longlong = place.base_offset
-    store_timestamp_ms: cython.longlong = place.store_timestamp_ms
-    record_crc: cython.bint = place.record_crc
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside the table")
     if not 0 <= position <= limit <= len(segment):
         raise ValueError(f"positions {position}..{limit} lie outside the segment")
-    topic_len: cython.Py_ssize_t = len(topic)
-    born_len: cython.Py_ssize_t = len(born_host)
-    store_len: cython.Py_ssize_t = len(store_host)
-    suffix_len: cython.Py_ssize_t = len(suffix)
+    fixed: cython.Py_ssize_t = _fixed_bytes(len(topic), len(born_host), len(store_host), len(suffix))
+    i: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    total: cython.Py_ssize_t
+    crc: cython.longlong
+    for i in range(first, last):
+        row = i * ROW_WIDTH
+        total = _record_bytes(source, table, row, fixed, len(queue_offsets), suffix, place.record_crc)
+        if total + BLANK_BYTES > limit - position:
+            return i
+        crc = 0
+        if table[row + FRAME_BODY_LEN] > 0:
+            crc = crc32(_body(source_view, table, row)) & 0x7FFFFFFF
+        _assign(table, row, place.base_offset + position, total, queue_offsets)
+        end = _put_record(
+            segment, position, total - fixed, table, row, crc, source, place, topic, born_host, store_host, suffix
+        )
+        # A concurrent reader of the file sees no record until the size is written. After that the checksum, which
+        # covers the size, protects the reader.
+        put32(segment, position, total)
+        if place.record_crc:
+            crc = crc32(segment_view[position:end]) & 0x7FFFFFFF
+            _put_crc_property(segment, end, crc)
+        position += total
+    return last
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _fixed_bytes(
+    topic_len: cython.Py_ssize_t,
+    born_len: cython.Py_ssize_t,
+    store_len: cython.Py_ssize_t,
+    suffix_len: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Returns the bytes of each record without its body and properties.
+
+    Raises:
+        ValueError: one of the lengths is out of range.
+    """
     if not 0 < topic_len <= 32767:
         raise ValueError(f"a topic of {topic_len} bytes cannot be stored")
     if born_len not in (8, 20) or store_len not in (8, 20):
         raise ValueError(f"hosts have {born_len} and {store_len} bytes, expected 8 or 20")
     if suffix_len > SUFFIX_BYTES_MAX:
         raise ValueError(f"a property suffix of {suffix_len} bytes is too long")
-    fixed: cython.Py_ssize_t = RECORD_FIXED_BYTES + born_len + store_len + topic_len
-    fixed += 2 if topic_len > TOPIC_BYTES_V1_MAX else 1
-    i: cython.Py_ssize_t
-    row: cython.Py_ssize_t
-    at: cython.Py_ssize_t
-    body_pos: cython.Py_ssize_t
-    body_len: cython.Py_ssize_t
-    properties_len: cython.Py_ssize_t
-    total: cython.Py_ssize_t
-    queue_id: cython.longlong
-    queue_offset: cython.longlong
-    transaction: cython.longlong
-    crc: cython.longlong
-    for i in range(first, last):
-        row = i * ROW_WIDTH
-        check_spans(source, table, row)
-        queue_id = table[row + FRAME_QUEUE_ID]
-        if not 0 <= queue_id < len(queue_offsets):
-            raise ValueError(f"row {i}: queue {queue_id} does not exist")
-        body_pos, body_len = table[row + FRAME_BODY_POS], max(table[row + FRAME_BODY_LEN], 0)
-        properties_len = _properties_len(source, table, row, suffix, record_crc)
-        if properties_len > PROPERTIES_BYTES_MAX:
-            raise ValueError(f"row {i}: properties of {properties_len} bytes cannot be stored")
-        total = fixed + body_len + properties_len
-        if total > 0x7FFFFFFF:
-            raise ValueError(f"row {i}: a record of {total} bytes cannot be stored")
-        if total + BLANK_BYTES > limit - position:
-            return i
-        crc = 0
-        if body_len > 0:
-            crc = crc32(source_view[body_pos : body_pos + body_len]) & 0x7FFFFFFF
-        queue_offset = 0
-        transaction = table[row + FRAME_SYS_FLAG] & TRANSACTION_MASK
-        if transaction not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-            queue_offset = queue_offsets[queue_id]
-            queue_offsets[queue_id] = queue_offset + 1
-        table[row + FRAME_PHYSICAL_OFFSET] = base_offset + position
-        table[row + FRAME_QUEUE_OFFSET] = queue_offset
-        table[row + FRAME_RECORD_SIZE] = total
-        at = _put_head(segment, position, table, row, crc, born_host, store_host, store_timestamp_ms, topic_len)
-        copy(segment, at, source, body_pos, body_len)
-        at = _put_topic(segment, at + body_len, topic)
-        at = _put_properties(segment, at, properties_len, source, table, row, suffix, record_crc)
-        # A concurrent reader of the file sees no record until the size is written. After that the checksum, which
-        # covers the size, protects the reader.
-        put32(segment, position, total)
-        if record_crc:
-            crc = crc32(segment_view[position:at]) & 0x7FFFFFFF
-            _put_crc_property(segment, at, crc)
-        position += total
-    return last
+    topic_len += 2 if topic_len > TOPIC_BYTES_V1_MAX else 1
+    return RECORD_FIXED_BYTES + born_len + store_len + topic_len
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def _record_bytes(
+    source: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    fixed: cython.Py_ssize_t,
+    queue_count: cython.Py_ssize_t,
+    suffix: cython.const[cython.uchar][::1],
+    record_crc: cython.bint,
+) -> cython.Py_ssize_t:
+    """Returns the bytes of one record.
+
+    Raises:
+        ValueError: a length or the queue is out of range.
+    """
+    check_spans(source, table, row)
+    queue_id: cython.longlong = table[row + FRAME_QUEUE_ID]
+    if not 0 <= queue_id < queue_count:
+        raise ValueError(f"row {row // ROW_WIDTH}: queue {queue_id} does not exist")
+    properties_len: cython.Py_ssize_t = _properties_len(source, table, row, suffix, record_crc)
+    if properties_len > PROPERTIES_BYTES_MAX:
+        raise ValueError(f"row {row // ROW_WIDTH}: properties of {properties_len} bytes cannot be stored")
+    total: cython.Py_ssize_t = fixed + max(table[row + FRAME_BODY_LEN], 0) + properties_len
+    if total > 0x7FFFFFFF:
+        raise ValueError(f"row {row // ROW_WIDTH}: a record of {total} bytes cannot be stored")
+    return total
+
+
+@cython.cfunc
+@cython.inline
+def _body(source_view: memoryview, table: cython.longlong[::1], row: cython.Py_ssize_t) -> memoryview:
+    position: cython.Py_ssize_t = table[row + FRAME_BODY_POS]
+    return source_view[position : position + table[row + FRAME_BODY_LEN]]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _assign(
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    physical_offset: cython.longlong,
+    total: cython.Py_ssize_t,
+    queue_offsets: cython.longlong[::1],
+) -> cython.void:
+    """Fills the columns that this module assigns, and advances the queue's next offset."""
+    queue_id: cython.Py_ssize_t = table[row + FRAME_QUEUE_ID]
+    transaction: cython.longlong = table[row + FRAME_SYS_FLAG] & TRANSACTION_MASK
+    table[row + FRAME_QUEUE_OFFSET] = 0
+    if transaction not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        table[row + FRAME_QUEUE_OFFSET] = queue_offsets[queue_id]
+        queue_offsets[queue_id] += 1
+    table[row + FRAME_PHYSICAL_OFFSET] = physical_offset
+    table[row + FRAME_RECORD_SIZE] = total
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_record(
+    segment: cython.uchar[::1],
+    position: cython.Py_ssize_t,
+    content_len: cython.Py_ssize_t,
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    body_crc: cython.longlong,
+    source: cython.const[cython.uchar][::1],
+    place: RecordPlacement,
+    topic: cython.const[cython.uchar][::1],
+    born_host: cython.const[cython.uchar][::1],
+    store_host: cython.const[cython.uchar][::1],
+    suffix: cython.const[cython.uchar][::1],
+) -> cython.Py_ssize_t:
+    """Writes a record except its size and its record CRC; returns the position after it.
+
+    ``content_len`` is the length of body and properties together.
+    """
+    body_len: cython.Py_ssize_t = max(table[row + FRAME_BODY_LEN], 0)
+    at: cython.Py_ssize_t = _put_head(
+        segment, position, table, row, body_crc, born_host, store_host, place.store_timestamp_ms, len(topic)
+    )
+    copy(segment, at, source, table[row + FRAME_BODY_POS], body_len)
+    at = _put_topic(segment, at + body_len, topic)
+    return _put_properties(segment, at, content_len - body_len, source, table, row, suffix, place.record_crc)
 
 
 @cython.cfunc
