@@ -1,9 +1,10 @@
 """Checks the pages for readers: ``python tools/check_docs.py --check``.
 
-A page stays within its budget of words, and every page has one. Prose lines have at most 120 characters. The first
-entry of the changelog has at most 20 lines. Code and generated text are neither counted nor measured; tables are
-counted, but their lines may be long. ``check_citations`` checks links and citations, and ``generated_docs`` finds
-options without a page. Each problem is named with file and line, and the exit status is then 1.
+A page stays within its budget of words, and every page has one. Prose lines have at most 120 characters, also in the
+changelog and in the pages of examples. The first entry of the changelog has at most 20 lines. Code and generated text
+are neither counted nor measured; tables are counted, but their lines may be long. ``check_citations`` checks links and
+citations, and ``generated_docs`` finds options without a page. Each problem is named with file and line, and the exit
+status is then 1.
 """
 
 from __future__ import annotations
@@ -88,14 +89,21 @@ def problems(root: Path) -> Iterator[Problem]:
             yield page, 1, "has no budget of words in tools/check_docs.py"
         elif (words := len(text.split())) > budget:
             yield page, 1, f"has {words} words, {budget} are allowed"
-        for number, line in enumerate(text.splitlines(), 1):
-            if len(line) > LINE_MAX and not line.lstrip().startswith("|") and " " in line.strip():
-                yield page, number, f"has {len(line)} characters, {LINE_MAX} are allowed"
+        yield from _long_lines(page, text)
     changes = root / "CHANGELOG.md"
+    for path in [changes, *sorted((root / "examples").rglob("*.md"))]:
+        if path.exists():
+            yield from _long_lines(path.relative_to(root).as_posix(), prose(path.read_text(encoding="utf-8")))
     if changes.exists():
         entry = re.split(r"^## ", changes.read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
         if (lines := len(entry.strip().splitlines()) - 1) > CHANGES_MAX:
             yield "CHANGELOG.md", 1, f"its first entry has {lines} lines, {CHANGES_MAX} are allowed"
+
+
+def _long_lines(page: str, text: str) -> Iterator[Problem]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > LINE_MAX and not line.lstrip().startswith("|") and " " in line.strip():
+            yield page, number, f"has {len(line)} characters, {LINE_MAX} are allowed"
 
 
 def main(arguments: list[str]) -> int:

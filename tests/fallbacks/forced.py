@@ -52,7 +52,7 @@ class _Map(mmap.mmap):
 
 
 def _no_handlers(*_arguments: object) -> None:
-    raise NotImplementedError
+    raise NotImplementedError("this platform has no signal handlers")  # as the event loop of Windows does
 
 
 def _keep_disk_usage() -> None:

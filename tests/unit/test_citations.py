@@ -58,7 +58,7 @@ def test_a_sound_repository_passes(tree: Path) -> None:
         ("src/a.py", '"""See protocol.md 1.8."""\n', "src/a.py:1: protocol.md 1.8"),
         ("src/a.py", '"""First.\n\nThen ``protocol.md``\n1.9, 2.1.\n"""\n', "src/a.py:3: protocol.md 2.1"),
         ("src/a.py", '"""Codes: protocol.md 7."""\n', "src/a.py:1: protocol.md 7"),
-        ("src/a.py", 'x = 1\n"""Of x: DESIGN.md 4."""\n', "src/a.py:2: DESIGN.md"),
+        ("src/a.py", 'x = 1\n"""Of x: PLAN.md 4."""\n', "src/a.py:2: PLAN.md"),
         ("src/a.py", "x = 1\n# as in\n# protocol.md\n# 1.9 to 1.10\n", "src/a.py:3: protocol.md 1.10"),
         ("src/a.py", "x = 1  # P-19\n", "src/a.py:1: P-19"),
         ("src/a.py", '"""security.md S-29."""\n', "src/a.py:1: security.md S-29"),

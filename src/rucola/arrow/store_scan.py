@@ -26,7 +26,8 @@ from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.errors import DataLossError, DiskError, StoreDamagedError
 from rucola.filter.tag import TagExpression
 from rucola.formats import _columns_cy
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 PREFILL_SIZE = 0x7FFFFFFF

@@ -83,6 +83,8 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
 
 
 def _refused(name: str) -> Any:
+    """A method that PyArrow has and this dataset has not; it says what to call instead."""
+
     def method(*_: object, **__: object) -> NoReturn:
         raise NotImplementedError(f"{name}: read with to_table first")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from rucola.client.local_offset_store import LocalFileOffsetStore
@@ -24,8 +25,8 @@ logger = logging.getLogger(__name__)
 TIMEOUT_MS = 5_000
 
 
-class OffsetStore:
-    """Base of both stores: the table in memory."""
+class OffsetStore(ABC):
+    """The part that both stores share: the table in memory."""
 
     def __init__(self) -> None:
         self._table: dict[MessageQueue, int] = {}
@@ -56,6 +57,7 @@ class OffsetStore:
         """Offsets in memory for the queues of ``topic``."""
         return {queue: offset for queue, offset in self._table.items() if queue.topic == topic}
 
+    @abstractmethod
     async def load(self, queue: MessageQueue) -> int | None:
         """Load the stored offset, also into memory; None if there is none.
 
@@ -66,11 +68,10 @@ class OffsetStore:
             FormatError: the file is damaged, and there is no valid backup.
             DiskError: the file cannot be read.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     async def persist(self, queues: Collection[MessageQueue]) -> None:
         """Store the offsets of these queues. Failures are logged; the next call repeats them."""
-        raise NotImplementedError
 
     def retain(self, queues: Collection[MessageQueue]) -> None:
         """Remove all other queues from memory."""

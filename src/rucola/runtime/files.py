@@ -1,4 +1,4 @@
-"""Files: the only module that opens, maps, syncs, renames or locks one.
+"""Files: with ``mapped_segment``, the only module that opens, maps, syncs, renames or locks one.
 
 Three rules hold for every caller. Each follows from a measurement:
 
@@ -18,17 +18,15 @@ not synced; without ``pread`` and ``pwrite`` the descriptor is moved first. Test
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import struct
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from typing import TypeAlias
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
-from rucola.errors import DiskError, DiskFullError, StoreLockedError, TooManyFilesError
-from rucola.runtime.memory import lock_memory
+from rucola.errors import DiskError, StoreLockedError
+from rucola.runtime.disk_calls import disk_call, disk_error, read_at, write_all
+from rucola.runtime.mapped_segment import MappedSegment
 
 try:
     import fcntl
@@ -39,24 +37,10 @@ except ImportError:  # Windows
 else:
     _LOCKS_OF = "fcntl"
 
-Buffer: TypeAlias = "mmap.mmap | bytearray"
-"""Buffers from which kernels read records."""
-
 _ZEROS = bytes(1 << 20)
-_MADV_POPULATE_WRITE = 23
-_READ_STEP = 256 * 1024
-"""This size stays in the processor's cache."""
-_PAGE = 4096
-_NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _PRIVATE_MODE = 0o600
-_ERRORS: dict[int, type[DiskError]] = {
-    errno.ENOSPC: DiskFullError,
-    getattr(errno, "EDQUOT", errno.ENOSPC): DiskFullError,
-    errno.EMFILE: TooManyFilesError,
-    errno.ENFILE: TooManyFilesError,
-}
 _locked_here: set[tuple[int, int]] = set()
 """Files of this process that are locked, by device and inode, because a POSIX record lock never conflicts with its own
 process.
@@ -84,7 +68,7 @@ class Files:
 
     def size(self, path: str) -> int:
         """Length of the file in bytes."""
-        with _disk(path, "stat"):
+        with disk_call(path, "stat"):
             return os.stat(path).st_size  # noqa: PTH116
 
     def length(self, path: str) -> int:
@@ -94,16 +78,16 @@ class Files:
         except FileNotFoundError:
             return -1
         except OSError as error:
-            raise _disk_error(path, "stat", error) from error
+            raise disk_error(path, "stat", error) from error
 
     def modified_ms(self, path: str) -> int:
         """Time of the last write to the file, in milliseconds since the epoch."""
-        with _disk(path, "stat"):
+        with disk_call(path, "stat"):
             return os.stat(path).st_mtime_ns // 1_000_000  # noqa: PTH116
 
     def disk_usage(self, path: str) -> tuple[int, int]:
         """Used bytes on the file system that holds ``path``, and bytes that this process may still use there."""
-        with _disk(path, "ask for the space"):
+        with disk_call(path, "ask for the space"):
             if not hasattr(os, "statvfs"):
                 import shutil  # imported here, because a start would wait for it
 
@@ -137,7 +121,7 @@ class Files:
     def read_file(self, path: str) -> bytes | None:
         """The whole content, None when there is no such file."""
         try:
-            with _disk(path, "read"), open(path, "rb") as file:  # noqa: PTH123
+            with disk_call(path, "read"), open(path, "rb") as file:  # noqa: PTH123
                 return file.read()
         except DiskError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -146,10 +130,10 @@ class Files:
 
     def write_file(self, path: str, content: bytes) -> None:
         """Creates or overwrites ``path`` in place and syncs it and its directory. For files whose loss is harmless."""
-        with _disk(path, "write"):
+        with disk_call(path, "write"):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
             try:
-                _write_all(descriptor, content, 0)
+                write_all(descriptor, content, 0)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -165,13 +149,13 @@ class Files:
             private: whether other users must not be able to read the file.
         """
         temporary = path + ".tmp"
-        with _disk(path, "replace"):
+        with disk_call(path, "replace"):
             mode = _PRIVATE_MODE if private else _FILE_MODE
             descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, mode)
             try:
                 position = 0
                 for piece in (content,) if isinstance(content, bytes) else content:
-                    _write_all(descriptor, piece, position)
+                    write_all(descriptor, piece, position)
                     position += len(piece)
                 os.fsync(descriptor)
             finally:
@@ -183,14 +167,14 @@ class Files:
 
     def rename(self, path: str, new_path: str) -> None:
         """Renames within one file system; replaces what was at ``new_path``; the caller syncs the directories."""
-        with _disk(path, "rename"):
+        with disk_call(path, "rename"):
             os.replace(path, new_path)  # noqa: PTH105
 
     def link(self, path: str, new_path: str) -> bool:
         """Gives a file a second name; returns False, and changes nothing, if the name is taken. The caller syncs the
         directory.
         """
-        with _disk(path, "link"):
+        with disk_call(path, "link"):
             try:
                 os.link(path, new_path)
             except FileExistsError:
@@ -201,7 +185,7 @@ class Files:
         """Renames a directory, and syncs the new parent; returns False, and changes nothing, if there is a file or a
         directory that is not empty at ``new_path``.
         """
-        with _disk(path, "rename"):
+        with disk_call(path, "rename"):
             try:
                 os.rename(path, new_path)  # noqa: PTH104
             except OSError as error:
@@ -213,7 +197,7 @@ class Files:
 
     def sync_file(self, path: str) -> None:
         """Makes the content of a file durable that other code has written."""
-        with _disk(path, "sync"):
+        with disk_call(path, "sync"):
             descriptor = os.open(path, os.O_RDWR | _BINARY)
             try:
                 os.fsync(descriptor)
@@ -222,7 +206,7 @@ class Files:
 
     def remove(self, path: str) -> None:
         """Removes a file; the caller syncs the directory."""
-        with _disk(path, "remove"):
+        with disk_call(path, "remove"):
             os.remove(path)  # noqa: PTH107
 
     def remove_tree(self, path: str) -> None:
@@ -232,7 +216,7 @@ class Files:
         for name in self.list_files(path):
             self.remove(f"{path}/{name}")
         if self.exists(path):
-            with _disk(path, "remove directory"):
+            with disk_call(path, "remove directory"):
                 os.rmdir(path)  # noqa: PTH106
 
     def make_directory(self, path: str) -> None:
@@ -241,7 +225,7 @@ class Files:
             return
         parent = os.path.dirname(path) or "."  # noqa: PTH120
         self.make_directory(parent)
-        with _disk(path, "create directory"):
+        with disk_call(path, "create directory"):
             try:
                 os.mkdir(path, _DIRECTORY_MODE)  # noqa: PTH102
             except FileExistsError:
@@ -265,7 +249,7 @@ class Files:
 
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in ``path`` durable, where directories can be opened."""
-        with _disk(path, "sync directory"):
+        with disk_call(path, "sync directory"):
             try:
                 descriptor = os.open(path or ".", os.O_RDONLY)
             except (PermissionError, IsADirectoryError):
@@ -281,15 +265,15 @@ class Files:
 
     def read_at(self, path: str, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position``; fewer at the end of the file."""
-        with _disk(path, "read"), open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            return _read_at(file.fileno(), length, position)
+        with disk_call(path, "read"), open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return read_at(file.fileno(), length, position)
 
     def write_at(self, path: str, position: int, content: bytes) -> None:
         """Writes ``content`` at ``position`` of an existing file, or of a new one, and syncs the data."""
-        with _disk(path, "write"):
+        with disk_call(path, "write"):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, _FILE_MODE)
             try:
-                _write_all(descriptor, content, position)
+                write_all(descriptor, content, position)
                 self.data_sync(descriptor)
             finally:
                 os.close(descriptor)
@@ -309,7 +293,7 @@ class Files:
             DiskFullError: there is not enough space; nothing is left behind.
         """
         try:
-            with _disk(path, "allocate"):
+            with disk_call(path, "allocate"):
                 descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
                 try:
                     self.allocate(descriptor, 0, size if allocated is None else min(size, allocated))
@@ -332,7 +316,7 @@ class Files:
             size: bytes to map; None maps the whole file. The caller has compared lengths before.
             writable: False maps it for reading only.
         """
-        with _disk(path, "map"):
+        with disk_call(path, "map"):
             descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _BINARY | _NO_FOLLOW)
             try:
                 length = size if size is not None else os.fstat(descriptor).st_size
@@ -358,7 +342,7 @@ class Files:
             else:
                 return
         for start in range(position, position + length, len(_ZEROS)):
-            _write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
+            write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
 
     def foreign_entry(self, path: str) -> str:
         """Describes how other users could put data into directory ``path``: within two levels, a directory of another
@@ -366,7 +350,7 @@ class Files:
         """
         if not hasattr(os, "geteuid") or not os.path.isdir(path):  # noqa: PTH112
             return ""
-        with _disk(path, "list"):
+        with disk_call(path, "list"):
             with os.scandir(path) as entries:
                 below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
             for directory in (path, *below):
@@ -393,7 +377,7 @@ class Files:
         if self._identity(name) in _locked_here:
             # The file is not even opened: closing any descriptor of it would drop this process's record lock.
             raise StoreLockedError(path)
-        with _disk(name, "lock"):
+        with disk_call(name, "lock"):
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT | _BINARY | _NO_FOLLOW, _FILE_MODE)
             identity = self._identity(name)
             try:
@@ -404,8 +388,8 @@ class Files:
                     raise StoreLockedError(path) from error
                 raise
             try:
-                if _read_at(descriptor, 5, 0) != b"lock":
-                    _write_all(descriptor, b"lock", 0)
+                if read_at(descriptor, 5, 0) != b"lock":
+                    write_all(descriptor, b"lock", 0)
                     os.fsync(descriptor)
             except OSError:
                 os.close(descriptor)  # and this process would lose the lock with it
@@ -420,7 +404,7 @@ class Files:
             # As above, the file is not even opened.
             return True
         try:
-            with _disk(name, "look at the lock"):
+            with disk_call(name, "look at the lock"):
                 descriptor = os.open(name, os.O_RDONLY | _BINARY | _NO_FOLLOW)
                 try:
                     return _first_byte_locked(descriptor)
@@ -440,292 +424,12 @@ class Files:
         return status.st_dev, status.st_ino
 
     def _names(self, path: str, directories: bool) -> list[str]:
-        with _disk(path, "list"):
+        with disk_call(path, "list"):
             try:
                 with os.scandir(path) as entries:
                     return sorted(entry.name for entry in entries if entry.is_dir() is directories)
             except FileNotFoundError:
                 return []
-
-
-class MappedSegment:
-    """One mapped file. ``buffer`` and ``view`` give access to the file, on the thread that maps, unmaps and closes it.
-
-    Any thread may call ``sync``. It syncs the opened file, even if its path now leads to another one. If a descriptor
-    is closed during a sync, it stays open until the sync ends.
-
-    Attributes:
-        buffer: the map itself, for kernels.
-        view: the map as a memoryview, for slices that outlive the call.
-    """
-
-    def __init__(self, files: Files, path: str, descriptor: int, size: int, writable: bool) -> None:
-        self.path = path
-        self.size = size
-        self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-        self.buffer = mmap.mmap(descriptor, size, access=self._access)
-        self.view = memoryview(self.buffer)
-        self._files = files
-        self._descriptor = descriptor
-        self._guard = threading.Lock()
-        self._mapped = True
-        self._uses = 0
-        self._closed = False
-
-    def map(self) -> bool:
-        """Maps the file again after ``unmap``; returns False if it was closed meanwhile.
-
-        Raises:
-            DiskError: it cannot be mapped; its state is unchanged.
-        """
-        with self._guard:
-            if self._closed:
-                return False
-            with _disk(self.path, "map"):
-                self.buffer = mmap.mmap(self._descriptor, self.size, access=self._access)
-            self.view = memoryview(self.buffer)
-            self._mapped = True
-        return True
-
-    def unmap(self) -> None:
-        """Unmaps the file without closing it. Existing slices keep the memory valid."""
-        with self._guard:
-            self._mapped = False
-        self._release()
-
-    def close_unmapped(self) -> bool:
-        """Closes the file unless it is mapped; returns whether it is closed."""
-        with self._guard:
-            if not self._mapped:
-                self._close()
-            return self._closed
-
-    def _release(self) -> None:
-        self.view.release()
-        with suppress(BufferError):  # slices exist; the garbage collector unmaps it after them
-            self.buffer.close()
-
-    def _close(self) -> None:
-        """Closes the descriptor. The caller holds the guard."""
-        self._closed = True
-        if not self._uses and self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def allocate(self, position: int, length: int) -> None:
-        """Allocates blocks for a part of the file that holds no data yet; see ``Files.allocate``."""
-        with _disk(self.path, "allocate"):
-            self._files.allocate(self._descriptor, position, length)
-
-    def populate(self, position: int, length: int) -> None:
-        """Triggers the page faults of coming stores to ``length`` bytes from ``position`` at once (Linux 5.14 or
-        newer).
-
-        The first store to a page of a fresh file costs a fault of several microseconds. Batched, a fault costs a tenth.
-        The content does not change. ``position`` is a multiple of the page size.
-        """
-        if self._files.populate_write:
-            try:
-                self.buffer.madvise(_MADV_POPULATE_WRITE, position, min(length, self.size - position))
-            except (AttributeError, OSError):
-                # Unknown to this system, or refused: each store then takes its own fault.
-                self._files.populate_write = False
-
-    def expect_scattered(self) -> None:
-        """Announces random access: a fault loads only its own page.
-
-        Otherwise the system reads ahead as far as the disk's setting says, which may be several megabytes. A store with
-        very many queues would pay that at the first access to each.
-        """
-        with suppress(AttributeError, OSError):
-            self.buffer.madvise(mmap.MADV_RANDOM)
-
-    def read_ahead(self, ahead: bool) -> None:
-        """Sets whether a fault, or a read by system call, also loads the bytes that follow."""
-        # only advice; another thread may be unmapping the file at this moment
-        with suppress(AttributeError, OSError, ValueError):
-            self.buffer.madvise(mmap.MADV_NORMAL if ahead else mmap.MADV_RANDOM)
-            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
-
-    def write(self, position: int, content: bytes | memoryview) -> None:
-        """Writes at ``position`` by a system call. The map shows the bytes as well. Other threads run meanwhile."""
-        with _disk(self.path, "write"):
-            _write_all(self._descriptor, content, position)
-
-    def lock(self, position: int, length: int) -> str:
-        """Locks a part in memory until the map is closed; returns the reason if the system refused, otherwise an empty
-        text.
-        """
-        return lock_memory(self.buffer, position, length)
-
-    def will_need(self) -> None:
-        """Tells the system that the file will be needed soon."""
-        with suppress(AttributeError, OSError):  # advice
-            self.buffer.madvise(mmap.MADV_WILLNEED)
-
-    def rewrite(self, position: int, content: bytes | bytearray) -> None:
-        """Stores bytes again that may already be there, so that the next sync writes them, even after a failed one."""
-        self.view[position : position + len(content)] = content
-
-    def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """The ranges from ``position`` on that may hold nonzero bytes, as (start, end).
-
-        Holes, and allocated blocks that were never written, are left out if the file system reports them.
-        """
-        ranges: list[tuple[int, int]] = []
-        at = position
-        while at < self.size:
-            try:
-                start = os.lseek(self._descriptor, at, os.SEEK_DATA)
-                at = os.lseek(self._descriptor, start, os.SEEK_HOLE)
-            except (AttributeError, OSError) as error:
-                if isinstance(error, OSError) and error.errno == errno.ENXIO:
-                    return ranges
-                return [*ranges, (at, self.size)]
-            ranges.append((start, min(at, self.size)))
-        return ranges
-
-    def read(self, position: int, length: int) -> bytes:
-        """A copy of ``length`` bytes. Waits for the disk while other threads run.
-
-        Raises:
-            DiskError: the disk cannot read them; an access through the map would end the process.
-        """
-        if not self._begin_use():
-            raise DiskError(self.path, "read", "the file is closed")
-        content = b""
-        try:
-            while len(content) < length:
-                more = _read_at(self._descriptor, length - len(content), position + len(content))
-                if not more:
-                    raise OSError(errno.EIO, f"the file ends at {position + len(content)}")
-                content = content + more if content else more
-        except OSError as error:
-            reason = f"{error.strerror or error}, position {position + len(content)}"
-            raise DiskError(self.path, "read", reason, self.readable_end(position, position + length)) from error
-        finally:
-            self._end_use()
-        return content
-
-    def readable_end(self, position: int, end: int) -> int:
-        """Position of the first unreadable byte from ``position`` on; ``end`` if all bytes can be read.
-
-        The readable bytes are in memory afterwards, and may be accessed through the map.
-        """
-        buffer = memoryview(bytearray(min(_READ_STEP, max(end - position, 0))))
-        while position < end:
-            try:
-                count = _read_into(self._descriptor, buffer[: end - position], position)
-            except OSError:
-                if len(buffer) <= _PAGE:
-                    return position
-                buffer = buffer[: min(_PAGE, len(buffer) - 1)]
-                continue
-            if count == 0:
-                return position
-            position += count
-        return end
-
-    def replace_unreadable(self) -> list[tuple[int, int]]:
-        """Reads the whole file. If the disk cannot read parts of it, a copy in memory takes the place of the map, and
-        these parts are zero in it. Only for files that are mapped for reading.
-
-        Returns:
-            The unreadable parts as (start, end), in bytes.
-
-        Raises:
-            DiskError: a part that could be read a moment ago cannot be read now.
-        """
-        length = min(os.fstat(self._descriptor).st_size, self.size)
-        ranges = [(start, min(end, length)) for start, end in self.data_ranges(0) if start < length]
-        unreadable: list[tuple[int, int]] = []
-        for start, end in ranges:
-            at = start
-            while (stopped := self.readable_end(at, end)) < end:
-                at = min(stopped - stopped % _PAGE + _PAGE, end)
-                unreadable.append((stopped, at))
-        if length < self.size:
-            unreadable.append((length, self.size))
-        if unreadable:
-            self._replace_map(ranges, unreadable)
-        return unreadable
-
-    def _replace_map(self, ranges: list[tuple[int, int]], unreadable: list[tuple[int, int]]) -> None:
-        copy = mmap.mmap(-1, self.size)
-        bounds = [0, *(edge for part in unreadable for edge in part), self.size]
-        readable = list(zip(bounds[::2], bounds[1::2], strict=True))
-        for start, end in ranges:
-            for first, last in readable:
-                for at in range(max(start, first), min(end, last), _READ_STEP):
-                    part = self.read(at, min(at + _READ_STEP, end, last) - at)
-                    copy[at : at + len(part)] = part
-        self._release()
-        self.buffer, self.view = copy, memoryview(copy).toreadonly()
-
-    def read_resident(self, position: int, into: memoryview) -> bool:
-        """Copies bytes that are in memory; returns False if some are not, or if the system cannot tell."""
-        if _NO_WAIT is None:
-            return False
-        try:
-            return os.preadv(self._descriptor, [into], position, _NO_WAIT) == len(into)
-        except OSError:
-            # Not in memory, not reported by this file system, or unreadable: ``read`` finds out.
-            return False
-
-    def is_resident(self, position: int, length: int) -> bool:
-        """Whether the bytes are in memory. Also True where the system cannot tell, because waiting would be useless."""
-        if _NO_WAIT is None:
-            return True
-        length = min(length, self.size - position)
-        try:
-            return os.preadv(self._descriptor, [bytearray(length)], position, _NO_WAIT) == length
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            return error.errno != errno.EIO
-
-    def sync(self) -> None:
-        """Returns when everything stored so far is on the disk. Other threads run meanwhile.
-
-        Does nothing after ``close``: the owner of an unsynced file that closes it no longer needs it.
-
-        Raises:
-            DiskError: it may not be on the disk, and a later success proves nothing about it (fsync reports an error
-                once).
-        """
-        if not self._begin_use():
-            return
-        try:
-            self._files.data_sync(self._descriptor)
-        except OSError as error:
-            raise _disk_error(self.path, "sync", error) from error
-        finally:
-            self._end_use()
-
-    def _begin_use(self) -> bool:
-        """Keeps the descriptor open until ``_end_use``: after a close the system may give its number to another file.
-
-        Returns:
-            False if the file is closed.
-        """
-        with self._guard:
-            self._uses += not self._closed
-            return not self._closed
-
-    def _end_use(self) -> None:
-        with self._guard:
-            self._uses -= 1
-            if self._closed:
-                self._close()
-
-    def close(self) -> None:
-        """Closes the file and unmaps it. The map stays until the last slice is released."""
-        with self._guard:
-            closed, mapped = self._closed, self._mapped
-            self._mapped = False
-            self._close()
-        if mapped and not closed:
-            self._release()
 
 
 class DirectoryLock:
@@ -771,53 +475,3 @@ def _first_byte_locked(descriptor: int) -> bool:
     values = (fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0) if order[0] == "h" else (0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
     answer = struct.unpack(order, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(order, *values)))
     return bool(answer[0 if order[0] == "h" else 3] != fcntl.F_UNLCK)
-
-
-_moving = threading.Lock()
-"""Guards the position of a descriptor where calls cannot name one (Windows)."""
-
-
-def _read_at(descriptor: int, length: int, position: int) -> bytes:
-    if hasattr(os, "pread"):
-        return os.pread(descriptor, length, position)
-    with _moving:
-        os.lseek(descriptor, position, os.SEEK_SET)
-        return os.read(descriptor, length)
-
-
-def _read_into(descriptor: int, into: memoryview, position: int) -> int:
-    if hasattr(os, "preadv"):
-        return os.preadv(descriptor, [into], position)
-    content = _read_at(descriptor, len(into), position)
-    into[: len(content)] = content
-    return len(content)
-
-
-def _write_at(descriptor: int, content: memoryview, position: int) -> int:
-    if hasattr(os, "pwrite"):
-        return os.pwrite(descriptor, content, position)
-    with _moving:
-        os.lseek(descriptor, position, os.SEEK_SET)
-        return os.write(descriptor, content)
-
-
-def _write_all(descriptor: int, content: bytes | memoryview, position: int) -> None:
-    """Writes the whole content; repeats after short writes."""
-    rest = memoryview(content)
-    while rest:
-        written = _write_at(descriptor, rest, position)
-        position += written
-        rest = rest[written:]
-
-
-def _disk_error(path: str, operation: str, error: OSError) -> DiskError:
-    kind = _ERRORS.get(error.errno or 0, DiskError)
-    return kind(path, operation, error.strerror or str(error))
-
-
-@contextmanager
-def _disk(path: str, operation: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _disk_error(path, operation, error) from error

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import cached_property
@@ -74,7 +75,7 @@ class BodyDecoder(Protocol):
         """The fields of one body; only ``_error`` if the body cannot be decoded."""
 
 
-class _Decoder:
+class _Decoder(ABC):
     """The common part of both decoders."""
 
     def __init__(self, skip_bytes: int) -> None:
@@ -92,9 +93,9 @@ class _Decoder:
         except Exception as error:  # noqa: BLE001 - a foreign decoder may raise anything over foreign bytes
             return {ERROR: f"{type(error).__name__}: {error}"}
 
+    @abstractmethod
     def decode(self, content: bytes) -> dict[str, Any]:
         """The fields; may raise any exception."""
-        raise NotImplementedError
 
 
 class AvroDecoder(_Decoder):

@@ -1,12 +1,14 @@
-"""Runs ``runtime.files`` over a ``SimulatedDisk``: its source is unchanged, but its system calls are replaced.
+"""Runs ``runtime.files`` over a ``SimulatedDisk``: its source and that of the modules that it uses are unchanged, but
+their system calls are replaced.
 
-The explored order of system calls is therefore that of the real module, not of a second implementation.
+The explored order of system calls is therefore that of the real modules, not of a second implementation.
 """
 
 from __future__ import annotations
 
 import builtins
 import errno
+import inspect
 import os
 import posixpath
 import sys
@@ -16,16 +18,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any, cast
 
-import rucola.runtime.files
+from rucola.runtime import disk_calls, files, mapped_segment
 from rucola.runtime.files import Files
 from rucola.testing.interleaver import InterleavedLock, Interleaver
 from rucola.testing.simulated_disk import PAGE, Directory, Inode, MappedBytes, SimulatedDisk
 
-_SOURCE = Path(rucola.runtime.files.__file__)
-_CODE = compile(_SOURCE.read_text(encoding="utf-8"), "runtime/files.py on a simulated disk", "exec")
+_MODULES = (disk_calls, mapped_segment, files)
+"""The modules that call the system, each after those that it imports."""
+_CODE = {
+    module.__name__: compile(inspect.getsource(module), f"{module.__name__} on a simulated disk", "exec")
+    for module in _MODULES
+}
 _DEVICE = 1
 
 
@@ -37,7 +42,7 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
     """
     system = SimulatedOs(disk) if interleaver is None else InterleavedOs(disk, interleaver)
     memory = types.SimpleNamespace(lock_memory=lambda *_: "")
-    modules = {"os": system, "mmap": _Mmap(system), "fcntl": _Fcntl(), "rucola.runtime.memory": memory}
+    modules: dict[str, Any] = {"os": system, "mmap": _Mmap(system), "fcntl": _Fcntl(), "rucola.runtime.memory": memory}
     if interleaver is not None:
         # A thread may pause at a call while it holds a segment's lock; threads that wait for this lock are not chosen.
         modules["threading"] = types.SimpleNamespace(Lock=partial(InterleavedLock, interleaver))
@@ -52,12 +57,14 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
         return modules.get(name) or builtins.__import__(name, globals_, locals_, fromlist or (), level)
 
     replaced = {"__import__": import_module, "open": system.open_file}
-    module = types.ModuleType("rucola.testing.files")
-    module.__dict__["__builtins__"] = builtins.__dict__ | replaced
-    exec(_CODE, module.__dict__)
-    segment = module.__dict__["MappedSegment"]
+    for name, code in _CODE.items():
+        module = types.ModuleType(name)
+        module.__dict__["__builtins__"] = builtins.__dict__ | replaced
+        exec(code, module.__dict__)
+        modules[name] = module
+    segment = modules[mapped_segment.__name__].MappedSegment
     segment.rewrite = _noticed(segment.rewrite)
-    return cast(Files, module.__dict__["Files"]())
+    return cast(Files, modules[files.__name__].Files())
 
 
 def _noticed(rewrite: Callable[[Any, int, bytes], None]) -> Callable[[Any, int, bytes], None]:

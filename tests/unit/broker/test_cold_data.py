@@ -18,7 +18,8 @@ from rucola.protocol import fastjson
 from rucola.protocol.bodies.heartbeat import ConsumerData, ConsumeType, HeartbeatData, SubscriptionData
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 
 SET, REMOVE, INFO, READ_MODE = 2001, 2002, 2003, 2004
 TABLES = b'{"runtimeTable":{},"configTable":%s,"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,%s}'

@@ -12,7 +12,7 @@ from tests.unit.broker.test_pop import pop_fields
 from rucola.errors import DiskError
 from rucola.formats.message import decode_messages
 from rucola.protocol.codes import RequestCode
-from rucola.runtime.files import MappedSegment
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.log.cold_read import ColdRead, ColdRecords
 from rucola.store.results import StoreState
 

@@ -22,7 +22,7 @@ from rucola.errors import DiskError
 from rucola.formats.message_id import offset_message_id
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
-from rucola.runtime.files import MappedSegment
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.log import cold_read
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 from rucola.store.log.log_reader import LogReader

@@ -16,7 +16,7 @@ from rucola.formats.message import decode_messages
 from rucola.protocol.bodies.configs import CreateTopicListRequestBody, SubscriptionGroupList
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
-from rucola.runtime.files import MappedSegment
+from rucola.runtime.mapped_segment import MappedSegment
 
 RESERVED = ("INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
 KEEPS_ALL = (

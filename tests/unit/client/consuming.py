@@ -21,3 +21,7 @@ def record(queue_offset: int, body: bytes = b"body", topic: str = "T", sys_flag:
 def messages(*queue_offsets: int, body: bytes = b"body", **properties: str) -> list[MessageExt]:
     records = b"".join(record(offset, body, **properties) for offset in queue_offsets)
     return received_messages(records, PullOrigin("broker-a", 0, 100))
+
+
+async def ignore(message: object) -> None:
+    """A listener that does nothing."""

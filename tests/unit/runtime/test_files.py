@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rucola.errors import DiskError, DiskFullError, StoreLockedError
-from rucola.runtime import files as file_module
+from rucola.runtime import mapped_segment
 from rucola.runtime.files import Files
 
 
@@ -102,7 +102,7 @@ def test_a_close_during_a_read_does_not_give_its_descriptor_to_another_file(
     path.write_bytes(b"mine" * 1024)
     other.write_bytes(b"else" * 1024)
     segment = files.open_segment(str(path))
-    read_at, used, opened = file_module._read_at, [], []
+    read_at, used, opened = mapped_segment.read_at, [], []
 
     def closed_meanwhile(descriptor: int, length: int, position: int) -> bytes:
         used.append(descriptor)
@@ -110,7 +110,7 @@ def test_a_close_during_a_read_does_not_give_its_descriptor_to_another_file(
         opened.append(os.open(other, os.O_RDONLY))
         return read_at(descriptor, length, position)
 
-    monkeypatch.setattr(file_module, "_read_at", closed_meanwhile)
+    monkeypatch.setattr(mapped_segment, "read_at", closed_meanwhile)
     try:
         assert segment.read(0, 8) == b"minemine"
     finally:

@@ -9,7 +9,7 @@ from tests.unit.store.stores import fill, opened
 
 from rucola.errors import DiskError
 from rucola.formats.message import decode_messages
-from rucola.runtime.files import MappedSegment
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import CheckOnRead, DamagedMessage
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageResult, GetMessageStatus

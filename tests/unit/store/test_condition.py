@@ -12,8 +12,9 @@ import pytest
 from tests.unit.store.stores import SEGMENT, config, message, opened
 
 from rucola.errors import DiskFullError, TooManyFilesError
-from rucola.runtime import files as files_module
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime import mapped_segment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.condition import StoreCondition
 from rucola.store.log.allocate import SegmentAllocator
 from rucola.store.message_store import MessageStore
@@ -110,7 +111,7 @@ class CannotMap(Files):
     def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
         with pytest.MonkeyPatch.context() as patch:
             if self.error and "/commitlog/" in path:
-                patch.setattr(files_module.os if self.at == "open" else files_module.mmap, self.at, self._refuse)
+                patch.setattr(mapped_segment.os if self.at == "open" else mapped_segment.mmap, self.at, self._refuse)
             return super().open_segment(path, size, writable)
 
     def _refuse(self, *_: object, **__: object) -> None:
@@ -202,7 +203,7 @@ class FewDescriptors(Files):
         self.mapped = {segment for segment in self.mapped if segment._mapped}
         with pytest.MonkeyPatch.context() as patch:
             if len(self.mapped) >= self.room:
-                patch.setattr(files_module.os, "open", self._refuse)
+                patch.setattr(mapped_segment.os, "open", self._refuse)
             segment = super().open_segment(path, size, writable)
         self.mapped.add(segment)
         return segment

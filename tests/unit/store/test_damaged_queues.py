@@ -13,7 +13,8 @@ from tests.unit.store.stores import HOST, SEGMENT, contents, message, opened, re
 from rucola.common.message import StoreMessage
 from rucola.errors import DiskError, StoreDamagedError
 from rucola.formats.message import decode_messages
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.message_store import MessageStore
 from rucola.store.results import Boundary, PutMessageStatus
 from rucola.testing.clock import ManualClock

@@ -22,7 +22,8 @@ from tests.unit.store.stores import (
 
 from rucola.common.columns import WalkStop
 from rucola.errors import DiskError, DiskFullError, StoreDamagedError
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store import dispatch
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery.watermark import WatermarkFile

@@ -11,7 +11,8 @@ from tests.unit.store.stores import contents, fill, opened
 
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from rucola.formats.message import decode_message
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.message_store import MessageStore
 from rucola.store.verify.check import verify
 

@@ -33,7 +33,8 @@ from rucola.errors import DiskError
 from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from rucola.formats.message import RECORD_HEAD
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.message_store import MessageStore
 from rucola.store.results import StoreState
 from rucola.testing.clock import ManualClock

@@ -13,7 +13,8 @@ import pytest
 from tests.unit.store.stores import crashed, everything, fill, message, opened, read
 
 from rucola.errors import DiskError
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
 from rucola.store.queue.consume_queue import ConsumeQueue

@@ -16,7 +16,8 @@ from tests.unit.store.stores import SEGMENT, config, contents, crashed, everythi
 from rucola.common.columns import ROW_WIDTH
 from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
 from rucola.formats.message import MAGIC_BLANK
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.dispatch import ROWS_MAX, Dispatcher
 from rucola.store.log.log_reader import CHECK_TORN_END, LogReader
 from rucola.store.log.mapped_file import MappedFile

@@ -16,7 +16,8 @@ import pytest
 from tests.unit.store.stores import fill, opened, snapshot
 
 from rucola.errors import DiskError, StoreDamagedError
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.queue.consume_queue_ext import ExtendedConsumeQueue
 from rucola.store.results import GetMessageStatus
 from rucola.store.verify.check import verify

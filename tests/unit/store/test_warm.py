@@ -11,8 +11,9 @@ from tests.unit.store.stores import SEGMENT, config, everything, fill
 
 from rucola.errors import DiskError
 from rucola.formats.segment_name import segment_name
-from rucola.runtime import files as runtime_files
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime import mapped_segment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import FlushDiskType
 from rucola.store.log import warm
 from rucola.store.message_store import MessageStore
@@ -33,7 +34,7 @@ def locked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         calls.append((position, length))
         return ""
 
-    monkeypatch.setattr(runtime_files, "lock_memory", lock_memory)
+    monkeypatch.setattr(mapped_segment, "lock_memory", lock_memory)
     monkeypatch.setattr(warm, "_STEP_BYTES", SEGMENT // 4)
     monkeypatch.setattr(warm, "_ZEROS", bytes(SEGMENT // 4))
     return calls
@@ -119,7 +120,7 @@ def test_syncs_on_the_way(flush: FlushDiskType, tmp_path: Path, monkeypatch: pyt
 def test_a_lock_that_is_refused_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(runtime_files, "lock_memory", lambda *_: "Cannot allocate memory")
+    monkeypatch.setattr(mapped_segment, "lock_memory", lambda *_: "Cannot allocate memory")
     store = warming(tmp_path)
     with caplog.at_level(logging.WARNING):
         for part in range(6):

@@ -11,7 +11,8 @@ from tests.unit.store.stores import HOST, SEGMENT, config, contents, everything,
 from rucola.common.columns import ROW_WIDTH, FrameColumn, new_table
 from rucola.errors import DiskError, DiskFullError
 from rucola.formats.message import fill_row
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import FlushDiskType
 from rucola.store.message_store import MessageStore
 from rucola.store.results import PutMessageStatus, StoreState

@@ -24,7 +24,8 @@ from rucola.formats.checksum import crc32
 from rucola.formats.message import walk_records
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.clock import Clock, SystemClock
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.spark.archive.archiver import CONFLICTS_MAX, Step, commit_rebased, files_of, write_all
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableLog
 from rucola.spark.archive.tasks import Task, run_tasks

@@ -16,7 +16,8 @@ from uuid import uuid4
 
 from rucola.errors import ConfigError, FormatError, StoreDamagedError
 from rucola.formats.segment_name import segment_name
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.spark.archive.raw import CONFIG, CONFIG_PART, LOG_PART, TAIL_PART
 from rucola.spark.archive.table_log import DataFile, TableLog
 from rucola.spark.archive.tasks import Task, run_tasks

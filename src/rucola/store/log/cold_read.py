@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 from typing import Protocol
 
 from rucola.errors import DiskError, StoreError
-from rucola.runtime.files import Buffer, MappedSegment
+from rucola.runtime.mapped_segment import Buffer, MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 
 COPY_MAX_BYTES = 8 << 20

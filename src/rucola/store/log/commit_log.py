@@ -22,8 +22,9 @@ from rucola.errors import DiskError, DiskFullError
 from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, MAGIC_BLANK, RecordPlacement, encode_rows, fit_rows, write_blank
 from rucola.runtime.clock import Clock
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import MessageStoreConfig
 from rucola.store.log.allocate import SegmentAllocator
 from rucola.store.log.log_reader import LogReader

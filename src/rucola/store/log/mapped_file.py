@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rucola.errors import DiskError, StoreDamagedError
-from rucola.runtime.files import Buffer, Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import Buffer, MappedSegment
 from rucola.store.log.transient_store_pool import PoolBuffer
 
 ALLOCATION_STEP = 64 * 1024

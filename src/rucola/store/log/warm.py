@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Callable
 
 from rucola.errors import DiskError
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.config import MessageStoreConfig
 
 _log = logging.getLogger(__name__)

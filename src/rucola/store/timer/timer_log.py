@@ -19,7 +19,8 @@ from rucola.formats.timer import (
     chain_units,
     scan_units,
 )
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Iterator
 
 from rucola.formats.timer import TIMER_SLOT, TimerSlot, is_beyond
-from rucola.runtime.files import Files, MappedSegment
+from rucola.runtime.files import Files
 from rucola.runtime.logs import event
+from rucola.runtime.mapped_segment import MappedSegment
 
 _log = logging.getLogger(__name__)
 _PIECE_BYTES = 1 << 18

@@ -1,0 +1,71 @@
+"""System calls on descriptors, and the errors of the disk that they raise."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rucola.errors import DiskError, DiskFullError, TooManyFilesError
+
+_ERRORS: dict[int, type[DiskError]] = {
+    errno.ENOSPC: DiskFullError,
+    getattr(errno, "EDQUOT", errno.ENOSPC): DiskFullError,
+    errno.EMFILE: TooManyFilesError,
+    errno.ENFILE: TooManyFilesError,
+}
+_moving = threading.Lock()
+"""Guards the position of a descriptor where calls cannot name one (Windows)."""
+
+
+def read_at(descriptor: int, length: int, position: int) -> bytes:
+    """Reads up to ``length`` bytes."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, length, position)
+    with _moving:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.read(descriptor, length)
+
+
+def read_into(descriptor: int, into: memoryview, position: int) -> int:
+    """Fills ``into``; returns the number of bytes read, which may be smaller."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [into], position)
+    content = read_at(descriptor, len(into), position)
+    into[: len(content)] = content
+    return len(content)
+
+
+def write_at(descriptor: int, content: memoryview, position: int) -> int:
+    """Writes; returns the number of bytes written, which may be smaller."""
+    if hasattr(os, "pwrite"):
+        return os.pwrite(descriptor, content, position)
+    with _moving:
+        os.lseek(descriptor, position, os.SEEK_SET)
+        return os.write(descriptor, content)
+
+
+def write_all(descriptor: int, content: bytes | memoryview, position: int) -> None:
+    """Writes the whole content; repeats after short writes."""
+    rest = memoryview(content)
+    while rest:
+        written = write_at(descriptor, rest, position)
+        position += written
+        rest = rest[written:]
+
+
+def disk_error(path: str, operation: str, error: OSError) -> DiskError:
+    """The error of this package for an error of the system."""
+    kind = _ERRORS.get(error.errno or 0, DiskError)
+    return kind(path, operation, error.strerror or str(error))
+
+
+@contextmanager
+def disk_call(path: str, operation: str) -> Iterator[None]:
+    """A block whose errors of the system become ``DiskError``."""
+    try:
+        yield
+    except OSError as error:
+        raise disk_error(path, operation, error) from error

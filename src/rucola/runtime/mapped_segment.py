@@ -1,0 +1,306 @@
+"""A file of the store that is mapped into memory: the map, and the calls on its descriptor."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeAlias
+
+from rucola.errors import DiskError
+from rucola.runtime.disk_calls import disk_call, disk_error, read_at, read_into, write_all
+from rucola.runtime.memory import lock_memory
+
+if TYPE_CHECKING:
+    from rucola.runtime.files import Files
+
+Buffer: TypeAlias = "mmap.mmap | bytearray"
+"""Buffers from which kernels read records."""
+
+_MADV_POPULATE_WRITE = 23
+_READ_STEP = 256 * 1024
+"""This size stays in the processor's cache."""
+_PAGE = 4096
+_NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
+
+
+class MappedSegment:
+    """One mapped file. ``buffer`` and ``view`` give access to the file, on the thread that maps, unmaps and closes it.
+
+    Any thread may call ``sync``. It syncs the opened file, even if its path now leads to another one. If a descriptor
+    is closed during a sync, it stays open until the sync ends.
+
+    Attributes:
+        buffer: the map itself, for kernels.
+        view: the map as a memoryview, for slices that outlive the call.
+    """
+
+    def __init__(self, files: Files, path: str, descriptor: int, size: int, writable: bool) -> None:
+        self.path = path
+        self.size = size
+        self._access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self.buffer = mmap.mmap(descriptor, size, access=self._access)
+        self.view = memoryview(self.buffer)
+        self._files = files
+        self._descriptor = descriptor
+        self._guard = threading.Lock()
+        self._mapped = True
+        self._uses = 0
+        self._closed = False
+
+    def map(self) -> bool:
+        """Maps the file again after ``unmap``; returns False if it was closed meanwhile.
+
+        Raises:
+            DiskError: it cannot be mapped; its state is unchanged.
+        """
+        with self._guard:
+            if self._closed:
+                return False
+            with disk_call(self.path, "map"):
+                self.buffer = mmap.mmap(self._descriptor, self.size, access=self._access)
+            self.view = memoryview(self.buffer)
+            self._mapped = True
+        return True
+
+    def unmap(self) -> None:
+        """Unmaps the file without closing it. Existing slices keep the memory valid."""
+        with self._guard:
+            self._mapped = False
+        self._release()
+
+    def close_unmapped(self) -> bool:
+        """Closes the file unless it is mapped; returns whether it is closed."""
+        with self._guard:
+            if not self._mapped:
+                self._close()
+            return self._closed
+
+    def _release(self) -> None:
+        self.view.release()
+        with suppress(BufferError):  # slices exist; the garbage collector unmaps it after them
+            self.buffer.close()
+
+    def _close(self) -> None:
+        """Closes the descriptor. The caller holds the guard."""
+        self._closed = True
+        if not self._uses and self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def allocate(self, position: int, length: int) -> None:
+        """Allocates blocks for a part of the file that holds no data yet; see ``Files.allocate``."""
+        with disk_call(self.path, "allocate"):
+            self._files.allocate(self._descriptor, position, length)
+
+    def populate(self, position: int, length: int) -> None:
+        """Triggers the page faults of coming stores to ``length`` bytes from ``position`` at once (Linux 5.14 or
+        newer).
+
+        The first store to a page of a fresh file costs a fault of several microseconds. Batched, a fault costs a tenth.
+        The content does not change. ``position`` is a multiple of the page size.
+        """
+        if self._files.populate_write:
+            try:
+                self.buffer.madvise(_MADV_POPULATE_WRITE, position, min(length, self.size - position))
+            except (AttributeError, OSError):
+                # Unknown to this system, or refused: each store then takes its own fault.
+                self._files.populate_write = False
+
+    def expect_scattered(self) -> None:
+        """Announces random access: a fault loads only its own page.
+
+        Otherwise the system reads ahead as far as the disk's setting says, which may be several megabytes. A store with
+        very many queues would pay that at the first access to each.
+        """
+        with suppress(AttributeError, OSError):
+            self.buffer.madvise(mmap.MADV_RANDOM)
+
+    def read_ahead(self, ahead: bool) -> None:
+        """Sets whether a fault, or a read by system call, also loads the bytes that follow."""
+        # only advice; another thread may be unmapping the file at this moment
+        with suppress(AttributeError, OSError, ValueError):
+            self.buffer.madvise(mmap.MADV_NORMAL if ahead else mmap.MADV_RANDOM)
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
+
+    def write(self, position: int, content: bytes | memoryview) -> None:
+        """Writes at ``position`` by a system call. The map shows the bytes as well. Other threads run meanwhile."""
+        with disk_call(self.path, "write"):
+            write_all(self._descriptor, content, position)
+
+    def lock(self, position: int, length: int) -> str:
+        """Locks a part in memory until the map is closed; returns the reason if the system refused, otherwise an empty
+        text.
+        """
+        return lock_memory(self.buffer, position, length)
+
+    def will_need(self) -> None:
+        """Tells the system that the file will be needed soon."""
+        with suppress(AttributeError, OSError):  # advice
+            self.buffer.madvise(mmap.MADV_WILLNEED)
+
+    def rewrite(self, position: int, content: bytes | bytearray) -> None:
+        """Stores bytes again that may already be there, so that the next sync writes them, even after a failed one."""
+        self.view[position : position + len(content)] = content
+
+    def data_ranges(self, position: int) -> list[tuple[int, int]]:
+        """The ranges from ``position`` on that may hold nonzero bytes, as (start, end).
+
+        Holes, and allocated blocks that were never written, are left out if the file system reports them.
+        """
+        ranges: list[tuple[int, int]] = []
+        at = position
+        while at < self.size:
+            try:
+                start = os.lseek(self._descriptor, at, os.SEEK_DATA)
+                at = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            except (AttributeError, OSError) as error:
+                if isinstance(error, OSError) and error.errno == errno.ENXIO:
+                    return ranges
+                return [*ranges, (at, self.size)]
+            ranges.append((start, min(at, self.size)))
+        return ranges
+
+    def read(self, position: int, length: int) -> bytes:
+        """A copy of ``length`` bytes. Waits for the disk while other threads run.
+
+        Raises:
+            DiskError: the disk cannot read them; an access through the map would end the process.
+        """
+        if not self._begin_use():
+            raise DiskError(self.path, "read", "the file is closed")
+        content = b""
+        try:
+            while len(content) < length:
+                more = read_at(self._descriptor, length - len(content), position + len(content))
+                if not more:
+                    raise OSError(errno.EIO, f"the file ends at {position + len(content)}")
+                content = content + more if content else more
+        except OSError as error:
+            reason = f"{error.strerror or error}, position {position + len(content)}"
+            raise DiskError(self.path, "read", reason, self.readable_end(position, position + length)) from error
+        finally:
+            self._end_use()
+        return content
+
+    def readable_end(self, position: int, end: int) -> int:
+        """Position of the first unreadable byte from ``position`` on; ``end`` if all bytes can be read.
+
+        The readable bytes are in memory afterwards, and may be accessed through the map.
+        """
+        buffer = memoryview(bytearray(min(_READ_STEP, max(end - position, 0))))
+        while position < end:
+            try:
+                count = read_into(self._descriptor, buffer[: end - position], position)
+            except OSError:
+                if len(buffer) <= _PAGE:
+                    return position
+                buffer = buffer[: min(_PAGE, len(buffer) - 1)]
+                continue
+            if count == 0:
+                return position
+            position += count
+        return end
+
+    def replace_unreadable(self) -> list[tuple[int, int]]:
+        """Reads the whole file. If the disk cannot read parts of it, a copy in memory takes the place of the map, and
+        these parts are zero in it. Only for files that are mapped for reading.
+
+        Returns:
+            The unreadable parts as (start, end), in bytes.
+
+        Raises:
+            DiskError: a part that could be read a moment ago cannot be read now.
+        """
+        length = min(os.fstat(self._descriptor).st_size, self.size)
+        ranges = [(start, min(end, length)) for start, end in self.data_ranges(0) if start < length]
+        unreadable: list[tuple[int, int]] = []
+        for start, end in ranges:
+            at = start
+            while (stopped := self.readable_end(at, end)) < end:
+                at = min(stopped - stopped % _PAGE + _PAGE, end)
+                unreadable.append((stopped, at))
+        if length < self.size:
+            unreadable.append((length, self.size))
+        if unreadable:
+            self._replace_map(ranges, unreadable)
+        return unreadable
+
+    def _replace_map(self, ranges: list[tuple[int, int]], unreadable: list[tuple[int, int]]) -> None:
+        copy = mmap.mmap(-1, self.size)
+        bounds = [0, *(edge for part in unreadable for edge in part), self.size]
+        readable = list(zip(bounds[::2], bounds[1::2], strict=True))
+        for start, end in ranges:
+            for first, last in readable:
+                for at in range(max(start, first), min(end, last), _READ_STEP):
+                    part = self.read(at, min(at + _READ_STEP, end, last) - at)
+                    copy[at : at + len(part)] = part
+        self._release()
+        self.buffer, self.view = copy, memoryview(copy).toreadonly()
+
+    def read_resident(self, position: int, into: memoryview) -> bool:
+        """Copies bytes that are in memory; returns False if some are not, or if the system cannot tell."""
+        if _NO_WAIT is None:
+            return False
+        try:
+            return os.preadv(self._descriptor, [into], position, _NO_WAIT) == len(into)
+        except OSError:
+            # Not in memory, not reported by this file system, or unreadable: ``read`` finds out.
+            return False
+
+    def is_resident(self, position: int, length: int) -> bool:
+        """Whether the bytes are in memory. Also True where the system cannot tell, because waiting would be useless."""
+        if _NO_WAIT is None:
+            return True
+        length = min(length, self.size - position)
+        try:
+            return os.preadv(self._descriptor, [bytearray(length)], position, _NO_WAIT) == length
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            return error.errno != errno.EIO
+
+    def sync(self) -> None:
+        """Returns when everything stored so far is on the disk. Other threads run meanwhile.
+
+        Does nothing after ``close``: the owner of an unsynced file that closes it no longer needs it.
+
+        Raises:
+            DiskError: it may not be on the disk, and a later success proves nothing about it (fsync reports an error
+                once).
+        """
+        if not self._begin_use():
+            return
+        try:
+            self._files.data_sync(self._descriptor)
+        except OSError as error:
+            raise disk_error(self.path, "sync", error) from error
+        finally:
+            self._end_use()
+
+    def _begin_use(self) -> bool:
+        """Keeps the descriptor open until ``_end_use``: after a close the system may give its number to another file.
+
+        Returns:
+            False if the file is closed.
+        """
+        with self._guard:
+            self._uses += not self._closed
+            return not self._closed
+
+    def _end_use(self) -> None:
+        with self._guard:
+            self._uses -= 1
+            if self._closed:
+                self._close()
+
+    def close(self) -> None:
+        """Closes the file and unmaps it. The map stays until the last slice is released."""
+        with self._guard:
+            closed, mapped = self._closed, self._mapped
+            self._mapped = False
+            self._close()
+        if mapped and not closed:
+            self._release()
