@@ -153,7 +153,7 @@ class BrokerServices:
         name = self._offsets_name if self.tables.exist(self._offsets_name) else _CONSUMER_OFFSETS
         self.tables.load(name, self.offsets.load)
         if self.store.recovered:
-            self.offsets.clamp(self._queue_range)
+            self._clamp_offsets()
         self.tables.load("delayOffset.json", self.schedule.load)
         self.tables.load("consumerFilter.json", self.filters.load)
         self.timers.load()
@@ -204,6 +204,13 @@ class BrokerServices:
             self._topics_loaded = True
             self.tables.load("topics.json", self.topics.load)
 
-    def _queue_range(self, topic: str, queue_id: int) -> tuple[int, int]:
-        name = topic.encode("utf-8", "surrogateescape")
-        return self.store.min_queue_offset(name, queue_id), self.store.max_queue_offset(name, queue_id)
+    def _clamp_offsets(self) -> None:
+        topics = self.store.topics_with_queues()
+
+        def range_of(topic: str, queue_id: int) -> tuple[int, int]:
+            name = topic.encode("utf-8", "surrogateescape")
+            if name not in topics:  # a look for each queue of 20,000 groups would take seconds
+                return 0, 0
+            return self.store.min_queue_offset(name, queue_id), self.store.max_queue_offset(name, queue_id)
+
+        self.offsets.clamp(range_of)

@@ -61,7 +61,7 @@ def _loads(text: bytes) -> Any:
     with suppress(orjson.JSONDecodeError):
         return orjson.loads(text)
     with suppress(orjson.JSONDecodeError):
-        return orjson.loads(_KEY.sub(rb'"\1"', text))
+        return orjson.loads(b'"'.join(_KEY.split(text)))  # several times as fast as ``sub``
     return orjson.loads(_STRING_OR_KEY.sub(_quote_key, text))
 
 

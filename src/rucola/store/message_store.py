@@ -368,6 +368,10 @@ class MessageStore:
         """Topic and queue id of every queue on the disk."""
         return list(self._queues.names())
 
+    def topics_with_queues(self) -> set[bytes]:
+        """Every topic that may have a queue."""
+        return self._queues.topics()
+
     def queue_ids(self, topic: bytes) -> list[int]:
         """The queues of ``topic`` on the disk."""
         return self._queues.ids(topic)

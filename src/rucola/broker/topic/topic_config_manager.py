@@ -85,7 +85,7 @@ class TopicConfigManager:
         version, table = decode_topics(text)
         self.data_version = version
         for name, topic in table.items():
-            if without := without_effect(topic.attributes):
+            if topic.attributes and (without := without_effect(topic.attributes)):
                 event(_log, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without))
         inherited = self.table.get(AUTO_CREATE_TOPIC_KEY_TOPIC)
         self.table.update(table)

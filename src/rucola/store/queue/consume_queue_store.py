@@ -95,6 +95,10 @@ class ConsumeQueueStore:
         """Topic and queue id of every queue directory."""
         return self.factory.names()
 
+    def topics(self) -> set[bytes]:
+        """Every topic with an open queue or with a directory."""
+        return self._topics.keys() | self.factory.topic_names()
+
     def ids(self, topic: bytes) -> list[int]:
         """Queue ids of the directories of ``topic``."""
         return [int(name) for name in self.factory.queue_directories(self.factory.topic_directory(topic))]

@@ -209,6 +209,11 @@ class QueueFactory:
         for path in (self._path, self._batch_path):
             yield from self._names(path)
 
+    def topic_names(self) -> set[bytes]:
+        """Every topic with a directory."""
+        names = [name for path in (self._path, self._batch_path) for name in self._files.list_directories(path)]
+        return {name.encode("utf-8", "surrogateescape") for name in names}
+
     def topics(self) -> Iterator[tuple[bytes, str, list[str]]]:
         """Every topic with a directory: the name, the directory, and the names of its queues' directories."""
         for path in (self._path, self._batch_path):
