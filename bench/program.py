@@ -174,12 +174,17 @@ class Program:
         self._errors.close()
 
 
-def java_load(main: str, *arguments: str, servers: Servers | None = None) -> Program:
-    """A program of ``bench/java``, which uses the official libraries."""
+def java_command(main: str, *arguments: str) -> list[str]:
+    """The command of a program of ``bench/java``, which uses the official libraries."""
     classpath = java_program(ROOT / "bench" / "java", SERVER_VERSION)
     java = need("java", "install Java 17 to run the official client")
     options = [*JAVA_OPTIONS, *HEAP, f"-Duser.home={PEERS}"]
-    return Program([java, *options, "-cp", classpath, f"load.{main}", *arguments], servers)
+    return [java, *options, "-cp", classpath, f"load.{main}", *arguments]
+
+
+def java_load(main: str, *arguments: str, servers: Servers | None = None) -> Program:
+    """A running program of ``bench/java``."""
+    return Program(java_command(main, *arguments), servers)
 
 
 def python_load(module: str, *arguments: str, servers: Servers | None = None) -> Program:

@@ -2,14 +2,16 @@
 
     python -m bench.rebuild --messages 20000000 --body-bytes 128 --topics 200
 
-The same store is rebuilt by a start of our engine without queues and index, by ``rucola store rebuild``, and by
-``rucola spark rebuild``, each as a process of its own. All must make the same bytes. Wall time and CPU time are those
-of the process and its children, without the processes that Spark starts.
+The same store is rebuilt by a start of our engine without queues and index, by ``rucola store rebuild``, by
+``rucola spark rebuild`` (in one process, on ``local-cluster`` and on a standalone master with two workers), and by a
+start of the official store, each as a process of its own. All must make the same bytes. CPU time is that of the process
+and of all processes that work for it.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import hashlib
 import os
 import shutil
@@ -18,22 +20,25 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 from bench.large_store import key_of, write_log
+from bench.load_spark import tree_cpu_seconds
+from bench.program import java_command
+from bench.spark_cluster import EXECUTOR, standalone
 from rucola.runtime.files import Files
 from rucola.store.doctor.census import find
 from rucola.store.offline.search import MessageQuery
 
 _BLOCK = 4096
+_PR_SET_CHILD_SUBREAPER = 36
 LOOKUPS = 7
 PARTS = ("consumequeue", "index")
 SEQUENTIAL = """
 import sys
 from rucola.runtime.clock import SystemClock
 from rucola.runtime.files import Files
-from rucola.store.doctor.census import find
-from rucola.store.offline.search import MessageQuery
 from rucola.store.config import MessageStoreConfig
 from rucola.store.message_store import MessageStore
 store = MessageStore(MessageStoreConfig(store_path_root_dir=sys.argv[1]), Files(), SystemClock())
@@ -52,7 +57,12 @@ def main() -> int:
     parser.add_argument("--lookups", action="store_true", help="rebuild once, and look keys up")
     parser.add_argument("--directory", default=None, help="where to make the store")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="rucola-rebuild-", dir=options.directory) as directory:
+    # Processes of Spark outlive the command; as children of this process, their CPU time is counted.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with (
+        tempfile.TemporaryDirectory(prefix="rucola-rebuild-", dir=options.directory) as directory,
+        nullcontext("") if options.lookups else standalone(Path(directory)) as master,
+    ):
         root = Path(directory) / "store"
         size = write_log(root, options.messages, options.topics, options.body_bytes)
         print(f"{options.messages:,} messages, {options.topics} topics, {size / 2**30:.1f} GiB", flush=True)
@@ -60,6 +70,10 @@ def main() -> int:
             "start of our engine": [sys.executable, "-c", SEQUENTIAL, str(root)],
             f"store rebuild, {options.jobs} processes": _rucola("store", root, "--jobs", str(options.jobs)),
             f"spark rebuild, local[{options.jobs}]": _rucola("spark", root, "--master", f"local[{options.jobs}]"),
+            "spark rebuild, local-cluster": _rucola("spark", root, "--master", "local-cluster[2,1,2048]"),
+            "spark rebuild, standalone": _rucola("spark", root, "--master", master, *EXECUTOR),
+            # The last one, because it adds files of its own.
+            "start of RocketMQ": java_command("StoreLoad", str(root), "1024", "async", "index"),
         }
         digests = set()
         for name, command in list(ways.items())[1:2] if options.lookups else ways.items():
@@ -107,14 +121,13 @@ def _rucola(tool: str, root: Path, *options: str, verb: str = "rebuild") -> list
 
 def _timed(name: str, command: list[str], root: Path | None) -> str:
     """Runs a command and prints its times; returns a digest of queues and index."""
-    begin, before = time.perf_counter(), os.times()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    seconds, after = time.perf_counter() - begin, os.times()
+    begin, before = time.perf_counter(), tree_cpu_seconds(os.getpid())
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    seconds, cpu = time.perf_counter() - begin, tree_cpu_seconds(os.getpid()) - before
     if done.returncode:
         raise SystemExit(f"{name}: exit {done.returncode}\n{done.stderr[-2000:]}")
-    user, system = after.children_user - before.children_user, after.children_system - before.children_system
     load = os.getloadavg()[0]
-    print(f"{name:34} {seconds:8.2f} s, CPU {user + system:8.2f} s (system {system:.2f}), load {load:.1f}", flush=True)
+    print(f"{name:34} {seconds:8.2f} s, CPU {cpu:8.2f} s, load {load:.1f}", flush=True)
     return "" if root is None else _digest(root)
 
 

@@ -1,0 +1,72 @@
+"""A standalone Spark master with two workers on this machine, from the installed PySpark."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+
+WORKERS = 2
+EXECUTOR = ("--conf", "spark.executor.memory=900m", "--conf", "spark.executor.cores=1")
+"""Options of ``rucola spark`` with which an executor fits into a worker."""
+_HOME = Path(pyspark.__file__).parent
+_WAIT_S = 60
+
+
+@contextmanager
+def standalone(directory: Path) -> Iterator[str]:
+    """The URL of the master, while the block runs.
+
+    Args:
+        directory: for logs and work files.
+
+    Raises:
+        RuntimeError: the master or a worker does not start.
+    """
+    port = _free_port()
+    with ExitStack() as stack:
+        where = ["--host", "127.0.0.1", "--webui-port", "0"]
+        stack.enter_context(_running(directory, "master.Master", *where, "--port", str(port)))
+        _wait_for(port)
+        for number in range(WORKERS):
+            work = ["-c", "1", "-m", "2g", "-d", str(directory / f"worker-{number}"), f"spark://127.0.0.1:{port}"]
+            stack.enter_context(_running(directory, "worker.Worker", *where, *work))
+        yield f"spark://127.0.0.1:{port}"
+
+
+@contextmanager
+def _running(directory: Path, name: str, *options: str) -> Iterator[None]:
+    command = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *options]
+    environment = {
+        **os.environ, "SPARK_HOME": str(_HOME), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable
+    }  # fmt: skip
+    with (directory / f"{name}.log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd=directory)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(_WAIT_S)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _wait_for(port: int) -> None:
+    for _ in range(_WAIT_S * 5):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise RuntimeError(f"nobody listens on port {port} after {_WAIT_S} s")
