@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from tests.unit.store.test_rebuild import OPTIONS, contents
 from rucola.errors import StoreDamagedError
 from rucola.spark.doctor import find, findings, in_spark, statistics
 from rucola.store.doctor.rebuild import rebuild
+from rucola.store.doctor.salvage import salvage
 from rucola.store.offline.search import MessageQuery
 
 if TYPE_CHECKING:
@@ -40,6 +42,27 @@ def test_rebuild(spark: SparkSession, tmp_path: Path) -> None:
         rebuild(str(path), in_spark(spark), OPTIONS)
     assert (caught.value.path, caught.value.position) == (str(segment), 0)
     assert contents(path) == before
+
+
+def test_salvage(spark: SparkSession, tmp_path: Path) -> None:
+    store = opened(tmp_path / "store")
+    fill(store, 500, topics=3)
+    store.shutdown()
+    segment, image = tmp_path / "store/commitlog" / f"{SEGMENT:020d}", tmp_path / "image"
+    data = bytearray(segment.read_bytes())
+    data[4000:5000] = bytes(1000)
+    image.write_bytes(b"junk" + data[:9000])
+    segment.write_bytes(data[: SEGMENT // 2])
+    sources = [str(tmp_path / "store"), str(image)]
+    alone = salvage(sources, str(tmp_path / "alone"), options=OPTIONS)
+    report = salvage(sources, str(tmp_path / "new"), options=OPTIONS, run=in_spark(spark))
+    assert report == replace(alone, output=report.output)
+    assert 400 < report.saved < 500 and report.torn > 0 and report.copies > 0 and report.gaps > 0
+    assert contents(tmp_path / "new") == contents(tmp_path / "alone")
+    for name in ("commitlog", "quarantine"):
+        files = [sorted((tmp_path / one / name).iterdir()) for one in ("new", "alone")]
+        assert [file.name for file in files[0]] == [file.name for file in files[1]]
+        assert all(one.read_bytes() == two.read_bytes() for one, two in zip(*files, strict=True))
 
 
 def test_findings_statistics_and_messages_of_several_stores(spark: SparkSession, tmp_path: Path) -> None:

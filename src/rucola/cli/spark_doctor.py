@@ -24,12 +24,15 @@ from rucola.cli.store_arguments import (
     existing,
 )
 from rucola.cli.store_census import By, fields_of
+from rucola.cli.store_doctor import Only, SegmentBytes, Sources, Target
 from rucola.cli.store_text import body_text
 from rucola.cli.tool import options_from_fields
 from rucola.errors import ConfigError
 from rucola.runtime import extras
 from rucola.store.doctor import rebuild as doctor
 from rucola.store.doctor import repair as repairs
+from rucola.store.doctor import salvage as salvages
+from rucola.store.doctor.staged import Runner, run_serially
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +73,24 @@ def repair(
         report = repairs.repair(directory, run, options, advance, dry_run)
     output.print_repair(report, json)
     return ExitCode.FAILED if report.left else ExitCode.CLEAN
+
+
+def salvage(
+    sources: Sources,
+    target: Target,
+    topic: Only = None,
+    segment_bytes: SegmentBytes = 0,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    config: Config = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Save all whole records of damaged logs, partial files and images into a new store, one task for each file."""
+    options = read_broker_conf(config)
+    with runner(master, conf, False) as run, output.steps() as advance:
+        report = salvages.salvage(sources, target, segment_bytes, topic or (), options, run, advance, dry_run)
+    output.print_summary(report, json)
 
 
 def verify(directories: Stores, master: Master = "local[*]", conf: Conf = None, json: Json = False) -> int:
@@ -122,7 +143,7 @@ def find(
 
 
 @contextmanager
-def runner(master: str, conf: list[str] | None, dry_run: bool) -> Iterator[doctor.Runner]:
+def runner(master: str, conf: list[str] | None, dry_run: bool) -> Iterator[Runner]:
     """Runs the tasks of a job in Spark. A dry run has no tasks, so it starts no Spark.
 
     Raises:
@@ -130,7 +151,7 @@ def runner(master: str, conf: list[str] | None, dry_run: bool) -> Iterator[docto
         MissingExtraError: PySpark is not installed.
     """
     if dry_run:
-        yield doctor.run_serially
+        yield run_serially
         return
     from rucola.spark.doctor import in_spark
 

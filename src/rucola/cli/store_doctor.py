@@ -17,8 +17,19 @@ from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Job
 from rucola.store.doctor import rebuild as doctor
 from rucola.store.doctor import repair as repairs
 from rucola.store.doctor import salvage as salvages
+from rucola.store.doctor.staged import Runner, run_serially, run_task
 
 Undo = Annotated[bool, typer.Option("--undo", help="Take the newest repair back, also an interrupted one.")]
+Sources = Annotated[
+    list[str], typer.Argument(metavar="SOURCE...", help="Stores, directories, segments or images.", show_default=False)
+]
+Target = Annotated[
+    str, typer.Option("-o", "--output", metavar="DIR", help="Directory of the new store.", show_default=False)
+]
+Only = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be given often.")]
+SegmentBytes = Annotated[
+    int, typer.Option("--segment-bytes", min=0, show_default="as in the sources", help="Length of the new segments.")
+]
 _PROCESSORS = os.cpu_count() or 1
 
 
@@ -56,37 +67,34 @@ def repair(
 
 
 def salvage(
-    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...", help="Stores, directories, segments or images.")],
-    target: Annotated[
-        str, typer.Option("-o", "--output", metavar="DIR", help="Directory of the new store.", show_default=False)
-    ],
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be given often.")] = None,
-    segment_bytes: Annotated[
-        int,
-        typer.Option("--segment-bytes", min=0, show_default="as in the sources", help="Length of the new segments."),
-    ] = 0,
+    sources: Sources,
+    target: Target,
+    topic: Only = None,
+    segment_bytes: SegmentBytes = 0,
     config: Config = None,
     jobs: Jobs = _PROCESSORS,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Save all whole records of damaged logs, partial files and disk images into a new store."""
+    """Save all whole records of damaged logs, partial files and disk images into a new store. Continues a salvage that
+    was interrupted.
+    """
     options = read_broker_conf(config)
     with output.steps() as advance:
         report = salvages.salvage(sources, target, segment_bytes, topic or (), options, runner(jobs), advance, dry_run)
     output.print_summary(report, json)
 
 
-def runner(jobs: int) -> doctor.Runner:
+def runner(jobs: int) -> Runner:
     """Runs the tasks of a job in this process, or in up to ``jobs`` processes of this machine."""
     if jobs == 1:
-        return doctor.run_serially
+        return run_serially
 
     def run(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
         # A forked child would share this process's threads' locks and the lock of the store.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(jobs, len(numbers)), context) as pool:
-            tasks = [pool.submit(doctor.run_task, phase, staging, number, "local") for number in numbers]
+            tasks = [pool.submit(run_task, phase, staging, number, "local") for number in numbers]
             try:
                 for task in as_completed(tasks):
                     task.result()

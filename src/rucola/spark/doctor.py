@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from rucola.store.doctor.rebuild import Runner
+    from rucola.store.doctor.staged import Runner
     from rucola.store.offline.search import MessageQuery
 
 _LOOK_S = 0.5
@@ -43,7 +43,7 @@ def in_spark(spark: SparkSession) -> Runner:
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext
 
-            from rucola.store.doctor.rebuild import run_task
+            from rucola.store.doctor.staged import run_task
 
             context = TaskContext.get()
             attempt = f"{call}-{0 if context is None else context.taskAttemptId()}"

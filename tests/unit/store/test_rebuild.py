@@ -25,7 +25,8 @@ from rucola.formats.index_file import KEY, index_file_bytes
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
 from rucola.store.doctor.publish import PARTS
-from rucola.store.doctor.rebuild import INDEX, PHASES, QUEUES, SCAN, rebuild, run_serially, run_task
+from rucola.store.doctor.rebuild import INDEX, PHASES, QUEUES, SCAN, rebuild
+from rucola.store.doctor.staged import run_serially, run_task
 from rucola.store.log.mapped_file_queue import REBUILD_MARK
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.verify.check import verify

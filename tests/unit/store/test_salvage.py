@@ -126,10 +126,48 @@ def test_a_record_within_a_message_is_no_message(store: Path, tmp_path: Path) ->
     assert salvage([str(store)], str(tmp_path / "new")).saved == 501
 
 
+def test_an_interrupted_salvage_goes_on(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call that changes something on the disk is the last one of a run, in turn."""
+    image = tmp_path / "image"
+    image.write_bytes(b"".join(log_of(store).values()))
+    (store / "commitlog" / f"{SEGMENT:020d}").unlink()
+    sources, new = [str(store), str(image)], tmp_path / "new"
+    whole = salvage(sources, str(tmp_path / "whole"), options=OPTIONS)
+    assert whole.saved == 500 and whole.copies > 0 and whole.resumed == 0
+    changes, kill_at, resumed = 0, 1, set[int]()
+
+    class Killed(BaseException):
+        pass
+
+    def counted(name: str) -> None:
+        call = getattr(Files, name)
+
+        def change(files: Files, *arguments: object, **more: object) -> object:
+            nonlocal changes
+            changes += 1
+            if changes == kill_at:
+                raise Killed
+            return call(files, *arguments, **more)
+
+        monkeypatch.setattr(Files, name, change)
+
+    for name in ("replace_file", "write_file", "write_at", "rename", "create_segment", "make_directory"):
+        counted(name)
+    while not (new / "index").exists():
+        changes = 0
+        try:
+            resumed.add(salvage(sources, str(new), options=OPTIONS).resumed)
+        except Killed:
+            kill_at += 1
+    assert kill_at > 30 and max(resumed) >= len(log_of(store))
+    assert log_of(new) == log_of(tmp_path / "whole") and bodies(new) == bodies(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["image", "new", "store", "whole"]
+
+
 def test_nothing_is_overwritten(store: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not exist yet"):
         salvage([str(store)], str(store))
     with pytest.raises(ConfigError, match="an existing file"):
         salvage([str(tmp_path / "none")], str(tmp_path / "new"))
     assert salvage([str(store)], str(tmp_path / "new"), dry_run=True).found == 500
-    assert not (tmp_path / "new").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]

@@ -23,6 +23,7 @@ from rucola.spark.archive.table_log import DataFile, TableLog
 from rucola.spark.archive.tasks import Task, run_tasks
 from rucola.spark.doctor import in_spark
 from rucola.store.doctor import rebuild as doctor
+from rucola.store.doctor.staged import run_serially
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +100,7 @@ def _rebuild(place: str, spark: SparkSession | None, options: Mapping[str, str])
     """Builds queues and index of the store at ``place``, whatever directories the options name."""
     kept = {name: value for name, value in options.items() if not name.startswith("storePath")}
     try:
-        doctor.rebuild(place, doctor.run_serially if spark is None else in_spark(spark), kept)
+        doctor.rebuild(place, run_serially if spark is None else in_spark(spark), kept)
     except StoreDamagedError as error:
         files = Files()
         for name in files.list_directories(place):

@@ -8,16 +8,14 @@ queues group of queues              their files (``rebuild_layout``)
 index  index file                   that file: each file holds the same number of keys, so their count gives the places
 ====== ============================ ==================================================================================
 
-Everything is written below ``rebuild`` in the store's directory. A task writes under the name of its attempt, and says
-at the end what it made in a file ``PHASE-NUMBER.ATTEMPT.json``. Any attempt of a task may count, because all make the
-same bytes: retries and speculative copies do no harm. A rebuild that is started again skips finished tasks. At the end
-the new directories take the place of the old ones (``publish``).
+Everything is written below ``rebuild`` in the store's directory (``staged``). A rebuild that is started again skips
+finished tasks. At the end the new directories take the place of the old ones (``publish``).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -36,6 +34,7 @@ from rucola.store.doctor.rebuild_layout import (
     lay_out_index,
 )
 from rucola.store.doctor.rebuild_scan import ScanResult, SegmentScan
+from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.index.index_service import next_name
 from rucola.store.log.multi_path import log_directories
 
@@ -44,13 +43,6 @@ PHASES = (SCAN, QUEUES, INDEX)
 _GROUPS = 16
 """Tasks that lay out queues; more than processors, since queues differ in size."""
 _STAGING = "rebuild"
-
-Runner = Callable[[str, str, Sequence[int], Callable[[], None]], None]
-"""Runs ``run_task`` for a phase, a staging directory and several numbers; calls the last argument now and then. Each
-task must have ended well at least once when it returns.
-"""
-Progress = Callable[[str, int, int], None]
-"""Called with the phase, the number of tasks done and the number of all tasks."""
 
 
 @dataclass(frozen=True)
@@ -84,26 +76,14 @@ class RebuildReport:
     published: bool
 
 
-def run_serially(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-    """Runs tasks one after another in this process; a ``Runner``."""
-    for number in numbers:
-        run_task(phase, staging, number, "local")
-        look()
-
-
-def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
-    """Runs one task; any process on any machine that sees the store may do so.
-
-    Args:
-        attempt: a text of letters, digits, ``-`` and ``_`` that no other attempt has.
+def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict[str, Any]:
+    """Does a task of a rebuild, below ``staging`` and under ``name``; returns what it made.
 
     Raises:
         StoreDamagedError: the log is damaged.
         DiskError: a file cannot be read or written.
     """
-    files = Files()
     job = RebuildJob.from_json(files.read_file(f"{staging}/job.json") or b"")
-    name = f"{phase}-{number}.{attempt}"
     result: ScanResult | LayoutResult
     if phase == SCAN:
         result = SegmentScan(files, job, number, f"{staging}/{name}").run()
@@ -115,7 +95,7 @@ def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
             result = QueueLayout(files, job, f"{staging}/{name}").run([QueueWork.from_dict(one) for one in work])
         else:
             result = lay_out_index(files, job, IndexWork(**work), f"{staging}/{name}")
-    files.replace_file(f"{staging}/{name}.json", json.dumps(result.to_dict()).encode())
+    return result.to_dict()
 
 
 def rebuild(
@@ -167,9 +147,7 @@ class Rebuild:
         self._root = root
         self._staging = f"{root}/{_STAGING}"
         self.new = f"{self._staging}/new"
-        self._run_tasks = run
-        self._progress = progress
-        self._resumed = 0
+        self._work = Staged(files, self._staging, run, progress)
 
     def finish_exchange(self, commit_log_path: str | None) -> None:
         """Finishes an exchange that was interrupted."""
@@ -189,80 +167,26 @@ class Rebuild:
 
     def build(self, job: RebuildJob) -> tuple[RebuildReport, list[str]]:
         """Builds the new files below ``new``; returns the parts that were built."""
-        self._prepare(job)
-        scans = [ScanResult.from_dict(fields) for fields in self._phase(SCAN, len(job.segments))]
-        layouts = self._make(job, QUEUES, [[asdict(one) for one in group] for group in self._queue_groups(scans)])
+        moved = any(self._files.exists(f"{self._staging}/{name}") for name in ("new", "old"))
+        self._work.prepare(job.to_json(), moved)
+        scans = [ScanResult.from_dict(fields) for fields in self._work.phase(SCAN, len(job.segments))]
+        layouts = self._make(QUEUES, [[asdict(one) for one in group] for group in self._queue_groups(scans)])
         parts = [part for part in PARTS if part != "index"]
         indexes: list[LayoutResult] = []
         if job.config.message_index_enable:
             parts.append("index")
             works = self._index_works(job, scans)
-            indexes = self._make(job, INDEX, [asdict(one) for one in works])
+            indexes = self._make(INDEX, [asdict(one) for one in works])
             self._take_indexes(works, indexes)
         self._take_queues(layouts)
-        return _report(job, scans, layouts, indexes, self._resumed), parts
-
-    def _prepare(self, job: RebuildJob) -> None:
-        """Makes the directory for the work; keeps what an interrupted rebuild of the same job has done."""
-        files, path = self._files, f"{self._staging}/job.json"
-        text = job.to_json().encode()
-        moved = any(files.exists(f"{self._staging}/{name}") for name in ("new", "old"))
-        if moved or files.read_file(path) != text:
-            self.clear()
-            files.make_directory(self._staging)
-            files.replace_file(path, text)
+        return _report(job, scans, layouts, indexes, self._work.resumed), parts
 
     def clear(self) -> None:
-        """Removes the directory for the work. The job goes first: without it, nothing that is left counts."""
-        path = f"{self._staging}/job.json"
-        if self._files.exists(path):
-            self._files.remove(path)
-            self._files.sync_directory(self._staging)
-        self._files.remove_tree(self._staging)
+        """Removes the directory for the work."""
+        self._work.clear()
 
-    def _make(self, job: RebuildJob, phase: str, work: list[Any]) -> list[LayoutResult]:
-        text = json.dumps(work).encode()
-        if self._files.read_file(f"{self._staging}/{phase}.work") != text:
-            self._discard(phase)
-            self._files.replace_file(f"{self._staging}/{phase}.work", text)
-        return [LayoutResult(**fields) for fields in self._phase(phase, len(work))]
-
-    def _phase(self, phase: str, count: int) -> list[dict[str, Any]]:
-        """Runs the tasks of a phase that have no result yet; returns all results."""
-        known = self._results(phase)
-        missing = [number for number in range(count) if number not in known]
-        self._resumed += count - len(missing)
-        self._progress(phase, count - len(missing), count)
-
-        def look() -> None:
-            self._progress(phase, len(self._results(phase)), count)
-
-        if missing:
-            self._run_tasks(phase, self._staging, missing, look)
-            known = self._results(phase)
-        self._progress(phase, count, count)
-        found = []
-        for number in range(count):
-            if number not in known:
-                raise StoreDamagedError(self._staging, 0, f"task {number} of {phase} left no result", "start again")
-            found.append(json.loads(self._files.read_file(f"{self._staging}/{known[number]}") or b""))
-        return found
-
-    def _results(self, phase: str) -> dict[int, str]:
-        """Name of a result of each task that has one."""
-        found: dict[int, str] = {}
-        for name in self._files.list_files(self._staging):
-            if name.startswith(f"{phase}-") and name.endswith(".json"):
-                found.setdefault(int(name.partition(".")[0].removeprefix(f"{phase}-")), name)
-        return found
-
-    def _discard(self, phase: str) -> None:
-        """Removes what an earlier run of the phase made from other work."""
-        for name in self._results(phase).values():
-            self._files.remove(f"{self._staging}/{name}")
-        for name in self._files.list_directories(self._staging):
-            if name.startswith(f"{phase}-"):
-                self._files.remove_tree(f"{self._staging}/{name}")
+    def _make(self, phase: str, work: list[Any]) -> list[LayoutResult]:
+        return [LayoutResult(**fields) for fields in self._work.make(phase, work)]
 
     # -- work of the second step ---------------------------------------------------------------------------------------
 

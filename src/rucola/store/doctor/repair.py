@@ -28,8 +28,9 @@ from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.store.doctor.journal import Journal
-from rucola.store.doctor.rebuild import Progress, Rebuild, Runner, run_serially
+from rucola.store.doctor.rebuild import Rebuild
 from rucola.store.doctor.rebuild_job import RebuildJob, find_job
+from rucola.store.doctor.staged import Progress, Runner, run_serially
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_CRC_NAME
 from rucola.store.verify.check import VerifyReport, verify
 from rucola.store.verify.findings import Finding, FindingKind

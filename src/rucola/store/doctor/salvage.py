@@ -8,15 +8,26 @@ taken for two. In other files, the records themselves say where they were.
 The new log has every record at its old physical offset, so queue offsets and the progress of consumers stay valid.
 Places without a record are filled as ``recovery.repair`` does, and listed as gaps. Records that no queue shows any more
 come back: those of deleted topics, and those whose queues were lost. Queues and index are then made by a rebuild.
+
+====== ========================= ===========================================================
+phase  one task for each         writes
+====== ========================= ===========================================================
+search file of the sources       the places of the records that it found
+fill   segment of the new log    the segment
+====== ========================= ===========================================================
+
+Everything is written below ``OUTPUT.salvage`` (``staged``). A salvage that is started again skips finished tasks. The
+directory of the new store gets its name at the end.
 """
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import ConfigError, DiskError
@@ -24,7 +35,8 @@ from rucola.formats.checksum import crc32
 from rucola.formats.message import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_HEAD, walk_records
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import Files
-from rucola.store.doctor.rebuild import Progress, Runner, rebuild, run_serially
+from rucola.store.doctor.rebuild import rebuild
+from rucola.store.doctor.staged import Progress, Runner, Staged, run_serially
 from rucola.store.log.log_reader import CHECK_BODY_CRC, CHECK_CRC_NAME, CHECK_PHYSICAL_OFFSET, CHECK_RECORD_CRC, Gap
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.recovery.quarantine import Quarantine
@@ -32,7 +44,14 @@ from rucola.store.recovery.repair import FILLER_BYTES_MIN, filler
 from rucola.store.verify.findings import Findings
 from rucola.store.verify.log import readable_file
 
+SEARCH, FILL = "search", "fill"
+PHASES = (SEARCH, FILL)
 SEGMENT_BYTES = 1 << 30
+STAGING = ".salvage"
+_COLUMNS = 4
+"""Numbers of a record in the result of a search; the number of the file is known."""
+_TEXT_ERRORS = "surrogateescape"
+_WRITE_BYTES = 16 << 20
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 _MAGIC_AT = RECORD_HEAD.position("magic")
 _FILLER_TOPIC = b"%"
@@ -73,6 +92,7 @@ class SalvageReport:
         topics: number of their topics.
         gaps: places of the new log without messages.
         unreadable: parts that the disk could not read.
+        resumed: tasks whose results an interrupted salvage had left.
     """
 
     output: str
@@ -86,6 +106,43 @@ class SalvageReport:
     topics: int
     gaps: int
     unreadable: int
+    resumed: int
+
+
+@dataclass(frozen=True)
+class SalvageJob:
+    """Files to be searched, as a value that tasks on other machines can read.
+
+    Attributes:
+        paths: the files.
+        sizes: their lengths.
+        modified_ms: times of their last changes.
+        topics: the wanted topics; none for all.
+        segment_bytes: length of the new segments.
+    """
+
+    paths: list[str]
+    sizes: list[int]
+    modified_ms: list[int]
+    topics: list[str]
+    segment_bytes: int
+
+
+@dataclass(frozen=True)
+class SegmentWork:
+    """A segment of the new log.
+
+    Attributes:
+        start: physical offset of its first byte.
+        is_last: whether the log ends in it.
+        stored_ms: latest store time of the records before it.
+        rows: name of the file with its records, below the staging directory.
+    """
+
+    start: int
+    is_last: bool
+    stored_ms: int
+    rows: str
 
 
 def salvage(
@@ -107,7 +164,7 @@ def salvage(
         segment_bytes: length of the new segments; 0 for the length of the segments among the sources, else 1 GiB.
         topics: only messages of these topics; empty for all.
         options: entries of the broker's configuration, for queues and index.
-        run: runs the tasks of the rebuild.
+        run: runs the tasks.
         dry_run: only searches.
 
     Raises:
@@ -118,32 +175,80 @@ def salvage(
     output = files.expand(output)
     if files.exists(output):
         raise ConfigError("output", output, "a directory that does not exist yet")
-    search = _Search(files, _paths(files, [files.expand(source) for source in sources]), topics)
-    for number in range(len(search.paths)):
-        search.run(number)
-        progress("search", number + 1, len(search.paths))
-    length = segment_bytes or search.segment_bytes
-    chosen, copies, misplaced = _chosen(search.found, length)
+    expanded = [files.expand(source) for source in sources]
+    job = _job(files, expanded, segment_bytes, topics)
+    work = Staged(files, output + STAGING, run, progress)
+    work.prepare(json.dumps(asdict(job)))
+    searches = work.phase(SEARCH, len(job.paths))
+    found = _found(files, work.path, searches)
+    chosen, copies, misplaced = _chosen(found, job.segment_bytes)
     gaps = 0
     if chosen and not dry_run:
-        gaps = _NewLog(files, output, search, length).write(chosen)
-        _copy_tables(files, [files.expand(source) for source in sources], output)
+        new = f"{work.path}/new"
+        gaps = _write_log(files, work, job.segment_bytes, chosen, new)
+        _copy_tables(files, expanded, new)
         kept = {key: value for key, value in (options or {}).items() if key != "storePathCommitLog"}
-        rebuild(output, run, kept | {"mappedFileSizeCommitLog": str(length)}, progress=progress, files=files)
-    search.close()
+        rebuild(new, run, kept | {"mappedFileSizeCommitLog": str(job.segment_bytes)}, progress=progress, files=files)
+        files.rename(new, output)
+        files.sync_parent(output)
+    work.clear()
     return SalvageReport(
         output if chosen and not dry_run else "",
-        len(search.paths),
-        search.searched_bytes,
-        len(search.found),
+        len(job.paths),
+        sum(job.sizes),
+        len(found),
         copies,
-        search.torn,
+        sum(search["torn"] for search in searches),
         misplaced,
         len(chosen),
-        len(search.topics),
+        len({topic for search in searches for topic in search["topics"]}),
         gaps,
-        search.unreadable,
+        sum(search["unreadable"] for search in searches),
+        work.resumed,
     )
+
+
+def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict[str, Any]:
+    """Does a task of a salvage, below ``staging`` and under ``name``; returns what it found or wrote.
+
+    Raises:
+        DiskError: a file cannot be read or written.
+    """
+    job = SalvageJob(**json.loads(files.read_file(f"{staging}/job.json") or b""))
+    if phase == SEARCH:
+        search = _Search(files, job, number)
+        search.run()
+        files.write_file(f"{staging}/{name}.rows", search.rows.tobytes())
+        topics = sorted(topic.decode("utf-8", _TEXT_ERRORS) for topic in search.topics)
+        return {"torn": search.torn, "unreadable": search.unreadable, "topics": topics, "rows": f"{name}.rows"}
+    work = SegmentWork(**json.loads(files.read_file(f"{staging}/{phase}.work") or b"")[number])
+    files.remove_tree(f"{staging}/{name}")  # an attempt of the same name was interrupted
+    files.make_directory(f"{staging}/{name}")
+    path = f"{name}/{segment_name(work.start)}"
+    gaps = _NewSegment(files, job, work, f"{staging}/{path}").write(_rows(files, f"{staging}/{work.rows}"))
+    return {"path": path, "gaps": gaps}
+
+
+def _job(files: Files, sources: Sequence[str], segment_bytes: int, topics: Sequence[str]) -> SalvageJob:
+    """The files to search, and the length of new segments: that of most files with names of segments."""
+    paths = [path for path in _paths(files, sources) if files.size(path)]
+    sizes = [files.size(path) for path in paths]
+    named = Counter(
+        size for path, size in zip(paths, sizes, strict=True) if segment_start(path.rpartition("/")[2]) is not None
+    )
+    length = segment_bytes or (named.most_common(1)[0][0] if named else SEGMENT_BYTES)
+    return SalvageJob(paths, sizes, [files.modified_ms(path) for path in paths], sorted(topics), length)
+
+
+def _found(files: Files, staging: str, searches: Sequence[Mapping[str, Any]]) -> list[Found]:
+    """The records that all searches found."""
+    found: list[Found] = []
+    for number, search in enumerate(searches):
+        rows = array("q")
+        rows.frombytes(files.read_file(f"{staging}/{search['rows']}") or b"")
+        columns = (rows[column::_COLUMNS] for column in range(_COLUMNS))
+        found += [Found(at, size, ms, number, position) for at, size, ms, position in zip(*columns, strict=True)]
+    return found
 
 
 def _paths(files: Files, sources: Sequence[str]) -> list[str]:
@@ -175,78 +280,59 @@ def _is_file(files: Files, path: str) -> bool:
 
 
 class _Search:
-    """The search through all files.
+    """The search through one file.
 
     Attributes:
-        found: records found so far.
+        rows: physical offset, length, store time and position of the records found so far.
         topics: their topics.
-        torn, searched_bytes, unreadable: see ``SalvageReport``.
+        torn, unreadable: see ``SalvageReport``.
     """
 
-    def __init__(self, files: Files, paths: Sequence[str], topics: Sequence[str]) -> None:
-        self.paths = [path for path in paths if files.size(path)]
-        self.found: list[Found] = []
+    def __init__(self, files: Files, job: SalvageJob, number: int) -> None:
+        self.rows = array("q")
         self.topics: set[bytes] = set()
-        self.torn = self.searched_bytes = self.unreadable = 0
+        self.torn = self.unreadable = 0
+        self._path = job.paths[number]
         self._findings = Findings("")
-        self._files = [readable_file(files, path, 0, files.size(path), self._findings) for path in self.paths]
-        self._wanted = {topic.encode("utf-8", "surrogateescape") for topic in topics}
+        self._file = readable_file(files, self._path, 0, job.sizes[number], self._findings)
+        self._wanted = {topic.encode("utf-8", _TEXT_ERRORS) for topic in job.topics}
         self._table = new_table(_ROWS_MAX)
 
-    @property
-    def segment_bytes(self) -> int:
-        """Length of most of the files that have names of segments; 1 GiB without any."""
-        pairs = zip(self.paths, self._files, strict=True)
-        sizes = Counter(file.size for path, file in pairs if segment_start(path.rpartition("/")[2]) is not None)
-        return sizes.most_common(1)[0][0] if sizes else SEGMENT_BYTES
-
-    def record(self, found: Found) -> memoryview:
-        """The bytes of a record."""
-        return self._files[found.file].segment.view[found.position : found.position + found.size]
-
-    def run(self, number: int) -> None:
-        """Searches one file; first for records that lie where they say, if its name is that of a segment."""
-        file, start = self._files[number], segment_start(self.paths[number].rpartition("/")[2])
-        check = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_CRC_NAME
-        known, torn = len(self.found), self.torn
+    def run(self) -> None:
+        """Searches the file; first for records that lie where they say, if its name is that of a segment."""
+        start, check = segment_start(self._path.rpartition("/")[2]), CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_CRC_NAME
         if start is not None:
-            self._search(number, file, start, check | CHECK_PHYSICAL_OFFSET)
-        if len(self.found) == known:
-            self.torn = torn
-            self._search(number, file, 0, check)
-        self.searched_bytes += file.size
+            self._search(start, check | CHECK_PHYSICAL_OFFSET)
+        if not self.rows:
+            self.torn = 0
+            self._search(0, check)
         self.unreadable = sum(self._findings.counts.values())
-        file.close()
+        self._file.close()
 
-    def close(self) -> None:
-        """Unmaps all files."""
-        for file in self._files:
-            file.close()
-
-    def _search(self, number: int, file: MappedFile, start: int, check: int) -> None:
-        segment, position = file.segment, 0
+    def _search(self, start: int, check: int) -> None:
+        file, segment, position = self._file, self._file.segment, 0
         while position < file.size:
             rows, behind, stop = walk_records(
                 segment.buffer, segment.view, position, file.size, start, self._table, _ROWS_MAX, crc32, check
             )
-            self._take(number, segment.view, self._table, rows)
+            self._take(segment.view, self._table, rows)
             if stop == WalkStop.TABLE_FULL:
                 position = behind
                 continue
             # A blank record says nothing about what follows it in an image.
-            following = self._next_magic(file, behind + 1)
+            following = self._next_magic(behind + 1)
             head = segment.view[behind + _MAGIC_AT : behind + _MAGIC_AT + 4]
             self.torn += stop == WalkStop.TORN and bytes(head) in _MAGICS
             if following < 0:
                 return
             position = following
 
-    def _next_magic(self, file: MappedFile, position: int) -> int:
+    def _next_magic(self, position: int) -> int:
         """Position of the next record that may begin at ``position`` or after it; -1 if there is none."""
-        hits = [file.segment.buffer.find(magic, position + _MAGIC_AT) for magic in _MAGICS]
+        hits = [self._file.segment.buffer.find(magic, position + _MAGIC_AT) for magic in _MAGICS]
         return min((hit for hit in hits if hit >= 0), default=_MAGIC_AT - 1) - _MAGIC_AT
 
-    def _take(self, number: int, view: memoryview, table: array[int], rows: int) -> None:
+    def _take(self, view: memoryview, table: array[int], rows: int) -> None:
         for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
             at = table[row + RecordColumn.TOPIC_POS]
             topic = bytes(view[at : at + table[row + RecordColumn.TOPIC_LEN]])
@@ -255,7 +341,7 @@ class _Search:
                 continue
             self.topics.add(topic)
             size, stored_ms = table[row + RecordColumn.RECORD_SIZE], table[row + RecordColumn.STORE_TIMESTAMP]
-            self.found.append(Found(offset, size, stored_ms, number, table[row]))
+            self.rows.extend((offset, size, stored_ms, table[row]))
 
 
 def _chosen(found: list[Found], segment_bytes: int) -> tuple[list[Found], int, int]:
@@ -287,55 +373,97 @@ def _has_place(one: Found, last: Found | None, segment_bytes: int) -> bool:
     return one.physical_offset == end or one.physical_offset - end >= FILLER_BYTES_MIN
 
 
-class _NewLog:
-    """Writes the log of the new store."""
+def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new: str) -> int:
+    """Writes the log of the new store, whose records are ``chosen`` in order of their offsets; returns the number of
+    its gaps.
+    """
+    works = [asdict(one) for one in _segment_works(files, work.path, length, chosen)]
+    files.make_directory(f"{new}/commitlog")
+    results = work.make(FILL, works)
+    gaps = [Gap(*gap) for result in results for gap in result["gaps"]]
+    for result in results:
+        path = f"{work.path}/{result['path']}"
+        if files.exists(path):  # else an interrupted salvage has moved it
+            files.rename(path, f"{new}/commitlog/{path.rpartition('/')[2]}")
+    files.sync_directory(f"{new}/commitlog")
+    for gap in gaps:
+        Quarantine(files, new).record_gap(gap)
+    return len(gaps)
 
-    def __init__(self, files: Files, output: str, search: _Search, segment_bytes: int) -> None:
+
+def _segment_works(files: Files, staging: str, length: int, chosen: list[Found]) -> Iterator[SegmentWork]:
+    """All segments of the new log, also those without records; writes the records of each to a file."""
+    start, end, first = chosen[0].physical_offset // length * length, chosen[-1].physical_offset, 0
+    stored_ms = chosen[0].store_timestamp_ms
+    while start <= end:
+        last = first
+        while last < len(chosen) and chosen[last].physical_offset < start + length:
+            last += 1
+        name = f"segment-{start}.rows"
+        content = array("q", (number for one in chosen[first:last] for number in one)).tobytes()
+        files.write_file(f"{staging}/{name}", content)
+        yield SegmentWork(start, start + length > end, stored_ms, name)
+        stored_ms = max(stored_ms, *(one.store_timestamp_ms for one in chosen[first:last]), 0)
+        start, first = start + length, last
+
+
+def _rows(files: Files, path: str) -> list[Found]:
+    rows = array("q")
+    rows.frombytes(files.read_file(path) or b"")
+    width = len(Found._fields)
+    return [Found(*rows[at : at + width]) for at in range(0, len(rows), width)]
+
+
+class _NewSegment:
+    """Writes a segment of the new log."""
+
+    def __init__(self, files: Files, job: SalvageJob, work: SegmentWork, path: str) -> None:
         self._files = files
-        self._directory = f"{output}/commitlog"
-        self._quarantine = Quarantine(files, output)
-        self._search = search
-        self._length = segment_bytes
+        self._job = job
+        self._work = work
+        self._path = path
+        self._sources: dict[int, MappedFile] = {}
 
-    def write(self, chosen: list[Found]) -> int:
-        """Writes the records, in order of their offsets; returns the number of gaps."""
-        self._files.make_directory(self._directory)
-        gaps: list[Gap] = []
-        at = chosen[0].physical_offset - chosen[0].physical_offset % self._length
-        stored_ms = chosen[0].store_timestamp_ms
-        for start, records in self._segments(chosen, at):
-            parts: list[bytes] = []
-            at = start
-            for one in records:
-                if one.physical_offset > at:
-                    gaps.append(Gap(at, one.physical_offset))
-                    parts += _fillers(at, one.physical_offset, stored_ms)
-                parts.append(bytes(self._search.record(one)))
-                stored_ms = max(stored_ms, one.store_timestamp_ms)
-                at = one.physical_offset + one.size
-            last = start + self._length > chosen[-1].physical_offset
-            self._write_segment(start, b"".join(parts), last)
-            if not last and not records:
-                gaps.append(Gap(start, start + self._length))
-        for gap in gaps:
-            self._quarantine.record_gap(gap)
-        return len(gaps)
+    def write(self, records: list[Found]) -> list[Gap]:
+        """Writes the records, in order of their offsets; returns the gaps."""
+        start, gaps = self._work.start, self._gaps(records)
+        size = records[-1].physical_offset + records[-1].size - start if records else 0
+        self._files.create_segment(self._path, f"{self._path}.tmp", self._job.segment_bytes, size)
+        at, waiting, waiting_bytes = 0, list[bytes](), 0
+        for part in self._parts(records):
+            waiting.append(part)
+            waiting_bytes += len(part)
+            if waiting_bytes >= _WRITE_BYTES:
+                self._files.write_at(self._path, at, b"".join(waiting))
+                at, waiting, waiting_bytes = at + waiting_bytes, [], 0
+        blank = b"" if self._work.is_last else BLANK.pack(self._job.segment_bytes - size, MAGIC_BLANK)
+        self._files.write_at(self._path, at, b"".join((*waiting, blank)))
+        for file in self._sources.values():
+            file.close()
+        return gaps
 
-    def _segments(self, chosen: list[Found], start: int) -> Iterator[tuple[int, list[Found]]]:
-        """Start and records of each segment, also of those without records."""
-        end, first = chosen[-1].physical_offset, 0
-        while start <= end:
-            last = first
-            while last < len(chosen) and chosen[last].physical_offset < start + self._length:
-                last += 1
-            yield start, chosen[first:last]
-            start, first = start + self._length, last
+    def _gaps(self, records: list[Found]) -> list[Gap]:
+        if not records and not self._work.is_last:
+            return [Gap(self._work.start, self._work.start + self._job.segment_bytes)]
+        ends = [self._work.start, *(one.physical_offset + one.size for one in records)]
+        pairs = zip(ends, records, strict=False)
+        return [Gap(end, one.physical_offset) for end, one in pairs if one.physical_offset > end]
 
-    def _write_segment(self, start: int, content: bytes, last: bool) -> None:
-        path = f"{self._directory}/{segment_name(start)}"
-        self._files.create_segment(path, f"{self._directory}-new.tmp", self._length, len(content))
-        blank = b"" if last else BLANK.pack(self._length - len(content), MAGIC_BLANK)
-        self._files.write_at(path, 0, content + blank)
+    def _parts(self, records: Iterable[Found]) -> Iterator[bytes]:
+        """The bytes of the segment."""
+        at, stored_ms = self._work.start, self._work.stored_ms
+        for one in records:
+            yield from _fillers(at, one.physical_offset, stored_ms)
+            yield self._record(one)
+            stored_ms = max(stored_ms, one.store_timestamp_ms)
+            at = one.physical_offset + one.size
+
+    def _record(self, one: Found) -> bytes:
+        file = self._sources.get(one.file)
+        if file is None:
+            path, size = self._job.paths[one.file], self._job.sizes[one.file]
+            file = self._sources[one.file] = readable_file(self._files, path, 0, size, Findings(""))
+        return bytes(file.segment.view[one.position : one.position + one.size])
 
 
 def _fillers(start: int, end: int, stored_ms: int) -> Iterator[bytes]:

@@ -1,0 +1,133 @@
+"""Work in phases of tasks, whose results lie in a staging directory that all machines see.
+
+A task writes under the name of its attempt, and says at the end what it made in a file ``PHASE-NUMBER.ATTEMPT.json``.
+Any attempt of a task may count, because all make the same bytes: retries and speculative copies do no harm. Work that
+is started again skips finished tasks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rucola.errors import StoreDamagedError
+from rucola.runtime.files import Files
+
+Runner = Callable[[str, str, Sequence[int], Callable[[], None]], None]
+"""Runs ``run_task`` for a phase, a staging directory and several numbers; calls the last argument now and then. Each
+task must have ended well at least once when it returns.
+"""
+Progress = Callable[[str, int, int], None]
+"""Called with the phase, the number of tasks done and the number of all tasks."""
+
+
+def run_serially(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
+    """Runs tasks one after another in this process; a ``Runner``."""
+    for number in numbers:
+        run_task(phase, staging, number, "local")
+        look()
+
+
+def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
+    """Runs one task; any process on any machine that sees the staging directory and the task's files may do so.
+
+    Args:
+        attempt: a text of letters, digits, ``-`` and ``_`` that no other attempt has.
+
+    Raises:
+        StoreDamagedError: a log is damaged.
+        DiskError: a file cannot be read or written.
+    """
+    from rucola.store.doctor import rebuild, salvage  # both import this module
+
+    files, name = Files(), f"{phase}-{number}.{attempt}"
+    task = salvage.task if phase in salvage.PHASES else rebuild.task
+    result = task(files, phase, staging, number, name)
+    files.replace_file(f"{staging}/{name}.json", json.dumps(result).encode())
+
+
+class Staged:
+    """A staging directory.
+
+    Args:
+        files: door to the disk.
+        path: the directory.
+        run: runs the tasks.
+        progress: called when tasks are done.
+
+    Attributes:
+        resumed: tasks whose results were there already.
+    """
+
+    def __init__(self, files: Files, path: str, run: Runner, progress: Progress) -> None:
+        self.path = path
+        self.resumed = 0
+        self._files = files
+        self._run_tasks = run
+        self._progress = progress
+
+    def prepare(self, job: str, is_stale: bool = False) -> None:
+        """Makes the directory; keeps what interrupted work on the same job has done, unless that is stale."""
+        files, path, text = self._files, f"{self.path}/job.json", job.encode()
+        if is_stale or files.read_file(path) != text:
+            self.clear()
+            files.make_directory(self.path)
+            files.replace_file(path, text)
+
+    def clear(self) -> None:
+        """Removes the directory. The job goes first: without it, nothing that is left counts."""
+        path = f"{self.path}/job.json"
+        if self._files.exists(path):
+            self._files.remove(path)
+            self._files.sync_directory(self.path)
+        self._files.remove_tree(self.path)
+
+    def make(self, phase: str, work: list[Any]) -> list[dict[str, Any]]:
+        """Runs a task for each item of ``work``, which it finds in ``PHASE.work``; returns their results."""
+        text = json.dumps(work).encode()
+        if self._files.read_file(f"{self.path}/{phase}.work") != text:
+            self._discard(phase)
+            self._files.replace_file(f"{self.path}/{phase}.work", text)
+        return self.phase(phase, len(work))
+
+    def phase(self, phase: str, count: int) -> list[dict[str, Any]]:
+        """Runs the tasks of a phase that have no result yet; returns all results.
+
+        Raises:
+            StoreDamagedError: a task reported damage, or left no result.
+        """
+        known = self._results(phase)
+        missing = [number for number in range(count) if number not in known]
+        self.resumed += count - len(missing)
+        self._progress(phase, count - len(missing), count)
+
+        def look() -> None:
+            self._progress(phase, len(self._results(phase)), count)
+
+        if missing:
+            self._run_tasks(phase, self.path, missing, look)
+            known = self._results(phase)
+        self._progress(phase, count, count)
+        found = []
+        for number in range(count):
+            if number not in known:
+                raise StoreDamagedError(self.path, 0, f"task {number} of {phase} left no result", "start again")
+            found.append(json.loads(self._files.read_file(f"{self.path}/{known[number]}") or b""))
+        return found
+
+    def _results(self, phase: str) -> dict[int, str]:
+        """Name of a result of each task that has one."""
+        found: dict[int, str] = {}
+        for name in self._files.list_files(self.path):
+            if name.startswith(f"{phase}-") and name.endswith(".json"):
+                found.setdefault(int(name.partition(".")[0].removeprefix(f"{phase}-")), name)
+        return found
+
+    def _discard(self, phase: str) -> None:
+        """Removes what an earlier run of the phase made from other work."""
+        for name in self._results(phase).values():
+            self._files.remove(f"{self.path}/{name}")
+        for name in self._files.list_directories(self.path):
+            if name.startswith(f"{phase}-"):
+                self._files.remove_tree(f"{self.path}/{name}")
