@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.protocol.codes import RequestCode
-from rucola.protocol.command import RemotingCommand
+from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
+from rucola.remoting import turn
 from rucola.remoting.channel import Channel
 from rucola.remoting.deferred_reads import SLICE_S, DeferredReads
 from rucola.remoting.server import RemotingServer
-from rucola.remoting.turn import TURN_S, Turn
+from rucola.remoting.turn import LONG_S, SERVED_READS, TURN_S, Turn
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 
@@ -92,6 +94,61 @@ def test_neither_group_takes_all_the_time_of_the_other(begun: bool) -> None:
         turns.wait(f"other {number}", 100, TURN_S, begun=not begun)
     turns.wait("a", 1, TURN_S, begun)
     assert "a" in turns.run_turn() + turns.run_turn()
+
+
+def test_only_very_many_reads_make_a_turn_that_new_reads_wait_for() -> None:
+    """Each of 3,000 connections got one request served in the same turn, which took 120 ms."""
+    turns = Turns()
+    turns.now_s += LONG_S
+    assert not any(turns.turn.is_long(turns.loop) for _ in range(1 + SERVED_READS))
+    assert not turns.turn.is_long(turns.loop), "the turn is young"
+    turns.now_s += LONG_S * 1.1
+    assert turns.turn.is_long(turns.loop)
+    turns.run_turn()
+    assert not turns.turn.is_long(turns.loop), "a new turn"
+
+
+def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turn, "LONG_S", -1.0)
+    monkeypatch.setattr(turn, "SERVED_READS", 0)
+    monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
+    seen: list[tuple[str, int]] = []
+
+    class Notes:
+        """Tells which requests came at once and which later."""
+
+        def __init__(self) -> None:
+            self.frames_received = partial(self.note, "at once")
+            self.rest_received = partial(self.note, "later")
+
+        def note(self, how: str, channel: Channel, batch: Any, *_: int) -> None:
+            for row in range(batch.count):
+                if not batch.table[row * ROW_WIDTH + int(FrameColumn.FLAG)] & FLAG_RESPONSE:
+                    seen.append((how, batch.table[row * ROW_WIDTH + int(FrameColumn.OPAQUE)]))
+
+        def channel_closed(self, _channel: Channel) -> None:
+            pass
+
+    async def play() -> None:
+        server = RemotingServer(Notes(), "127.0.0.1", 0)
+        await server.start()
+        writers = [(await asyncio.open_connection("127.0.0.1", server.port))[1] for _ in range(2)]
+        await settle()
+        channels = list(server.channels)
+        asked = [asyncio.ensure_future(each.invoke(RemotingCommand(9999, 0), 1000)) for each in channels]
+        await settle()
+        for writer in writers:
+            # Both connections send the same, because nobody knows which of them has which channel.
+            answers = [RemotingCommand(0, opaque, FLAG_RESPONSE).encode() for opaque in (1, 2)]
+            writer.write(b"".join(answers) + RemotingCommand(RequestCode.HEART_BEAT, 7).encode())
+        await settle()
+        assert [answer.code for answer in await asyncio.gather(*asked)] == [0, 0]
+        assert sorted(seen) == [("at once", 7), ("later", 7)]
+        for writer in writers:
+            writer.close()
+        await server.close()
+
+    run_stepped(play())
 
 
 def test_connections_of_a_server_take_turns() -> None:

@@ -334,7 +334,10 @@ class Channel(asyncio.BufferedProtocol):
             batch = self._reader.received(nbytes)
             if batch is not None:
                 self.framed = True
-                self._serve_batches(batch)
+                if self._server.turn.is_long(self._loop):
+                    self._let_wait(batch)
+                else:
+                    self._serve_batches(batch)
                 if batch.count > 1:
                     self._server.linger.expect_more(self._loop)
         except FormatError as error:
@@ -451,6 +454,13 @@ class Channel(asyncio.BufferedProtocol):
                 return
             self._is_begun = True
             batch = self._reader.more()
+
+    def _let_wait(self, batch: FrameBatch) -> None:
+        """Puts off the first requests of a read."""
+        if self._invokes:
+            self._take_answers(batch, self._invokes)
+        self.put_off(batch, 0)
+        self._reader.set_aside()
 
     def _large_frame(self) -> None:
         """Accounts for a begun frame that has a buffer of its own, or that had one until now."""

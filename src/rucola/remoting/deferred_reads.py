@@ -15,6 +15,8 @@ from rucola.remoting.turn import TURN_S, Turn
 
 SLICE_S = 0.001
 """Time for one connection and turn, if many of them wait for the rest of a read."""
+_ENDED_S = -1.0
+"""A slice that has ended: one request is served."""
 
 
 class DeferredReads:
@@ -57,7 +59,7 @@ class DeferredReads:
 
     def _serve_from(self, waiting: deque[Callable[[], None]], loop: asyncio.AbstractEventLoop, part: float = 1) -> None:
         count = len(waiting)
-        time_s = max(TURN_S / count, SLICE_S) if count and waiting is self._begun else 0
+        time_s = max(TURN_S / count, SLICE_S) if count and waiting is self._begun else _ENDED_S
         for _ in range(count):
             self._turn.end_slice()
             if self._turn.is_over(loop, part):

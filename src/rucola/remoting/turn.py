@@ -18,6 +18,12 @@ Steps = Generator[None, None, T]
 
 TURN_S = 0.01
 """Time of one turn for all connections together; a request that has begun is always finished."""
+LONG_S = 0.015
+"""When the reads of a turn have taken longer, the requests of a new read wait, whatever the last one of its connection
+took. Otherwise, each of thousands of connections would get one request served.
+"""
+SERVED_READS = 64
+"""Number of reads whose requests never wait for this reason."""
 ANSWER_BYTES = 1024 * 1024
 """Limit for one connection."""
 COSTLY_S = 0.002
@@ -40,6 +46,8 @@ class Turn:
     def __init__(self) -> None:
         self._began_s = float("-inf")
         self._is_seen = False
+        self._reads = 0
+        self._first_read_s = float("-inf")
         self._slice_ends_s = float("inf")
 
     def is_over(self, loop: asyncio.AbstractEventLoop, part: float = 1) -> bool:
@@ -55,6 +63,17 @@ class Turn:
             loop.call_soon(self._end)  # runs before the reads of the next turn
         return False
 
+    def is_long(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether the requests of a new read should wait for a later turn; called once for each read."""
+        now_s = loop.time()
+        if self._reads:
+            self._reads += 1
+            return self._reads > SERVED_READS and now_s - self._first_read_s > LONG_S
+        if now_s - self._first_read_s > _UNSEEN_S:
+            self._first_read_s, self._reads = now_s, 1
+            loop.call_soon(self._end_reads)
+        return False
+
     def begin_slice(self, loop: asyncio.AbstractEventLoop, time_s: float) -> None:
         """Gives the next requests ``time_s`` seconds of this turn."""
         self._slice_ends_s = loop.time() + time_s
@@ -65,6 +84,9 @@ class Turn:
 
     def _end(self) -> None:
         self._is_seen = False
+
+    def _end_reads(self) -> None:
+        self._reads = 0
 
 
 class Resumed:
