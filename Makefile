@@ -3,7 +3,8 @@
 # make check   everything a change must pass: format, lint, types, import contracts, generated files, citations, tests
 # make crash   110,000 power cuts, failing calls and kills (STATES=N), 24 killed brokers (KILLS=N), 500 hostile directories
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
-# make damages  2,000 damages of every field and kind in stores of RocketMQ and ours: does verify name file and field?
+# make damages  2,000 damages of every field and kind in stores of RocketMQ and ours: does verify name file and field, and
+#              does a start serve at least what the official store serves?
 # make kills   30 kills of driver, executor, worker and broker under a Spark stream into a table, 20 under one into a topic
 # make lake    every golden store archived and restored, 20 kills of archiving runs, archive and store as one at 50 moments
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
@@ -113,6 +114,7 @@ DAMAGES ?= 2000
 
 damages: $(VENV)/.dev
 	@$(BIN)/python -m tests.crash.damages --variants $(DAMAGES)
+	@$(BIN)/python -m tests.crash.damage_starts --variants $(DAMAGES)
 
 kills: $(VENV)/.dev
 	@$(BIN)/python -m tests.spark.kills --to table --kills 30

@@ -326,32 +326,39 @@ def official(damaged: Variant) -> Served | None:
     return {name: change.get(name, places) for name, places in (recorded["whole"] | change).items()}
 
 
-def record(variants: int) -> None:
-    """Runs the official stores again for their answers."""
+def official_command(store: Base, version: str) -> list[str]:
+    """A program that opens the stores whose directories it reads, and says what it serves from each."""
     from tests.conformance.store.run import HERE, JAVA_OPENS
     from tools.peers.packages import PEERS, java_program
 
+    options = store.options | ({"batchTopic": store.batch_topic} if store.batch_topic else {})
+    options.pop("enabledAppendPropCRC")
+    limits = [f"-Drocketmq.broker.diskSpace{key}Ratio=0.99" for key in ("WarningLevel", "CleanForcibly")]
+    return [
+        *("java", "-Xmx1g", f"-Duser.home={PEERS}", *limits),
+        *(f"--add-opens={opened}=ALL-UNNAMED" for opened in JAVA_OPENS),
+        *("-cp", java_program(HERE / "java", version), "stores.DamagedStores"),
+        *(f"{key}={value}" for key, value in options.items()),
+    ]
+
+
+def record(variants: int) -> None:
+    """Runs the official stores again for their answers."""
     recorded = {}
     for name in STORES:
         store = base(name)
         if not store.version:
             continue
-        options = store.options | ({"batchTopic": store.batch_topic} if store.batch_topic else {})
-        options.pop("enabledAppendPropCRC")
-        limits = [f"-Drocketmq.broker.diskSpace{key}Ratio=0.99" for key in ("WarningLevel", "CleanForcibly")]
-        command = ["java", "-Xmx1g", f"-Duser.home={PEERS}", *limits]
-        command += [f"--add-opens={opened}=ALL-UNNAMED" for opened in JAVA_OPENS]
-        command += ["-cp", java_program(HERE / "java", store.version), "stores.DamagedStores"]
-        command += [f"{key}={value}" for key, value in options.items()]
+        command = official_command(store, store.version)
         seeds = [seed for seed in range(variants) if STORES[seed // len(FIELDS) % len(STORES)] == name]
         with (
             tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory,
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as java,
         ):
-            whole = _ask(java, store.files, Path(directory))["queues"]
+            whole = ask(java, store.files, Path(directory))["queues"]
             flips: dict[str, Any] = {}
             for seed in seeds:
-                answer = _ask(java, variant(seed).files, Path(directory))
+                answer = ask(java, variant(seed).files, Path(directory))
                 if "error" in answer:
                     print(f"{variant(seed).text}: {answer['error']}")
                     flips[str(seed)] = None
@@ -367,7 +374,8 @@ def record(variants: int) -> None:
     ANSWERS.write_bytes(lzma.compress(json.dumps(recorded, separators=(",", ":")).encode(), preset=9))
 
 
-def _ask(java: subprocess.Popen[str], files: dict[str, bytes], directory: Path) -> dict[str, Any]:
+def ask(java: subprocess.Popen[str], files: dict[str, bytes], directory: Path) -> dict[str, Any]:
+    """The answer of the official store to these files, which it opens below ``directory``."""
     assert java.stdin is not None and java.stdout is not None
     path = directory / "store"
     write_files(files, path)
@@ -468,14 +476,14 @@ def check(damaged: Variant, path: Path) -> str:
         if grown > 2 * store.log_bytes:
             raise Violation(f"{text}: {grown} bytes of new files, the log has {store.log_bytes}")
         opened.start()
-        served = _served(damaged, opened)
-        again = _served(damaged, opened)
+        served = served_by(damaged, opened)
+        again = served_by(damaged, opened)
         opened.shutdown()
         if served != again:
             raise Violation(f"{text}: the second pulls give something else")
         opened = store.opened(path, quarantine=bool(verdict))
         opened.start()
-        if (later := _served(damaged, opened)) != served:
+        if (later := served_by(damaged, opened)) != served:
             raise Violation(f"{text}: the next start serves {_difference(later, served)}")
         opened.shutdown()
     return verdict + _judge(damaged, served, lines, report)
@@ -492,7 +500,7 @@ def _open(damaged: Variant, path: Path) -> MessageStore | None:
         return None
 
 
-def _served(damaged: Variant, store: MessageStore) -> Served:
+def served_by(damaged: Variant, store: MessageStore) -> Served:
     """The messages that pulls return, compared with the bytes of the log."""
     log = _log_files(damaged.files)
     size_of = dict(damaged.base.places)
@@ -528,7 +536,7 @@ def whole(name: str) -> Served:
         write_files(store.files, path)
         opened = store.opened(path)
         opened.start()
-        served = _served(Variant(-1, store, "", -1, store.files, store.name), opened)
+        served = served_by(Variant(-1, store, "", -1, store.files, store.name), opened)
         opened.shutdown()
         return served
 
