@@ -1,6 +1,4 @@
-"""What every measurement receives: how long to measure, servers that several measurements share, and where to show
-progress.
-"""
+"""The context of every measurement: its duration, servers that several measurements share, and the progress display."""
 
 from __future__ import annotations
 

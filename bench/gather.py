@@ -25,7 +25,7 @@ from rucola.store.reader import JOIN_BELOW_BYTES
 GROUP = "an answer of 32 messages from the log to the socket, sender's CPU"
 MESSAGES = 32
 QUEUES = 4
-"""Messages of one queue lie so many apart, unless they are neighbours."""
+"""Number of queues whose messages take turns in the log, unless messages of one queue are neighbours."""
 LOG_BYTES = 64 << 20
 HEADER = bytes(120)
 
@@ -37,8 +37,8 @@ def measure(context: Context) -> Iterator[Figure]:
             for apart, name in ((1, "neighbours"), (QUEUES, "among four queues")):
                 context.show(f"gather: {size} B records, {name}")
                 answers = Answers(log, out, size, apart)
-                # As in the broker: small slices are copied together; one slice, or large ones, are passed on as they
-                # are.
+                # The broker's rule: small slices are copied together; a single slice, and large ones, are passed on
+                # unchanged.
                 joins = apart > 1 and size < JOIN_BELOW_BYTES
                 ways = {"sendfile": answers.sendfile} | ({"one sendmsg": answers.sendmsg} if joins else {})
                 ours = answers.joined if joins else answers.sendmsg

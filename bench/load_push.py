@@ -23,7 +23,7 @@ from rucola import ConsumeFromWhere, Message, MessageExt, Producer, ProducerConf
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 ROUND_S = 60.0
 STARTED_S = 2.0
-"""By then a consumer that is alone has its queues."""
+"""Within this time, a consumer that is alone in its group has its queues."""
 
 
 async def consume(namesrv: str, topic: str) -> None:

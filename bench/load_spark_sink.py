@@ -32,7 +32,7 @@ POSITION = ("'in' AS topic", "'broker-a' AS brokerName", "cast(id % 8 AS int) AS
 
 
 class SendRows:
-    """What a user without a sink writes; the answers are checked."""
+    """The loop that a user without a sink would write; the answers are checked."""
 
     def __init__(self, namesrv: str) -> None:
         self._namesrv = namesrv

@@ -132,7 +132,7 @@ def _timed(name: str, command: list[str], root: Path | None) -> str:
 
 
 def _digest(root: Path) -> str:
-    """Of all queue files by path, and of index files by order."""
+    """Digests of all queue files by path, and of index files by order."""
     digest = hashlib.blake2b()
     for part in PARTS:
         for path in sorted(path for path in (root / part).rglob("*") if path.is_file()):

@@ -44,7 +44,7 @@ from bench.report import machine, publish, table
 
 RESULTS = ROOT / ".bench" / "results.json"
 WIDTH = 150
-"""Columns of the report where there is no terminal to ask."""
+"""Width of the report in columns if there is no terminal."""
 MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
     "kernels": kernels.measure,
     "scan": scan.measure,

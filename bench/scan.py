@@ -68,7 +68,7 @@ def _fresh_copier(log: bytearray, end: int) -> Callable[[], object]:
 
 
 def _best(seconds: float, work: Callable[[], object]) -> float:
-    """Duration in seconds of the fastest run, of as many as fit into ``seconds``, but at least two."""
+    """Duration of the fastest run, in seconds. Runs follow each other for ``seconds``; there are at least two."""
     times: list[float] = []
     while len(times) < 2 or sum(times) < seconds:
         start = time.perf_counter()

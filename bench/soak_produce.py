@@ -117,7 +117,7 @@ class Load:
             await asyncio.sleep(0.02)
 
     def reasons(self) -> dict[str, int]:
-        """Why sends were repeated, since the last call."""
+        """Reasons of the sends that were repeated since the last call, with their numbers."""
         total: Counter[str] = Counter()
         for lane in self._lanes:
             total.update(lane.reasons)

@@ -1,4 +1,4 @@
-"""What the processes of a soak agree on: names, the beginning of a body, and its position in a stored record."""
+"""Conventions among the processes of a soak: names, the beginning of a body, and its position in a stored record."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ GROUP = "Spark scan of a store in place, local[2], every value to a sink that dr
 PEER = "Parquet"
 ALL = "*"
 STATISTICS = "tags,queueId,storeTimestamp"
-"""What counts of messages over time need."""
+"""Columns that counts of messages over time need."""
 MESSAGES = {1024: 1024 << 10, 100: 2048 << 10}
 """By body size: about 1.3 and 0.7 GB of log."""
 QUICK_PART = 4

@@ -27,7 +27,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """One micro-batch, from the call with its records to the commit of gold. ``poison``: records that are no flight."""
+    """One micro-batch, from the call with its records to the commit of gold.
+
+    Attributes:
+        poison: number of records that are not flights.
+    """
 
     batch_id: int
     new_flights: int

@@ -155,7 +155,7 @@ def _lag(axes: Axes, seen: Measurements) -> None:
 
 
 def _time_axis(axes: Axes, seen: Measurements) -> None:
-    """What both curves share: the time since the start of publishing, and marks at the kill and the restart."""
+    """The axis that both curves share: the time since the start of publishing, with marks at kill and restart."""
     axes.set_xlabel("seconds since publishing began (Spark is warm by then)")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)

@@ -53,7 +53,7 @@ class StalledError(Exception):
 
 
 def queue_of_flight(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """The same queue for a flight whenever it is sent, so that a reader of this queue sees its duplicates."""
+    """The queue of a flight. It is always the same one, so a reader of the queue sees all duplicates of the flight."""
     return queues[crc32((message.keys or "").encode()) % len(queues)]
 
 

@@ -48,7 +48,7 @@ class Tables:
         self._reports: list[BatchReport] = []
 
     def task(self, batch_id: int) -> BatchTask:
-        """What each task of a batch does."""
+        """The work of each task of a batch."""
         return BatchTask(self._directory, self._source_directory, batch_id)
 
     def apply(self, records: DataFrame, batch_id: int) -> None:

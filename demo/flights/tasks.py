@@ -23,14 +23,15 @@ from pyarrow import csv
 from .columns import SUMS_SCHEMA, decode, sums, with_names
 
 RESULT_SCHEMA = pa.schema([*SUMS_SCHEMA, ("poison", pa.int64())])
-"""What a task returns: the sums of its new flights, and one row with only the number of records that are no flight."""
+"""The result of a task: the sums of its new flights, and one row with only the number of records that are not flights.
+"""
 
 PLANE_COLUMNS = ("manufacturer", "model", "seats")
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTask:
-    """What each task of a micro-batch does. Spark sends a copy to the task.
+    """The work of each task of a micro-batch. Spark sends a copy to the task.
 
     Attributes:
         directory: of the tables.

@@ -3,7 +3,7 @@
 bronze  one row per record in the log, as it is (``rucola.spark.layers``)
 silver  one row per order: the body's columns typed, each order once
 gold    one row per item: number of orders, and their total
-poison  records that are no order, with the reason, for a topic of their own
+poison  records that are not orders, with the reason, for a topic of their own
 
 A declarative pipeline allows no look at a DataFrame in such a function: no ``columns``, ``schema`` or ``isStreaming``,
 and no DDL, which Spark would parse.

@@ -304,7 +304,7 @@ class ConfigError(RucolaError):
 
 
 class QueryError(ConfigError):
-    """A query is no SQL, or names what does not exist.
+    """A query is not valid SQL, or it names something that does not exist.
 
     Args:
         value: the query, or the name.

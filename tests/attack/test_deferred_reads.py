@@ -1,4 +1,4 @@
-"""The order in which connections are served whose requests do not fit into one turn of the event loop."""
+"""Requests that do not fit into one turn of the event loop: the order in which their connections are served."""
 
 from __future__ import annotations
 

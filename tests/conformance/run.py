@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 CLIENT_TIMEOUT_S = 900
 CLIENTS_AT_ONCE = 3
 KILLING = "crash_"
-"""How names of scenarios begin in the middle of which the servers are killed."""
+"""Beginnings of the names of scenarios during which the servers are killed."""
 TARGETS = ("rucola", "java")
 ELSEWHERE = ("cluster_two_brokers",)
 """Scenarios that need other servers: see ``tests.conformance.cluster``."""

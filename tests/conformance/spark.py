@@ -24,7 +24,7 @@ TEST_TIMEOUT_S = 240
 
 
 class _Servers(JavaServers):
-    """The official servers, through one start after another."""
+    """The official servers, which can be started again and again."""
 
     def start(self) -> None:
         """Starts both at their earlier addresses."""

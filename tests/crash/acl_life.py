@@ -106,7 +106,7 @@ class Users:
     manager: AuthManager
 
     def prepare(self, files: Files) -> None:
-        """As in ``Administration``; does nothing, because the first start creates the first user."""
+        """Does nothing, because the first start creates the first user; see ``Administration``."""
 
     def load(self, files: Files) -> None:
         """See ``Administration``."""
@@ -127,7 +127,7 @@ class Users:
         yield lambda: manager.delete_user("alice")
 
     def look(self) -> None:
-        """As in ``Administration``; does nothing, because only the manager writes the file."""
+        """Does nothing, because only the manager writes the file; see ``Administration``."""
 
     def rights(self) -> Rights:
         """See ``Administration``."""

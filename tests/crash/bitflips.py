@@ -306,7 +306,7 @@ def _span(record: bytes, name: str) -> tuple[int, int]:
 
 @cache
 def answers() -> dict[str, Any]:
-    """What the official store serves: for each store all messages, and for each seed the differences."""
+    """The messages that the official store serves: all of them for each store, and the differences for each seed."""
     recorded: dict[str, Any] = json.loads(lzma.decompress(ANSWERS.read_bytes()))
     return recorded
 

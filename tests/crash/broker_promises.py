@@ -110,7 +110,7 @@ class Clients(BrokerLife):
         self._asked: dict[int, tuple[str, ...]] = {}
 
     def open(self) -> None:
-        """As in ``BrokerLife``; answers that have not come by now never will."""
+        """See ``BrokerLife``. Answers that have not come by now will never come."""
         self._asked = {}
         super().open()
 

@@ -461,4 +461,4 @@ ELSEWHERE: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], Defect]] 
         plant(Files, "lock_directory", _lock_and_close_nothing),
     ),
 }
-"""Noticed by a unit test: what runs it."""
+"""Defects that a unit test notices: the test, and the change that plants the defect."""

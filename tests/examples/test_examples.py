@@ -100,10 +100,10 @@ PRINTED = {
         consumed third
     """,
 }
-"""What each prints; figures and ids that differ from run to run are written N and ID."""
+"""The output of each example; figures and ids that differ from run to run are written N and ID."""
 
 IN_ORDER = {"access_control", "batch", "delay", "lite_pull", "ordered", "request_reply", "simple_send"}
-"""Those that print in one order only; the others consume from several queues at a time."""
+"""Examples that always print in the same order. The others consume from several queues at a time."""
 
 CONFIGS = {"access_control": "access_control/broker.conf"}
 

@@ -50,7 +50,7 @@ from rucola.protocol.frame import FrameReader
 
 ROWS = 4
 COMPARE_EVERY = 128
-"""So often the interpreted form of a kernel is asked too: it takes a hundred times as long."""
+"""One input in this many also goes to the interpreted form of a kernel, which takes a hundred times as long."""
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,17 @@ from rucola.formats.properties import decode_properties, remove_property
 TRANSACTION = 12
 ROLLBACK = 12
 DELAYS_MS = {1: 1_000, 3: 10_000, 18: 7_200_000}
-"""Of the levels that the cases use."""
+"""Delays of the levels that the cases use."""
 
 
 class Replay:
     """The files that the kernels in ``form`` make from the puts of ``case``.
 
     Attributes:
-        segments: start to bytes. ``ends``: start to the end of what was written.
-        queues: topic and queue id to the bytes of all units.
-        index_files: name to bytes.
+        segments: the bytes of each segment, by its start.
+        ends: the end of the written part of each segment, by its start.
+        queues: the bytes of all units of each queue, by topic and queue id.
+        index_files: the bytes of each index file, by its name.
     """
 
     def __init__(self, case: Case, form: str) -> None:

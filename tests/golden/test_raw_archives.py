@@ -1,4 +1,4 @@
-"""Archive and restore of golden stores: the same bytes, and a store of which our engine serves every record.
+"""Archive and restore of golden stores: the bytes are the same, and our engine serves every record.
 
 ``python -m tests.spark.lake goldens`` does this with every golden store.
 """
@@ -35,7 +35,7 @@ SAMPLE = (
 
 
 def digests(store: Path) -> dict[str, str]:
-    """What a restore must bring back: log and configuration."""
+    """Files that a restore must bring back: log and configuration."""
     paths = [path for part in ("commitlog", "config") for path in (store / part).rglob("*") if path.is_file()]
     return {path.relative_to(store).as_posix(): sha256(path.read_bytes()).hexdigest() for path in paths}
 

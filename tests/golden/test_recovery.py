@@ -241,7 +241,8 @@ def test_queries_by_key_find_what_the_log_holds(case: Case, tmp_path: Path) -> N
         if case.name != CLOCK_STEPS or (everything and asked["maxNum"] > len(matching)):
             assert found == expected, asked
         else:
-            # What is older than the first entry of its index file has no time there; no search by time finds it.
+            # A key that is older than the first entry of its index file has no time there, so no search by time finds
+            # it.
             assert set(matching) >= set(found) >= set(matching) & set(asked["msgIds"] if asked["begin"] else ()), asked
             assert len(found) <= asked["maxNum"]
     assert bool(differs) == (case.name in QUERIES_DIFFER)

@@ -92,7 +92,7 @@ class Group:
             await self._join(self._names[0])
 
     def missing(self, values: set[str]) -> set[str]:
-        """Those of ``values`` that were not consumed yet, by the group or by each broadcasting consumer."""
+        """The ``values`` that the group, or one of the broadcasting consumers, has not consumed yet."""
         return {
             value
             for history in self.histories.values()
@@ -136,7 +136,7 @@ class Group:
         self._readers[name] = reader
 
     async def _take(self, name: str, message: MessageExt) -> bool:
-        """Consume a message, or fail, each message at most once."""
+        """Consumes a message. Some messages fail the first time, and none fails twice."""
         if self.pause_s:
             await asyncio.sleep(self.pause_s)
         if self.kind.fails and message.body not in self._failed and self._random.random() < self.failures:
@@ -158,7 +158,7 @@ class Run:
         kinds: the kinds.
         servers: the servers.
         seed: decides about moments, lengths, failing listeners and the number of members.
-        spared: kinds of which no consumer is killed.
+        spared: kinds of consumers that are never killed.
         directory: where broadcasting consumers keep their progress.
     """
 
@@ -184,7 +184,7 @@ class Run:
         self._sending = True
 
     async def run(self, faults: Sequence[str]) -> dict[str, list[Finding]]:
-        """What is wrong, by kind."""
+        """The wrong deliveries, by kind."""
         async with Producer("python", self._servers.namesrv, SENDER) as producer:
             await self._first(producer)
             sending, watching = asyncio.ensure_future(self._send(producer)), asyncio.ensure_future(self._watch())
@@ -248,7 +248,7 @@ class Run:
     async def _broker_clock_set_back(self) -> None:
         self._servers.set_back_clock_of_broker()
 
-    # what goes on all the time
+    # work that continues during the faults
 
     async def _first(self, producer: Producer) -> None:
         result = await producer.send(Message(TOPIC, b"first"))

@@ -54,7 +54,7 @@ def test_duplicates_and_batches_run_again_change_no_figure(
     tables = Tables(tmp_path, data_directory())
     assert tables.gold() == []
     broken = FlightMessage("x", "UA", b'{"year": 2013, "mon', {})
-    records = [*messages[:250], *messages[100:110], broken]  # duplicates within a batch, and what is no flight
+    records = [*messages[:250], *messages[100:110], broken]  # duplicates, and records that are not flights
     _records(spark, records).coalesce(1).write.parquet(str(tmp_path / "records"))
     _run(spark, tables, tmp_path)
     _records(spark, messages[200:], 261).coalesce(1).write.mode("append").parquet(str(tmp_path / "records"))

@@ -218,8 +218,8 @@ def test_a_query_that_reads_the_rows_twice_takes_all_of_them(spark: SparkSession
         assert prune(spark, query, **given).count() == COUNT // 4 + 10
         once = prune(spark, lambda rows: rows.where("queueId = 1"), **given)
         assert (once.count(), once.rdd.getNumPartitions()) == (COUNT // 4, 1)
-        # What Spark does: one plan for all reads of a load, that of the filters it pushed last. As long as this holds,
-        # pushFilters cannot be on by default.
+        # Spark makes one plan for all reads of a load: the plan of the filters that it pushed last. As long as this
+        # holds, pushFilters cannot be on by default.
         rows = load(spark, **given, pushFilters="true", scanOrder="queue")
         assert query(rows).count() < COUNT // 4 + 10
         assert rows.count() < COUNT

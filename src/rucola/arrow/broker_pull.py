@@ -120,8 +120,8 @@ class _Puller:
             self._link.wait(PAUSE_S)
 
     def _missing(self, error: RucolaError) -> _Missing | None:
-        """What ``error`` says about the queue: that it does not exist, or None if its broker is away and the reader
-        waits for it.
+        """The problem behind ``error``: the queue does not exist; or None if its broker is away and the reader waits
+        for it.
 
         Raises:
             RucolaError: ``error`` itself, if it is about something else.

@@ -1,4 +1,4 @@
-"""Conditions in a filter of PyArrow that every message it lets through must meet: enough to skip other messages.
+"""Conditions that a message must meet to pass a filter of PyArrow. Messages that do not meet them need not be read.
 
 An ``Expression`` shows its content only in its pickle. The pickle is a record batch with the literals; its metadata are
 the calls in prefix order. ``parse_filter`` reads that. An unknown part of a filter lets everything through. The filter

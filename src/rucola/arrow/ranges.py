@@ -134,7 +134,7 @@ class RecordRange:
 
     @property
     def broker_name(self) -> str:
-        """Of all queues of the log."""
+        """The broker of all queues of the log."""
         return self.wanted[0].broker_name
 
 

@@ -1,4 +1,4 @@
-"""What a reader needs to know: place, queues, range, columns. Spark's options become this, and so do those of
+"""The options of a reader: place, queues, range, columns. Spark's options become this, and so do those of
 ``scan``.
 """
 

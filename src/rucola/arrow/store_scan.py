@@ -87,7 +87,7 @@ def scan_records(options: ReadOptions, builder: BatchBuilder, piece: RecordRange
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
-        StoreDamagedError: at a physical offset is no record.
+        StoreDamagedError: there is no record at a physical offset.
     """
     scanner = Scanner(builder, RowChooser(options.expression, piece.wanted, options.keys))
     with _mapped(options, piece.segments, piece.wanted[0]) as segments:

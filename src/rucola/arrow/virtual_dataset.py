@@ -16,7 +16,7 @@ _REFUSED = ("filter", "get_fragments", "join", "join_asof", "replace_schema", "s
 
 
 class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
-    """The interface of a dataset for DuckDB, Polars and PyArrow: a schema, and scans with projection and filter.
+    """A dataset that DuckDB, Polars and PyArrow can read. It has a schema, and its scans take columns and a filter.
 
     PyArrow's class wraps a dataset in C++ and cannot be created otherwise; all methods that read use ``scanner``.
 
@@ -47,7 +47,7 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
 
     @property
     def partition_expression(self) -> Any:
-        """A condition that all rows meet: the true one, because nothing is known about them."""
+        """Always true, because no condition is known that all rows meet."""
         return ds.scalar(True)
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> ds.Scanner:

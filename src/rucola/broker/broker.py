@@ -1,8 +1,8 @@
 """The broker's life and the wiring of its parts (RocketMQ 5.3.3, ``BrokerController``).
 
-Start: listen, open the store, load the tables, register. The port is taken first, so that a start which finds it
-occupied has touched nothing. No request is served before the store is open, because the whole start happens in one turn
-of the loop.
+Start: listen, open the store, load the tables, register. The port is taken first, so that a start that finds it
+occupied changes nothing. No request is served before the store is open, because the whole start happens in one turn of
+the loop.
 Stop: refuse sends, unregister, release held pulls, close the store, answer requests that wait for the disk, close
 connections.
 """

@@ -104,7 +104,7 @@ class BrokerStats:
 
     def _rates(self, now: int, then: Callable[[_Sample], int]) -> tuple[Rate, Rate, Rate]:
         at_s = self._clock.monotonic()
-        # A reset that moves offsets back is no consumption.
+        # A reset that moves offsets back does not count as consumption.
         rates = [Rate(max(now - then(window[0]), 0), at_s - window[0].at_s) for window in self._samples]
         return rates[0], rates[1], rates[2]
 

@@ -54,7 +54,7 @@ class LazyPopServices:
         store: the broker's store.
         tables: its configuration files.
         cluster_name: the broker's cluster, which names the revive topic.
-        make: creates the POP services, and imports them before.
+        make: imports and creates the POP services.
 
     Attributes:
         started: the POP services; None until they are needed.

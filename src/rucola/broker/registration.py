@@ -52,8 +52,8 @@ class Registration:
         await asyncio.wait({self._first}, timeout=BEGIN_S)
 
     async def register(self) -> None:
-        """Tells every name server of all topics; in several requests if the option says so or there are too many topics
-        for one.
+        """Registers all topics with every name server. It sends several requests if the option says so, or if there are
+        too many topics for one request.
         """
         if self._first is not None and not self._first.done():
             return

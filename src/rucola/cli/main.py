@@ -203,7 +203,7 @@ def command_line() -> argparse.ArgumentParser:
         type=_brokers,
         default=1,
         metavar="N",
-        help="Number of brokers; several run as one process and store each. [default: 1]",
+        help="Number of brokers. With several, each has its own process and store. [default: 1]",
     )
     _common(up, quarantine=True)
 

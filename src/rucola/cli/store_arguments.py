@@ -90,7 +90,7 @@ def regex_of(name: str, text: str, flags: int) -> re.Pattern[str]:
     """The compiled text of option ``name``.
 
     Raises:
-        ConfigError: it is no regular expression.
+        ConfigError: it is not a regular expression.
     """
     try:
         return re.compile(text, flags)

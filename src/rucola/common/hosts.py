@@ -79,7 +79,7 @@ def check_bind_address(address: str, insecure: bool) -> None:
         insecure: whether the port is protected, or deliberately open.
 
     Raises:
-        ConfigError: ``address`` is not numeric, or is no loopback address while ``insecure`` is false.
+        ConfigError: ``address`` is not numeric, or is not a loopback address while ``insecure`` is false.
     """
     try:
         loopback = ip_address(address).is_loopback

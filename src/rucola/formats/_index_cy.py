@@ -274,7 +274,7 @@ def gather_keys(
 
     Args:
         source: the segment the rows point into; ``base_offset`` is the physical offset of its byte 0.
-        table: rows of ``walk_records``, of which ``first`` to ``last`` (excluded) count.
+        table: rows of ``walk_records``; ``first`` to ``last`` (excluded) are used.
         keys_out: receives the keys from byte ``position`` on.
 
     Returns:

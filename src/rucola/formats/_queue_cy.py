@@ -142,8 +142,8 @@ def collect_units(
     none.
 
     Args:
-        segment: the bytes that the rows, and the queues numbered before, point into.
-        table: rows of ``walk_records``, of which the first ``rows`` count.
+        segment: the bytes that hold the records, also those of the queues numbered before.
+        table: rows of ``walk_records``; the first ``rows`` are used.
         base_offset: physical offset of byte 0 of ``segment``.
         slots: hash table of the queues, its length a power of two; all zero at first.
         queues: receives a row of ``QueueColumn`` for each queue; at most half as many queues as there are slots.

@@ -43,7 +43,7 @@ def scan_units(
     seen_from: cython.longlong,
     seen: cython.longlong[::1],
 ) -> tuple[int, int, int, int]:
-    """Walk the units of a segment from ``position`` on, and add the units that the wheel lacks to its slots.
+    """Walks the units of a segment from ``position`` on, and adds the units that the wheel lacks to its slots.
 
     Args:
         log: the segment; ``base`` is the position of its first byte in the timer log.
@@ -116,7 +116,7 @@ def chain_units(
     position: cython.longlong,
     out: cython.longlong[::1],
 ) -> tuple[int, int]:
-    """Follow a chain of units backwards through one segment.
+    """Follows a chain of units backwards through one segment.
 
     Args:
         log: the segment; ``base`` is the position of its first byte in the timer log.

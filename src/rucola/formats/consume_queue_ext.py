@@ -26,7 +26,7 @@ EXT_UNIT: Final = Layout(
     Field("size", "h", "Bytes of this unit; -1 ends the segment."),
     Field("tags_code", "q", "Hash of the tags, 0 without tags."),
     Field("store_timestamp_ms", "q", "Store time of the record, ms since 1970."),
-    Field("bit_map_length", "h", "Bytes of the bloom filter bits that follow, 0 without."),
+    Field("bit_map_length", "h", "Length of the bloom filter bits that follow, in bytes; 0 if there are none."),
 )
 EXT_UNIT_BYTES_MAX: Final = 32767
 END_MARK: Final = b"\xff\xff"

@@ -136,8 +136,8 @@ def query(
 ) -> list[PhysicalOffset]:
     """Physical offsets of the entries with this hash and a time from ``begin_ms`` to ``end_ms``, newest first.
 
-    Times have the precision of the file: whole seconds since its begin time. A damaged chain ends the query; a cycle
-    cannot make it endless.
+    Times have the precision of the file: whole seconds since the begin time of the file. A damaged chain ends the
+    query; a cycle cannot make it endless.
 
     Args:
         look: called with position and length of the bytes before they are read.

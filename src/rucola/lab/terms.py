@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeAlias
 
 X: TypeAlias = "int | str"
-"""What one row of a table is about: a number such as a record size, or a name."""
+"""The subject of one row of a table: a number such as a record size, or a name."""
 Numbers: TypeAlias = Mapping[str, Mapping[str, Mapping[X, float]]]
 """One number for each quantity, series and row."""
 Words: TypeAlias = "str | Callable[[Numbers], str]"

@@ -1,4 +1,4 @@
-"""What a lesson works with: its size, its space on the disk, its five repetitions, and a place for its numbers."""
+"""The means of a lesson: its size, its space on the disk, its five repetitions, and a place for its numbers."""
 
 from __future__ import annotations
 

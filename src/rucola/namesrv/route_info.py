@@ -43,7 +43,7 @@ class BrokerRegistration(NamedTuple):
 
 
 class RegistrationResult(NamedTuple):
-    """A slave's master, as a registration answers it; empty for a master."""
+    """The answer to a registration: a slave learns the addresses of its master; for a master they are empty."""
 
     master_address: str = ""
     ha_address: str = ""
@@ -71,7 +71,7 @@ class _Group:
 
 
 class RouteLimits(NamedTuple):
-    """Limits for the registrations of all brokers together, and of those of one connection."""
+    """Largest numbers of brokers and topics that may be registered."""
 
     brokers: int
     brokers_per_connection: int

@@ -22,7 +22,7 @@ else:
 
 
 def _is_compiled() -> bool:
-    """Whether the compiled form of this module is in use."""
+    """Whether this module runs compiled."""
     return cython.compiled
 
 
@@ -56,7 +56,7 @@ def encode_send_answers(
     binary_head: bytes,
     binary_fields: bytes,
 ) -> int:
-    """Write the response frames of rows ``first`` to ``last`` (excluded) to ``out[position:]``; none for oneway rows.
+    """Writes the response frames of rows ``first`` to ``last`` (excluded) to ``out[position:]``; none for oneway rows.
 
     Args:
         source: the buffer that holds the rows' unique keys.
@@ -125,7 +125,7 @@ def _put_json_answer(
     table: cython.p_longlong,
     base: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Write the rest of ``msgId`` and the other ext fields, without the last closing quote."""
+    """Writes the rest of ``msgId`` and the other ext fields, without the last closing quote."""
     i: cython.Py_ssize_t
     key: cython.Py_ssize_t = table[base + FRAME_UNIQ_KEY_POS]
     position = _put_hex(out, position, table[base + FRAME_PHYSICAL_OFFSET], 16)
@@ -158,7 +158,7 @@ def _put_binary_answer(
     table: cython.p_longlong,
     base: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Write the rest of ``msgId`` and the other ext fields."""
+    """Writes the rest of ``msgId`` and the other ext fields."""
     i: cython.Py_ssize_t
     start: cython.Py_ssize_t
     key: cython.Py_ssize_t = table[base + FRAME_UNIQ_KEY_POS]
@@ -184,7 +184,7 @@ def _put_binary_answer(
 def _put_hex(
     out: cython.p_uchar, position: cython.Py_ssize_t, value: cython.longlong, digits: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Write ``value`` as upper-case hexadecimal digits, with leading zeros."""
+    """Writes ``value`` as upper-case hexadecimal digits, with leading zeros."""
     i: cython.Py_ssize_t
     nibble: cython.int
     for i in range(position + digits - 1, position - 1, -1):

@@ -82,7 +82,7 @@ def scan_frames(
     table: cython.longlong[::1],
     rows_max: cython.Py_ssize_t,
 ) -> tuple[int, int, int, int]:
-    """Write one row per complete frame in ``source[start:end]``.
+    """Writes one row per complete frame in ``source[start:end]``.
 
     Every row has its frame columns. Code, opaque, flag and version are set only if the header could be read; otherwise
     flag is -1. In rows of kind SEND, BATCH and PULL the properties (or subscription) text is unescaped in place; a
@@ -142,7 +142,7 @@ def _read_frame(
     header_len: cython.longlong,
     length: cython.longlong,
 ) -> cython.int:
-    """Fill the row of the complete frame at ``position``; return 1 if its header could not be read."""
+    """Fills the row of the complete frame at ``position``; returns 1 if its header could not be read."""
     names: cython.int
     header: cython.Py_ssize_t = position + 8
     limit: cython.Py_ssize_t = header + cython.cast(cython.Py_ssize_t, header_len)
@@ -178,7 +178,7 @@ def _clear_row(table: cython.p_longlong, base: cython.Py_ssize_t, column: cython
 @cython.exceptval(check=False)
 @cython.nogil
 def _finish(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssize_t) -> cython.int:
-    """Whether all required fields are present; if so, set the kind and unescape. The last step: it cannot fail
+    """Whether all required fields are present; if so, sets the kind and unescapes. The last step: it cannot fail
     later.
     """
     code: cython.longlong = table[base + FRAME_CODE]
@@ -381,7 +381,7 @@ def _store(
     position: cython.Py_ssize_t,
     length: cython.Py_ssize_t,
 ) -> cython.int:
-    """Put one ext value into its columns; return 0 if the field is set already or the value has the wrong type."""
+    """Puts one ext value into its columns; returns 0 if the field is set already or the value has the wrong type."""
     column: cython.int = field & _COLUMN_MASK
     value: cython.longlong
     bit: cython.longlong = 1 << column
@@ -445,7 +445,7 @@ def _read_json(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.int:
-    """Read the JSON header in ``data[position:limit]`` into the row.
+    """Reads the JSON header in ``data[position:limit]`` into the row.
 
     Returns:
         The set of its ext field names, 0 for a code of the general path, -1 if the header has an unusual form.
@@ -508,7 +508,7 @@ def _read_number(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Read a 32-bit JSON integer into ``table[column]``; return the position after it, or -1."""
+    """Reads a 32-bit JSON integer into ``table[column]``; returns the position after it, or -1."""
     end: cython.Py_ssize_t = _integer_end(data, position, limit)
     if end >= 0:
         table[column] = integer(data, position, end)
@@ -528,7 +528,7 @@ def _read_fields(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Read the object of ext fields whose brace is at ``position``; return the position after it, or -1.
+    """Reads the object of ext fields whose brace is at ``position``; returns the position after it, or -1.
 
     Without ``names``, only find its end.
     """
@@ -572,7 +572,7 @@ def _read_value(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Read a string, integer or literal (``position < limit``) into its columns; return the position after it, or
+    """Reads a string, integer or literal (``position < limit``) into its columns; returns the position after it, or
     -1.
     """
     start: cython.Py_ssize_t = position
@@ -793,7 +793,7 @@ def _utf8_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 @cython.exceptval(check=False)
 @cython.nogil
 def _unescape(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Replace the escapes of the valid JSON string text ``data[position:end]`` in place; return its new length.
+    """Replaces the escapes of the valid JSON string text ``data[position:end]`` in place; returns its new length.
 
     The closing quote moves to the end of the text and spaces fill the gap, so that the header remains valid JSON.
     """
@@ -859,7 +859,7 @@ def _read_binary(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.int:
-    """Read the binary header in ``data[position:limit]`` into the row; return the same results as ``_read_json``."""
+    """Reads the binary header in ``data[position:limit]`` into the row; returns the same results as ``_read_json``."""
     names: cython.int
     field: cython.int
     count: cython.int = 0

@@ -275,7 +275,7 @@ def _is(
 @cython.cfunc
 @cython.exceptval(-1)
 def _put_text(out: cython.p_uchar, position: cython.Py_ssize_t, text: object) -> cython.Py_ssize_t:
-    """Write ``text`` as in a JSON string; return 0 if it contains a separator or might not fit."""
+    """Writes ``text`` as in a JSON string; returns 0 if it contains a separator or might not fit."""
     size: cython.Py_ssize_t = 0
     i: cython.Py_ssize_t
     c: cython.uchar

@@ -148,13 +148,13 @@ class AdminApi(RemotingApi):
     # clients
 
     async def consumer_connection(self, address: str, group: str) -> ConsumerConnection:
-        """GET_CONSUMER_CONNECTION_LIST (203); if nobody is online, ``BrokerError`` 206."""
+        """GET_CONSUMER_CONNECTION_LIST (203); if no consumer is connected, ``BrokerError`` 206."""
         header = headers.ConsumerGroupRequestHeader(group)
         answer = await self._ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
         return ConsumerConnection.decode(answer.body)
 
     async def producer_connection(self, address: str, group: str) -> ProducerConnection:
-        """GET_PRODUCER_CONNECTION_LIST (204); if nobody is online, ``BrokerError`` 1."""
+        """GET_PRODUCER_CONNECTION_LIST (204); if no producer is connected, ``BrokerError`` 1."""
         header = headers.ProducerGroupRequestHeader(group)
         answer = await self._ask(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
         return ProducerConnection.decode(answer.body)

@@ -271,7 +271,7 @@ class Channel(asyncio.BufferedProtocol):
 
     @property
     def is_read(self) -> bool:
-        """Whether bytes that arrive are read; otherwise the server has reasons to let the peer wait."""
+        """Whether the server reads bytes that arrive; if not, it makes the peer wait."""
         return self._reading
 
     @property
@@ -327,7 +327,8 @@ class Channel(asyncio.BufferedProtocol):
         self.active = True
         self._gathering = True
         if self._reader.wants_more:
-            # Some loops read on at once as long as reads fill the buffer, and a large frame fills the one made for it.
+            # Some event loops read again at once after a read that filled the buffer. The buffer of a large frame is as
+            # large as the frame, so it is filled.
             self.costly = True
         self._is_begun = False
         try:

@@ -1,10 +1,10 @@
 """Limits the memory of all frames that are larger than the receive buffers of their connections.
 
-A part of the memory is for everybody. When it is in use, reading pauses in the middle of large frames, and the rest of
-the memory is given to few of them at a time, each with all that it still needs, so that these can finish. A frame that
-was let in must arrive at a minimum rate while others wait, or its connection is closed. In turns the frame that needs
-least and the one that waits longest come next. A peer that begins large frames and does not continue therefore delays
-others by a second or two.
+All connections share a part of the memory. When it is in use, reading pauses in the middle of large frames, and the
+rest of the memory is given to few of them at a time, each with all that it still needs, so that these can finish. A
+frame that was let in must arrive at a minimum rate while others wait, or its connection is closed. The frame that needs
+the fewest bytes and the frame that has waited longest take turns. A peer that begins large frames and does not continue
+therefore delays others by a second or two.
 """
 
 from __future__ import annotations

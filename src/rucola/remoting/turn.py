@@ -114,7 +114,7 @@ class Resumed:
 
 
 def at_once(steps: Steps[T]) -> T:
-    """The result of ``steps``, for callers that let nobody wait."""
+    """The result of ``steps``, without a pause between them."""
     while True:
         try:
             next(steps)

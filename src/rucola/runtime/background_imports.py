@@ -18,7 +18,7 @@ from collections.abc import Iterable
 def is_imported(module: str) -> bool:
     """Whether importing ``module`` is only a table look-up."""
     loaded = sys.modules.get(module)
-    # As in importlib: a module is in the table before it has been executed.
+    # Like importlib, this puts a module into the table before it has been executed.
     return loaded is not None and not getattr(loaded.__spec__, "_initializing", False)
 
 

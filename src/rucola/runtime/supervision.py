@@ -1,6 +1,6 @@
 """Periodic work on the event loop. If one run raises, the error is logged and counted, and the work continues.
 
-Every loop of a server that nobody awaits is one of these, with a name.
+Each loop of a server that no task awaits is a ``PeriodicWork`` with a name.
 """
 
 from __future__ import annotations

@@ -234,7 +234,7 @@ def _json_schema(schema: StructType | str | None) -> StructType:
     if isinstance(schema, StructType):
         return schema
     if not schema:
-        raise ConfigError("schema", "", "a StructType, DDL or a file; sample_schema makes one")
+        raise ConfigError("schema", "", "a StructType, DDL or a file; sample_schema makes a StructType")
     text = _file_text(schema, (".json", ".ddl", ".sql")) or schema
     try:
         if text.lstrip().startswith("{"):

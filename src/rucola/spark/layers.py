@@ -1,4 +1,4 @@
-"""Tables that most pipelines make of a topic: stored records, their places, counts, dead letters by group.
+"""Tables that most pipelines make of a topic: stored records, their origins, counts, and dead letters by group.
 
 Each function takes a DataFrame and returns one, of a batch or a stream, so a declarative pipeline and a streaming query
 use the same ones. Functions of a domain stay with the domain: ``examples/pipeline`` is a template.
@@ -18,7 +18,7 @@ BRONZE_COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "msgId",
     "keys", "tags", "flag", "reconsumeTimes", "properties", "body",
 )  # fmt: skip
-"""Columns that a pipeline keeps of each record: those that a replay and ``decode`` need."""
+"""The columns that ``bronze`` keeps. A replay and ``decode`` need them."""
 ORIGIN, GROUP = "originTopic", "consumerGroup"
 
 

@@ -54,7 +54,7 @@ def replay(
             time.
 
     Returns:
-        What was sent, by queue of the source.
+        Counts of the messages that were sent, by queue of the source.
 
     Raises:
         ConfigError: an option does not fit, or a column is missing.
@@ -100,7 +100,7 @@ def plan_options(given: Mapping[str, str], plan: Plan, tasks: int) -> dict[str, 
     Args:
         given: the user's options of the source.
         plan: the ranges; at least one.
-        tasks: how many tasks there are at least.
+        tasks: smallest number of tasks.
     """
     import json
 

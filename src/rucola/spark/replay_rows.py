@@ -51,7 +51,7 @@ _HOW = ("sum", "sum", "sum", "min", "max", "min", "max")
 
 
 class Tally:
-    """The progress of a replay, by queue of the source.
+    """Counts of the messages that a replay has sent so far, for each queue of the source.
 
     Attributes:
         table: rows of ``SUMMARY``.

@@ -126,7 +126,7 @@ class Done:
         return Done({one.queue: one.start for one in plan.ranges}, plan.end)
 
     def plus(self, tally: Tally) -> Done:
-        """With what a run has sent since."""
+        """The progress with the messages that a run has sent since."""
         return Done(self.next | tally.ends, self.end, self.messages + tally.messages, self.refused + tally.refused)
 
 

@@ -72,9 +72,9 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
 def _quick_workers() -> Iterator[None]:
     """Lets a Java process that starts meanwhile start its Python workers three times as quickly.
 
-    Spark puts a zip of PySpark before the installed one on their path, and modules of a zip are compiled by every
-    process anew: a second each, several processes deep, and a worker has ten seconds to answer. A Spark home of links
-    has no such zip. A user's own ``SPARK_HOME`` is left alone.
+    Spark puts a zip of PySpark before the installed one on their path. Each process compiles the modules of a zip anew,
+    which takes a second. A worker is the last of several processes that start one another, and it must answer within
+    ten seconds. A Spark home of links has no such zip. A user's own ``SPARK_HOME`` is left alone.
     """
     if "SPARK_HOME" in os.environ or not (home := _spark_home()):
         yield

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Written(NamedTuple):
-    """Counts of one task."""
+    """Number of rows that a task took, and how many of them brokers refused."""
 
     rows: int
     refused: int

@@ -1,4 +1,4 @@
-"""The operations that the store allows now, and those that lack disk space.
+"""Whether the store takes messages now, and which operations lack disk space.
 
 Several causes can hold at once. The store has space again when no cause is left:
 

@@ -160,8 +160,9 @@ class StoreKeeper:
     def _checkpoint(self, watermark: Watermark) -> StoreCheckpoint:
         """The checkpoint for the reference, which after a crash dispatches from these times on.
 
-        RocketMQ also removes index files that are younger than the index time, including the one in use. It puts their
-        keys again only if the other times are as old. Therefore all times stay old while the store is in use.
+        RocketMQ also removes index files that are younger than the index time, including the one in use. It adds their
+        keys again only if the other times are as old as the index time. Therefore all times stay old while the store is
+        in use.
         """
         index_ms = self._index.full_timestamp_ms if self._index is not None else 0
         logics_ms = self._synced.store_timestamp_ms

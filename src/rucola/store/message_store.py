@@ -403,7 +403,7 @@ class MessageStore:
 
     @property
     def state(self) -> StoreState:
-        """The operations that are allowed now."""
+        """Whether the store takes messages now; if not, why."""
         return self._condition.state
 
     @property

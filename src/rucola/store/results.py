@@ -39,7 +39,7 @@ class GetMessageStatus(Enum):
 
 
 class StoreState(Enum):
-    """The operations that are allowed at the moment."""
+    """Whether a store takes messages; if not, why."""
 
     STOPPED = "STOPPED"
     """Not loaded, not started, or shut down: no appends."""

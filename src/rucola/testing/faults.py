@@ -31,7 +31,7 @@ REQUESTS: dict[str, frozenset[int]] = {
 
 
 class Effect(Enum):
-    """What a fault does to a request."""
+    """The effect of a fault on a request."""
 
     DROP = "drop"
     DROP_ANSWER = "drop answer"
@@ -216,7 +216,7 @@ class Faults:
         """The disk is full: the broker refuses new messages and delivers stored ones. Returns once the broker refuses
         messages.
 
-        At the end of the fault it returns once the broker accepts messages again.
+        When the fault ends, the call returns once the broker accepts messages again.
         """
         self._full_disk(True)
         return self._other(lambda: self._full_disk(False))

@@ -1,4 +1,4 @@
-"""Threads of which only one runs at a time: at each system call a seeded choice decides which thread continues.
+"""Threads that run one at a time: at each system call a seeded choice decides which thread continues.
 
 The interpreter can switch threads wherever it releases its lock, which every system call does before and after the
 call. The threads of a simulated process therefore pause at such calls while another one runs, in an order that depends
@@ -199,7 +199,7 @@ class _Thread:
         self._given.release()
 
     def end(self) -> None:
-        """End the thread: no task follows."""
+        """End the thread instead of giving it a task."""
         self._task = None
         self._given.release()
 

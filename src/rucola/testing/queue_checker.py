@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 
 class Outcome(Enum):
-    """What a producer knows about its send."""
+    """The result of a send, as its producer knows it."""
 
     OK = "ok"
     FAILED = "failed"

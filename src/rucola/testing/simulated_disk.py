@@ -158,7 +158,7 @@ class SimulatedDisk:
         changes: changes from ``durable`` to ``names``, oldest first.
         steps: number of calls so far that change something or sync.
         observer: called before each of these calls with its kind and path, after all earlier writes were recorded.
-        faults: called too; raises the error with which the call must end.
+        faults: called after the observer; raises the error with which the call must end.
         meanwhile: does what other threads do during the next sync of a file; called once.
         used_percent: used space in percent.
     """

@@ -76,7 +76,7 @@ class Canary:
         self._note_gap()
         now = time.monotonic()
         seen, self._span = self._span, Span()
-        # What is not answered yet took that long already; it counts again when it is.
+        # Requests without an answer count with the time they have waited so far, and again when they are answered.
         seen.sends_ms += [(now - due) * 1000 for due in self._sends.values()]
         return seen
 

@@ -18,7 +18,7 @@ _RULES = (
     (r"\d+\.\d+%?", "RATE"),
     (r"[ \t]+", " "),
 )
-"""What differs from run to run: times, ids, rates, ports of clients."""
+"""Parts of the output that differ from run to run: times, ids, rates, ports of clients."""
 
 
 def text(output: str) -> list[str]:

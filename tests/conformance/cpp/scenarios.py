@@ -268,7 +268,7 @@ def group_broadcast(peer: Peer) -> dict[str, object]:
     """Each member gets every message."""
     members: list[list[Seen]] = [[], []]
     for number, seen in enumerate(members):
-        instance = f"{number}_{time.time_ns()}"  # offsets are kept in a file of this name; none of an earlier run
+        instance = f"{number}_{time.time_ns()}"  # names the file of the offsets: an earlier run must not have made it
         peer.consume(seen, instance=instance, message_model=MessageModel.BROADCASTING)
     peer.send(peer.producer(), 0, 40)
     for seen in members:

@@ -1,4 +1,4 @@
-"""From options and bounds to the offsets and ranges of a query."""
+"""The offsets and ranges that follow from a query's options and bounds."""
 
 from __future__ import annotations
 

@@ -354,7 +354,7 @@ def test_a_silent_client_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_progress_for_groups_nobody_knows_is_refused(tmp_path: Path) -> None:
-    """As in the reference: consumers and administrators create a group, a committed offset does not."""
+    """Consumers and administrators create a group, but a committed offset does not, as in the reference."""
 
     async def scene() -> None:
         async with administered(tmp_path) as there:

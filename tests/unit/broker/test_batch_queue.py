@@ -166,7 +166,7 @@ def test_an_oneway_batch_is_stored_and_not_answered(tmp_path: Path) -> None:
 
 
 def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
-    """As in RocketMQ, where only topic statistics turn this into 0; queues of the other kind begin with 0."""
+    """RocketMQ does the same: only topic statistics turn this into 0. Queues of the other kind begin with 0."""
 
     async def told(cluster: Cluster, topic: str) -> tuple[str, str, int]:
         await cluster.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"cg"}')
@@ -193,7 +193,7 @@ def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
     run(scene())
 
 
-# What broker 5.3.3 stored of the same two requests: the whole record but body checksum, hosts and times.
+# The record that broker 5.3.3 stored for the same two requests, except body checksum, hosts and times.
 OFFICIAL = {
     0: "INNER_BASE\x010\x02MSG_REGION\x01DefaultRegion\x02UNIQ_KEY\x01BATCH\x02CLUSTER\x01DefaultCluster\x02"
     "WAIT\x01true\x02TRACE_ON\x01true\x02INNER_NUM\x013\x02",

@@ -70,7 +70,7 @@ def test_others_are_served_meanwhile(filtered, tmp_path, monkeypatch):
             assert bodies(await cluster.pull("T", 0, 1, **options)) == [b"new"]
             assert not cold.done()
             disk.answer.set()
-            # A filtered read goes on behind the fetched messages, an unfiltered one took its units before.
+            # A filtered read continues after the fetched messages. An unfiltered one has chosen its units before.
             assert bodies(await cold)[0] == b"old"
             assert disk.asked == 1
 

@@ -353,7 +353,7 @@ def done(step: Callable[[ColdRecords], Any]) -> Any:
 
 
 class Segment:
-    """A file with one record of 100 bytes, nothing of which is in memory."""
+    """A file with one record of 100 bytes; no part of it is in memory."""
 
     start, end, path = 0, 4096, "segment"
 

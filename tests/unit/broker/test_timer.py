@@ -491,7 +491,7 @@ def test_store_of_the_reference(tmp_path, ended):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_opening_the_reference_store_changes_no_unit(tmp_path, ended):
-    """The reference's slots and units equal ours and stay, byte for byte."""
+    """The store that the reference wrote opens, and its slots and units stay the same, byte for byte."""
     expected = golden(ended, tmp_path)
     log, wheel = tmp_path / "timerlog" / f"{0:020d}", tmp_path / "timerwheel"
     units, slots = log.read_bytes(), wheel.read_bytes()

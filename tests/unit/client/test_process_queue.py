@@ -27,7 +27,7 @@ def test_progress_is_the_lowest_offset_not_consumed():
     assert queue.progress is None
     one, two, three = messages(5, 6, 9)
     queue.put([one, two, three])
-    assert queue.progress is None  # nothing is consumed: what the broker has stays
+    assert queue.progress is None  # nothing is consumed, so the broker keeps its offset
     queue.remove([two])
     assert queue.progress == 5
     queue.remove([one])

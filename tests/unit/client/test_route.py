@@ -1,4 +1,4 @@
-"""From route data to queues."""
+"""Queues that follow from route data."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_how_messages_are_grouped_and_split(run, broker):
             async with Producer("pg", one.address, config) as producer:
                 await producer.send_many([Message("T", b"x" * 300) for _ in range(5)])
                 assert [members(command) for command in one.received if command.code == BATCH] == [2, 2]
-                assert one.codes().count(SEND) == 1  # the fifth has no company
+                assert one.codes().count(SEND) == 1  # the fifth message is sent alone
                 one.received.clear()
                 alone = [
                     Message("T", b"x", delay_level=1),

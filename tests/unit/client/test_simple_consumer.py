@@ -46,7 +46,7 @@ def test_receive_and_acknowledge(tmp_path):
                         assert (message.topic, message.broker_name) == ("T", "broker-a")
                         got.append(message.body)
                         await one.ack(message)
-                        await one.ack(message)  # twice is no error
+                        await one.ack(message)  # twice is not an error
                 assert sorted(got) == sorted(b"%d" % number for number in range(40))
                 assert await one.receive(await_duration_ms=0) == []
 

@@ -201,7 +201,7 @@ def test_what_the_broker_is_told(broker):
                 ledger.local = COMMIT
                 one.scripts[END] = [lambda command: command.answer(1, "not now")]
                 result = await producer.send_message_in_transaction(Message("T", b"x"))
-                assert result.local_transaction_state is COMMIT  # it is, and the broker will ask
+                assert result.local_transaction_state is COMMIT  # the local result stands; the broker will ask
 
     run_stepped(scene())
 

@@ -20,9 +20,9 @@ from rucola.lab.text import claim_text, filled, tables
 
 PROGRAM_LINES_MAX = 150
 COUNTED = {"smallest-store": [2], "crash": [0, 1, 2, 3], "warm-search": [0, 1], "expiry": [1]}
-"""Claims, by place, about what is counted: they hold on every machine, at every size."""
+"""Numbers of the claims about counts. They hold on every machine and at every size."""
 OF_A_DISK = {"warm-search", "expiry"}
-"""Their pages are counted, which says nothing where files lie in memory."""
+"""Lessons that count pages. Where files lie in memory, these counts mean nothing."""
 
 
 @pytest.mark.parametrize("name", LESSONS)

@@ -130,7 +130,7 @@ RESPONSES: dict[int, type[CommandHeader]] = {
     200050: PopMessageResponseHeader,
     200053: ChangeInvisibleTimeResponseHeader,
 }
-# What hooks, access control and newer clients add (protocol.md 1.4), and fields for features we do not have.
+# Fields that hooks, access control and newer clients add (protocol.md 1.4), and fields of missing features.
 OTHERS = {
     "AccessKey", "Signature", "OnsChannel", "ReqT", "bname", "ns", "nsd", "oway", "lo", "requestSource", "recallHandle",
     "proxyFrowardClientId",

@@ -35,7 +35,7 @@ WAIT_S = 30
 
 
 class SmallDisk(Files):
-    """Refuses to allocate while ``full``; only ranges of ``at_least`` bytes."""
+    """While ``full``, refuses to allocate ranges of ``at_least`` bytes or more."""
 
     def __init__(self) -> None:
         self.full = False
@@ -48,7 +48,7 @@ class SmallDisk(Files):
 
 
 class BadDisk(Files):
-    """Syncs fail while ``bad``: once, or always."""
+    """While ``bad``, all syncs fail; with ``once``, only the next one fails."""
 
     def __init__(self) -> None:
         self.bad = False

@@ -63,7 +63,7 @@ def test_every_byte_in_use_is_looked_at(case: Case, tmp_path: Path) -> None:
             first = INDEX_HEADER.size + 4 * case.config("maxHashSlotNum", 0)
             header = [at for at in range(INDEX_HEADER.size) if not slots_at <= at < slots_at + 4]
             slots = range(INDEX_HEADER.size, first, 7)
-            # A step that is no divisor of an entry's length: each of its bytes gets its turn.
+            # The step does not divide the length of an entry, so each byte of an entry gets its turn.
             entries = range(first + INDEX_ENTRY.size, first + INDEX_ENTRY.size * count, 13)
             for at in (*header, *slots, *entries):
                 wrong = bytearray(data)

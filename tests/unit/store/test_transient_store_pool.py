@@ -105,7 +105,7 @@ def test_buffers_come_back_and_without_one_a_segment_is_written_through_its_map(
     assert pool(store).free == 0 and log.buffered
     fill(store, 150, first=FULL_SEGMENTS)
     assert not log.buffered
-    # What a map holds is in the file, yet it is not shown before what is older.
+    # The content of a map is in the file, but it is not shown before older content.
     assert log.max_offset == 0 and store.message_at(2 * SEGMENT) is None
     assert committer(store).commit()
     assert log.max_offset == log.written_offset and pool(store).free == 2
@@ -199,7 +199,7 @@ def test_a_commit_that_fails(
         assert store.state is state and store.confirm_offset == end
         snapshot(tmp_path / "store", tmp_path / "then")
         MessageStore.shutdown(store)
-    # What is not in its file is lost, so the stop was no clean one.
+    # Messages that are not in their file are lost, so the stop was not clean.
     assert (tmp_path / "store" / "abort").exists()
     again = opened(tmp_path / "store")
     assert again.recovered and again.max_offset == end

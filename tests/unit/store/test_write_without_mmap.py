@@ -148,7 +148,7 @@ def test_a_full_disk_refuses_and_ends_by_itself(
     again = opened(tmp_path / "store")
     assert {name: len(found) for name, found in everything(again).items()} == offsets
     again.shutdown()
-    # What was refused is nowhere, also not behind the end of the log.
+    # Refused messages are not in the store, not even behind the end of the log.
     log = b"".join(path.read_bytes() for path in sorted((tmp_path / "then" / "commitlog").iterdir()))
     assert not log[stored:].strip(b"\0")
     then = opened(tmp_path / "then")
@@ -177,7 +177,7 @@ def test_what_a_full_disk_keeps_from_being_erased_is_erased_before_the_next_writ
         Refusing(patch, *[DiskFullError] * 9)
         assert put_rows(store, range(5)) == [-1] * 5
         store.shutdown()
-    # Something may lie after the end, so the stop was no clean one.
+    # Something may lie after the end, so the stop was not clean.
     assert (tmp_path / "store" / "abort").exists()
 
 
@@ -223,7 +223,7 @@ def test_a_write_that_fails_for_good(
     keeper_pass(store)
     assert store.state is StoreState.IO_ERROR and everything(store) == kept
     store.shutdown()
-    # Nobody knows what is behind the end, so the stop was no clean one.
+    # Nobody knows what is behind the end, so the stop was not clean.
     assert (tmp_path / "abort").exists()
     again = opened(tmp_path)
     assert again.recovered

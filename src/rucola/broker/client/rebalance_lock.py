@@ -34,8 +34,8 @@ class RebalanceLockManager:
         self._monotonic = monotonic
         self._locks_max = locks_max
         self._locks: OrderedDict[tuple[str, object], tuple[str, float]] = OrderedDict()
-        """Client id and time of each lock, ordered by time of renewal. A ``dict`` searches for its first entry among
-        all that were removed before it.
+        """Client id and time of each lock, ordered by time of renewal. In a ``dict`` the way to the first entry would
+        lead over the places of all removed ones.
         """
         self._counts: Counter[str] = Counter()
         """Locks of each group."""

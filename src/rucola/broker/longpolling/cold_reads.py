@@ -103,8 +103,8 @@ class ColdReads:
         return future
 
     async def close(self) -> None:
-        """Returns when every read has ended and its request was answered. The broker's own work must have ended
-        before.
+        """Returns when every read has ended and its request was answered. Call it after the broker's own work has
+        ended.
         """
         while self._running or self._served:
             await asyncio.wait(self._running | self._served)

@@ -45,7 +45,7 @@ class ConsumerOffsetManager:
         self.clamped = 0
         """Number of offsets that ``clamp`` changed since the start."""
         self.resets: dict[str, dict[int, int]] = {}
-        """Offsets that were set from outside and of which the group's next pull must be told, by the same keys."""
+        """Offsets that were set from outside, by the same keys. The group's next pull must learn of them."""
         self.pulled: dict[tuple[str, str, int], int] = {}
         """The next offset in the last pull answer to a group, by group, topic and queue id. Only in memory."""
 

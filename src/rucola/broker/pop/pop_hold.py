@@ -29,12 +29,12 @@ _REMOVED_MIN = 16
 _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
-"""Key of the waiting requests: the group, and whether the requests only ask."""
+"""Key of the waiting requests: the group, and whether the requests only look without popping."""
 
 
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """A waiting request, which pops or only asks.
+    """A waiting request, which pops or only looks.
 
     Attributes:
         resume: runs it again.

@@ -136,8 +136,8 @@ class PopReader:
         return self._orders.blocked_until_ms(queue, header.attempt_id, header.invisible_time) is not None
 
     def offset_of(self, queue: PoppedQueue, init_mode: int) -> int:
-        """The offset at which the group continues. A group that never got anything starts at the begin or the end of
-        the queue.
+        """The offset at which the group continues. A group that has never got a message starts at the beginning or at
+        the end of the queue.
         """
         reset = self._offsets.take_reset(queue.group, queue.topic, queue.queue_id) if self._offsets.resets else None
         if reset is not None:

@@ -69,7 +69,9 @@ class ReviveQueue:
         self._waiting.popitem(last=False)
 
     def drop_acks_before(self, complete_ms: int) -> None:
-        """Forgets acknowledgements from before a time: their checkpoints would have arrived by now."""
+        """Forgets acknowledgements that came before ``complete_ms``. Their checkpoints are in the log before that time,
+        so none can follow.
+        """
         for key in [key for key, early in self._early.items() if early.came_ms < complete_ms]:
             del self._early[key]
 

@@ -118,7 +118,7 @@ class TopicConfigManager:
 
         Returns:
             The future ends when they are on the disk and the name servers know them or could not be reached.
-            ``DiskError``: they cannot be written, and the table is as it was before; otherwise a crash could remove a
+            ``DiskError``: they cannot be written, and the table is unchanged; otherwise a crash could remove a
             topic with messages.
         """
         for config in configs:

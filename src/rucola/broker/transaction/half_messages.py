@@ -78,7 +78,7 @@ class HalfMessages:
         self.pending: dict[Identity, Half] = {}
         self._scanned = 0
         self._by_offset: OrderedDict[int, Half] = OrderedDict()
-        """The scanned messages in ``pending``, in the order of queue offsets."""
+        """The messages of ``pending`` that were scanned, in the order of queue offsets."""
         self._known: dict[int, Half] = {}
         """Copies that this process stored and ``scan`` has not reached yet, by queue offset."""
         self._unwritten: list[int] = []

@@ -1,4 +1,4 @@
-"""What a crash leaves: states that the disk may have at each moment, and what recovery makes of them."""
+"""The states that a disk may have after a crash at each moment, and what recovery makes of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What it takes to get rid of old messages: whole segments are removed, or a log is compacted by key."""
+"""The cost of removing old messages: by whole segments, or by compaction of a log by key."""
 
 from __future__ import annotations
 

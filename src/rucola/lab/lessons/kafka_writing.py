@@ -61,7 +61,7 @@ def counted(burst: Burst) -> tuple[float, float, float]:
 
 
 def growth(quantity: str, name: str, n: Numbers) -> float:
-    """With most queues against with one."""
+    """Ratio of the figure with the most queues to the figure with one queue."""
     return n[quantity][name]["last"] / n[quantity][name]["first"]
 
 
@@ -152,7 +152,7 @@ def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool])
 
 
 def say_when(n: Numbers) -> str:
-    """From how many queues on it matters."""
+    """Number of queues from which on it matters."""
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (
@@ -162,7 +162,7 @@ def say_when(n: Numbers) -> str:
 
 
 def say_page_cache(n: Numbers) -> str:
-    """Where the one log is the slower one as long as nothing is synced."""
+    """The numbers of queues at which the single log is slower, as long as nothing is synced."""
     slower = say_queues(n, "write", lambda kafka, plain: plain >= kafka)
     return (
         f"With {slower} it is not. The program opens and closes the file of each queue for its units, while the logs "
@@ -174,7 +174,7 @@ def say_page_cache(n: Numbers) -> str:
 
 
 def say_pages(n: Numbers) -> str:
-    """What the one log gains because its queue files are seldom synced."""
+    """The gain of the single log from syncing its queue files seldom."""
     clean, dirty = n["pages"][CLEAN]["last"], n["pages"][PLAIN]["last"]
     text = f"When all queue files were written back before the burst, one log changes {clean} KiB a message"
     if clean < 1.5 * dirty:

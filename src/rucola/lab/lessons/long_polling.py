@@ -147,7 +147,7 @@ def run(bench: Workbench) -> None:
 
 
 def say_requests(n: Numbers) -> str:
-    """Where long polling saves requests, and why not elsewhere."""
+    """The rates at which long polling saves requests, and the reason why it saves none at the others."""
     held, short = n["requests"][HELD], n["requests"][SHORT_10]
     saves = [f"{row:,}" for row in held if held[row] < short[row]]
     rate = [int(row) for row in held][-1]

@@ -45,7 +45,7 @@ def run(bench: Workbench) -> None:
 
 
 def allocated(path: Path, size: int) -> int:
-    """A file of zeros that has its blocks."""
+    """A file of zeros whose blocks are allocated; returns its descriptor."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(descriptor, 0, size)
     os.fsync(descriptor)
@@ -53,7 +53,9 @@ def allocated(path: Path, size: int) -> int:
 
 
 def timed(work: Callable[[], object]) -> tuple[float, int]:
-    """CPU seconds of this thread and page faults of ``work``. That the system makes a fast writer pause is no CPU."""
+    """CPU seconds of this thread and page faults of ``work``. Pauses that the system forces on a fast writer take no
+    CPU time.
+    """
     faults, begin = page_cache.page_faults(), time.thread_time()
     work()
     return time.thread_time() - begin, page_cache.page_faults() - faults
@@ -90,7 +92,7 @@ def store_to_fresh_map(file: int, record: bytes, count: int) -> tuple[float, int
 
 
 def store_to_warm_map(file: int, record: bytes, count: int) -> tuple[float, int]:
-    """A store to each page comes before: those faults are taken by nobody who waits."""
+    """Each page is stored to beforehand, so that no caller waits for these faults."""
     return store_to_map(file, record, count, warm=True)
 
 
@@ -126,7 +128,7 @@ def _space(size: Size) -> int:
 
 
 def say_winners(n: Numbers) -> str:
-    """At which sizes which way is the fastest of those that make a call or take a fault."""
+    """The fastest way at each size, among those that make a call or take a fault."""
     wins = [size_text(size) for size in RECORD_BYTES if n["write"][MAP][size] < n["write"][WRITE][size]]
     loses = [size_text(size) for size in RECORD_BYTES if size_text(size) not in wins]
     warm = [size_text(size) for size in RECORD_BYTES if n["write"][WARM][size] < n["write"][WRITE][size]]

@@ -141,7 +141,7 @@ def _space(size: Size) -> int:
 
 
 def say_gathered(n: Numbers) -> str:
-    """Where one call takes less than half of what a call for each record does."""
+    """The sizes at which one call takes less than half the time of a call for each record."""
     half = [
         size_text(size)
         for size in SIZES
@@ -153,7 +153,7 @@ def say_gathered(n: Numbers) -> str:
 
 
 def say_large(n: Numbers) -> str:
-    """Where copying together costs more than a gathered write."""
+    """The sizes at which copying records together costs more than a gathered write."""
     dearer = [size_text(size) for size in SIZES if n["far"][JOIN][size] > 1.1 * n["far"][GATHER][size]]
     if not dearer:
         return "It costs no more at any size measured."
@@ -161,7 +161,7 @@ def say_large(n: Numbers) -> str:
 
 
 def say_filter(n: Numbers) -> str:
-    """What a filter does to sendfile's advantage, if it has one."""
+    """The effect of a filter on the advantage of sendfile, if there is one."""
     before, after = (ratio(n[quantity][SENDFILE][1024], n[quantity][GATHER][1024]) for quantity in ("far", "filter"))
     if before >= 1 and after > 1:
         return (

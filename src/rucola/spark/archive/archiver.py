@@ -41,7 +41,7 @@ Decode = Callable[["DataFrame"], "DataFrame"]
 
 
 class Step(NamedTuple):
-    """Counts of one commit.
+    """A commit that the archiver has made, with its size and duration.
 
     Attributes:
         version: number of the commit.
@@ -232,13 +232,13 @@ def _row_writer(root: str, schema: dict[str, Any]) -> Callable[[Iterable[pa.Reco
 
 
 def start_offsets(base: Snapshot, bounds: Mapping[MessageQueue, Bounds]) -> QueueOffsets:
-    """Where the part of each queue begins that is not in the table."""
+    """The first queue offset of each queue that is not in the table yet."""
     archived = {queue: base.end_of(queue) for queue in bounds}
     return {queue: held.min if (end := archived[queue]) is None else end for queue, held in bounds.items()}
 
 
 def plannable_queues(options: ReadOptions, catalog: Catalog) -> list[MessageQueue]:
-    """The queues of the subscription. Of a pattern, topics are left out whose queues cannot be planned."""
+    """The queues of the subscription. With a pattern, topics whose queues cannot be planned are left out."""
     queues = catalog.queues(all_needed=not options.subscription.pattern)
     if not options.subscription.pattern:
         return queues

@@ -78,7 +78,7 @@ def typed_names(schema: dict[str, Any], options: ReadOptions) -> list[str]:
 
 
 def _plain(kind: Any) -> Any:
-    """A type without what says whether something may be null."""
+    """A type without its statements about null and without metadata."""
     if isinstance(kind, dict):
         left_out = ("nullable", "containsNull", "valueContainsNull", "metadata")
         return {key: _plain(value) for key, value in kind.items() if key not in left_out}

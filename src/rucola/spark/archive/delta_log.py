@@ -1,8 +1,8 @@
 """The log of a Delta table, through delta-rs: any engine that reads Delta reads the table.
 
 Archived offsets are application transactions: one for each queue, whose version is the offset, and two for the mark of
-its last record. Delta commits them in one step with the files, and of two commits with the same application it refuses
-the second one. So the rules are those of plain tables.
+its last record. Delta commits them in one step with the files. It refuses the second of two commits with the same
+application transaction, so the rules are those of plain tables.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class DeltaLog:
                 raise TableConflictError(self.root, base.version + 1) from error
         transactions = [Transaction(*one) for one in _transactions(change.offsets)]
         if change.removed:
-            # delta-rs lets two commits remove the same file; of two with the same application it refuses one.
+            # delta-rs accepts two commits that remove the same file, but not two with the same application transaction.
             transactions.append(Transaction(REMOVALS, base.version + 1))
         try:
             table.create_write_transaction(

@@ -12,7 +12,7 @@ from rucola.spark.archive.table_log import TableLog
 
 
 class TableFormat(StrEnum):
-    """How a table says which files it has."""
+    """The format of the log that lists a table's files."""
 
     PARQUET = "parquet"
     """Plain Parquet with a log of its own."""

@@ -22,7 +22,7 @@ a running writer will commit, or that a running query reads.
 
 
 class TableKind(StrEnum):
-    """The kind of a table's rows."""
+    """The content of a table's rows: messages, or parts of a log."""
 
     MESSAGES = "messages"
     RAW = "raw"

@@ -47,7 +47,7 @@ def rows_of(spark: SparkSession, options: ReadOptions, schema: StructType, piece
 def reading(
     spark: SparkSession, schema: StructType, count: int, read: Callable[[int], Iterator[pa.RecordBatch]]
 ) -> DataFrame:
-    """Rows of ``schema``: those that ``read`` yields for each number from 0 to ``count`` - 1."""
+    """A DataFrame of all rows that ``read`` yields for the numbers from 0 to ``count`` - 1, a task for each number."""
     if not count:
         return spark.createDataFrame([], schema)
 

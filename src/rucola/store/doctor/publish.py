@@ -45,7 +45,7 @@ class Exchange:
         return self._files.exists(self._mark)
 
     def begin(self, parts: Sequence[str], log_end: int) -> None:
-        """Marks the store. From here on only ``finish`` leads on.
+        """Marks the store. After this call, only ``finish`` can complete the exchange.
 
         Args:
             parts: those of ``PARTS`` to exchange; a part without new files is removed.

@@ -85,7 +85,7 @@ class IndexWork:
 
 @dataclass(frozen=True)
 class LayoutResult:
-    """Counts of one task, and the directory with its files.
+    """The result of one task: the directory with its files, and what they contain.
 
     Attributes:
         directory: name of the directory that holds the files, in the form of a store.

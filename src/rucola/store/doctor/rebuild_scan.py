@@ -39,7 +39,7 @@ Run = tuple[int, int, int]
 
 @dataclass
 class QueuePart:
-    """The units of one segment for one queue.
+    """The units that the records of one segment add to one queue.
 
     Attributes:
         light: the records belong to other topics, and name this light queue.
@@ -259,8 +259,8 @@ class SegmentScan:
 
 
 def _runs(offsets: Sequence[int], position: int) -> list[Run]:
-    """Splits consecutive units, the first of which lies at ``position``, where their queue offsets do not follow each
-    other.
+    """Splits consecutive units wherever their queue offsets do not follow each other. The first unit lies at
+    ``position``.
     """
     runs: list[Run] = []
     begin = 0

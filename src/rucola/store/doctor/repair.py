@@ -51,7 +51,7 @@ class RepairReport:
         root: the store's directory.
         found: findings before.
         records_corrected: records of the log in which a bit was flipped back.
-        changes: changes made, all of which ``undo`` takes back.
+        changes: number of changes; ``undo`` takes all of them back.
         changed_bytes: bytes replaced in place.
         left: findings after the repair; with ``dry_run``, the same as before.
         remaining: those findings, as far as they are listed.
@@ -210,7 +210,7 @@ def _likely_size(data: bytes) -> int:
 
 
 def _is_certain(content: bytearray, size: int, physical_offset: int) -> bool:
-    """Whether a record of this size ends where the next one begins, or the data end."""
+    """Whether a record of this size ends where the next one begins, or where the data ends."""
     if size + BLANK.size > len(content):
         return size <= len(content)
     length, magic = BLANK.unpack(content, size)

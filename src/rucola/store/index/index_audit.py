@@ -80,7 +80,7 @@ class _FileAudit:
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * file.slot_count
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
         self._view = memoryview(self._scratch)
-        # The times from which the seconds of the first entry may be counted, other than the entry's own.
+        # The seconds of the first entry may be counted from its own time, or from this one.
         self._first_from_ms = 0
         self.left = 0
 

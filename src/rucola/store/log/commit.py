@@ -2,8 +2,8 @@
 ``CommitRealTimeService``).
 
 Committed messages are in the page cache, as if they had been written through a map: they survive the process, can be
-read, and wait for the flush. Messages that are still in a buffer are visible to nobody and are lost with the process.
-These are at most the newest messages of ``commitCommitLogThoroughInterval`` plus one commit.
+read, and wait for the flush. Messages that are still in a buffer are not visible, and they are lost if the process
+ends. These are at most the newest messages of ``commitCommitLogThoroughInterval`` plus one commit.
 
 With ``ASYNC_FLUSH`` a separate thread commits. With ``SYNC_FLUSH`` the flush thread commits before each sync, so that a
 sender waits for both.

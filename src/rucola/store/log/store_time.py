@@ -23,7 +23,7 @@ from rucola.runtime.logs import event
 _log = logging.getLogger(__name__)
 _NEAR_MS = 60_000
 _TOLD_FROM_MS = 1000
-"""Time servers correct smaller differences regularly, and nobody needs to know of them."""
+"""Time servers correct smaller differences regularly; these are not logged."""
 
 
 class StoreTime:

@@ -99,7 +99,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return changed
 
     def _is_entry(self, number: int) -> bool:
-        """Like ``ConsumeQueue``'s, for the unit with that number."""
+        """Like ``ConsumeQueue._is_entry``, for the unit with that number."""
         unit = self.unit_at(number)
         if not unit.valid:
             return False

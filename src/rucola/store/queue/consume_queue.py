@@ -394,8 +394,8 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _pass(self, physical_end: int) -> None:
-        """Uses up one offset for a record that does not state that it is this entry. If the unit is not written, it
-        points nowhere.
+        """Skips one queue offset, whose record does not name it as its own. A unit that was never written gets a place
+        that leads nowhere.
         """
         queue_offset = self.max_offset
         physical_offset, size, tags_code = self.unit(queue_offset)

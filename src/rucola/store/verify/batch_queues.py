@@ -139,7 +139,7 @@ class BatchQueueChecks:
                     self._found.add(FindingKind.QUEUE_OFFSET, file.path, table[row], detail)
 
     def finish(self) -> None:
-        """Checks the units that belong to no record met."""
+        """Checks the units to which none of the walked records belonged."""
         for topic in self.topics:
             name = topic.decode("utf-8", "surrogateescape")
             for queue_id in self._files.list_directories(f"{self._path}/{name}"):

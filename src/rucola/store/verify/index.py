@@ -289,7 +289,7 @@ class IndexChecks:
             self._found.add(FindingKind.KEYS_MISSING, self._path, 0, detail, 0)
 
     def _keys(self, file: MappedFile, table: array[int], rows: int, begin_ms: int) -> bytes:
-        """The entries of the keys of records in a file whose seconds are counted from ``begin_ms``."""
+        """The index entries for the keys of the records in ``table``. Their seconds are counted from ``begin_ms``."""
         row = done = 0
         keys: list[bytes] = []
         # Entry 0 is never used: the first entry would set the time from which seconds are counted.
@@ -305,7 +305,7 @@ class IndexChecks:
         return b"".join(keys)
 
     def finish(self) -> None:
-        """Checks the entries that belong to no record met, once all queues are done."""
+        """Checks the entries to which none of the walked records belonged. Called when all queues are done."""
         previous_ms = 0
         for check in self._checks:
             self._compare_entries(check, {}, 0, 0)
