@@ -79,6 +79,15 @@ def test_options_of_the_spark_example_are_known() -> None:
     assert shown and shown <= {option.name for option in OPTIONS}
 
 
+def test_each_claim_of_the_readme_leads_to_a_page_that_shows_it() -> None:
+    claims = README.split("\n- **")[1:]
+    claims[-1] = claims[-1].partition("\n\n")[0]
+    assert len(claims) == 6
+    for claim in claims:
+        pages = re.findall(r"\]\(([\w/.-]+\.md)", claim)
+        assert pages and all((ROOT / page).is_file() for page in pages), claim
+
+
 def test_figures_of_the_readme_are_those_of_the_last_run() -> None:
     figures = (ROOT / "docs" / "figures.md").read_text()
     cpu = re.search(r"1 KiB, 64 threads: broker CPU per message \| [^|]* \| [^|]* \| ([\d.]+)× \| ≥ 4×", figures)

@@ -1,4 +1,4 @@
-"""Exit codes of the server commands, and the code for each error. They are stable, because scripts rely on them."""
+"""Exit codes of the commands, and the code for each error. They are stable, because scripts rely on them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ExitCode(IntEnum):
     DISK = 6
     """The disk is full or fails."""
     INTERRUPTED = 130
-    """Ctrl-C ended a tool before its work was complete."""
+    """Ctrl-C ended a tool before its work was complete. Servers end with 0."""
 
 
 _BY_ERROR: tuple[tuple[type[RucolaError], ExitCode], ...] = (

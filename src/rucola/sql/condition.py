@@ -14,7 +14,7 @@ from rucola.errors import QueryError
 from rucola.sql.fields import fields_of, quoted, view_text
 
 SAMPLE_ROWS = 1000
-"""The fields of a view are found in the bodies of this many messages, the first ones."""
+"""The fields of bodies come from this many messages: the first ones of the selection, in the order of reading."""
 _SOURCE, _VIEW = "source", "messages"
 
 
@@ -24,7 +24,7 @@ def chosen_by(
     """The rows that fulfil ``condition``, in their order.
 
     Args:
-        condition: what may follow ``where``.
+        condition: the text after ``where``. Fields that only later messages have are unknown.
         batches: rows with ``schema``, which includes ``body``.
         schema: their columns.
         columns: columns of the result.

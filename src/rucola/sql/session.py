@@ -30,7 +30,9 @@ from rucola.sql.fields import fields_of, quoted, view_text
 from rucola.sql.views import FINDINGS, QUEUES, Keys, Rows, finding_rows, queue_rows
 
 SAMPLE_ROWS = 1000
-"""Messages whose bodies say what the fields of a topic are: the oldest and the newest of its largest queues."""
+"""The fields of a topic come from the bodies of this many messages: half are the oldest of its largest queues, half the
+newest.
+"""
 SAMPLE_QUEUES = 16
 NEAREST_MAX = 5
 SOURCE_PREFIX = "messages of "

@@ -92,6 +92,23 @@ def test_whole_numbers_are_never_rounded(session: Session, tmp_path: Path) -> No
     store.shutdown()
 
 
+def test_fields_come_from_the_oldest_and_the_newest_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rucola.sql.session.SAMPLE_ROWS", 4)
+    store = open_store(tmp_path / "store")
+    for number in range(8):
+        one = message(number, b"ages")
+        one.store_host, one.queue_id, one.body = store.store_host, 0, json.dumps({f"f{number}": number}).encode()
+        store.put_message(one)
+    store.dispatch()
+    store.shutdown()
+    with connect(tmp_path / "store") as opened:
+        assert rows(opened, "select sum(f0), sum(f1), sum(f6), sum(f7) from ages") == [(0, 1, 6, 7)]
+        for between in range(2, 6):
+            with pytest.raises(QueryError, match=f"f{between}"):
+                rows(opened, f"select f{between} from ages")
+        assert rows(opened, "select max(decode(body) ->> 'f3') from ages") == [("3",)]
+
+
 def test_views_beside_the_topics(session: Session) -> None:
     assert rows(session, "select topic, count(*) from messages group by 1 order by 1") == [
         ("flights", FLIGHTS + 1),
