@@ -21,7 +21,7 @@ GROUP = "Archive of a topic, 1 KiB bodies, Spark local[2], DuckDB on all cores"
 PEER = "plain Parquet"
 BODY_BYTES = 1024
 RECORD_BYTES = 1280
-"""Of a record with this body, its properties and its entries in queue and index, about."""
+"""Approximate size of a record with this body, its properties, and its entries in queue and index."""
 CODEC = "zstd"
 """As in an archive."""
 SIDES = ("archive", "store", "parquet")

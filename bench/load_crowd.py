@@ -34,7 +34,7 @@ def heartbeat_of(number: int) -> bytes:
 
 
 async def client(number: int, host: str, port: int, opening: asyncio.Semaphore, answered: asyncio.Semaphore) -> None:
-    """One client; it runs without end.
+    """One client; it runs until the process ends.
 
     Raises:
         ConnectionError: the broker closed the connection or refused the heartbeat.

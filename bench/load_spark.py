@@ -45,7 +45,7 @@ QUERIES = {
         "SELECT count(*), sum(length(body)), max(keys), max(storeTimestamp) FROM t WHERE queueId = 1 AND tags = 'TagB'",
     ),
 }
-"""By name: the columns to read from a store, and the query."""
+"""The columns to read from a store, and the query, by name."""
 
 
 class Load:

@@ -50,7 +50,7 @@ TOPICS = 50
 QUEUES = 4
 PRODUCERS = 100
 MEMBERS = 4
-"""Of each topic's group."""
+"""Consumers of each topic's group."""
 WORKERS = 3
 """Processes of consumers."""
 BODY_BYTES = 512

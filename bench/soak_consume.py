@@ -41,7 +41,7 @@ SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
 AFTER_ERROR_S = 0.5
 CHURN_S = 3.0
-"""A member of this process comes to its end so often."""
+"""How often a member of this process ends."""
 BACK_S = (1.0, 8.0)
 GROUP_TURN_S = 15.0
 """One group after the other is away for a while: all its members leave, in all processes."""

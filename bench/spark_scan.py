@@ -20,7 +20,7 @@ ALL = "*"
 STATISTICS = "tags,queueId,storeTimestamp"
 """Columns that counts of messages over time need."""
 MESSAGES = {1024: 1024 << 10, 100: 2048 << 10}
-"""By body size: about 1.3 and 0.7 GB of log."""
+"""Numbers of messages by body size. They make about 1.3 and 0.7 GB of log."""
 QUICK_PART = 4
 SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
 """Java's own defaults, as on a cluster; those of ``local_session`` suit short work and leave one compiler out."""

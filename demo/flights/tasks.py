@@ -108,7 +108,7 @@ def _new_flights(records: pa.Table, flights: pa.Table, places: list[int], known:
 
 
 _ids: dict[tuple[Path, str], tuple[int, set[str]]] = {}
-"""By table and queue: the last batch, and the ids up to it. A worker process serves many tasks."""
+"""The last batch, and the ids up to it, by table and queue. A worker process serves many tasks."""
 
 
 def _known_ids(table: Path, queue: str, batch_id: int) -> set[str]:

@@ -2,7 +2,8 @@
 
 spark-submit examples/pipeline/stream.py 127.0.0.1:9876 /tmp/orders [SECONDS]
 
-Without SECONDS it handles the messages that exist, and ends. With SECONDS it goes on, and looks for messages so often.
+Without SECONDS it handles the messages that exist, and ends. With SECONDS it continues, and looks for messages at this
+interval.
 """
 
 import sys

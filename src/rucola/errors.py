@@ -274,7 +274,7 @@ class RefusedRowError(RucolaError):
     """Rows of a Spark query cannot be made into messages, or brokers refuse them.
 
     Args:
-        count: how many of the rows that were sent together.
+        count: number of these rows among those sent together.
         topic: topic of the first one.
         msg_id: id of the first one, empty when it has none.
         reason: why the first one is refused.

@@ -108,7 +108,7 @@ def test_others_are_served_while_a_body_is_read(tmp_path: Path, monkeypatch: pyt
 def test_a_heartbeat_whose_connection_ended_while_it_was_read_registers_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing removed such clients: 20,000 groups of each connection that came and went were kept for ever."""
+    """Nothing removed such clients: 20,000 groups of each connection that came and went were kept forever."""
     read_on, begun = threading.Event(), threading.Event()
     loads = fastjson.loads
 

@@ -541,7 +541,7 @@ def test_s63_times_and_address_flags_of_the_producer_are_not_believed(born: str,
 
 
 def test_s64_a_stop_during_sends_and_held_pulls_answers_each_once(tmp_path: Path) -> None:
-    """Acknowledged messages exist after the next start, and no request waits for ever."""
+    """Acknowledged messages exist after the next start, and no request waits forever."""
 
     async def first() -> list[bytes]:
         kept: list[bytes] = []

@@ -36,7 +36,7 @@ async def flooded(cluster: Cluster, commands: list[RemotingCommand]) -> tuple[Ra
     await until(lambda: set(cluster.broker._server.channels) - known, "the connection")
     (channel,) = set(cluster.broker._server.channels) - known
     await until(lambda: channel.held_back, "the end of reading")
-    for _ in range(50):  # what was read is served by then
+    for _ in range(50):  # requests that were read are served by then
         await asyncio.sleep(0)
     return connection, channel
 

@@ -47,16 +47,16 @@ class Administration(Protocol):
         """Creates the files that exist at the start."""
 
     def load(self, files: Files) -> None:
-        """A process starts."""
+        """Starts a process, which reads the files."""
 
     def changes(self) -> Iterator[Callable[[], None]]:
         """The changes that administrators request, in order."""
 
     def look(self) -> None:
-        """The process reloads the files, if it ever does."""
+        """Reloads the files, if processes of this kind do so."""
 
     def rights(self) -> Rights:
-        """Of the process."""
+        """The rights that the process grants."""
 
 
 class PlainAccounts:
@@ -204,7 +204,7 @@ class AclExplorer:
         try:
             change()
         except BrokerError:
-            return  # what was to be deleted is gone already, perhaps not for ever
+            return  # the deletion has happened, but a crash may undo it
         self._cut(disk, "after the answer to the second attempt", [administration.rights()])
 
     def _started(self) -> tuple[SimulatedDisk, Administration]:

@@ -50,7 +50,7 @@ from rucola.errors import StoreDamagedError
 from rucola.store.message_store import MessageStore
 
 VERSION = "5.3.3"
-"""Of the official store that opens stores of Rucola."""
+"""Version of the official store that opens stores of Rucola."""
 
 
 class Result(NamedTuple):

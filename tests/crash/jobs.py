@@ -151,7 +151,7 @@ def _begin_rounds(
         while len(under_way) < most and (number := tally.next_round()) is not None:
             under_way[pool.submit(explore, row, number)] = at, number
         if tally.violation:
-            return  # what comes behind it is not told
+            return  # later rows are not reported
 
 
 def default_jobs() -> int:

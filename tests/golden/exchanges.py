@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 AGAIN_S = 30.0
 HOLD_MS = "150"
 LONGER_HOLD_MS = "3000"
-"""Of pulls that are held in vain: alone, and while others send."""
+"""How long a pull without result is held, in ms: alone, and while others send."""
 PACED = ("_timer_delay", "_delay_level")
 """Scenarios whose order is one of time: what comes when is not compared."""
 POLL_MS = 2000

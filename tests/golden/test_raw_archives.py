@@ -114,7 +114,7 @@ def test_a_log_grows_in_the_archive(tmp_path: Path) -> None:
     step = RawArchiver(log, str(tmp_path / "store"), segments_per_commit=1).step()
     assert step is not None
     assert step.lag > 0
-    restore(tmp_path / "table", tmp_path / "half", rebuild=False)  # what followed the log is not there any more
+    restore(tmp_path / "table", tmp_path / "half", rebuild=False)  # the bytes after the log are gone
     archive_raw(tmp_path / "table", tmp_path / "store")
     assert compact(log).before > 2
     restore(tmp_path / "table", tmp_path / "new", rebuild=False)

@@ -209,7 +209,7 @@ class Reader:
         )
         return PullConsumer(self.kind.name, self._namesrv, config, clock=self._clock)
 
-    # what an application does with them
+    # the work of an application with each kind of consumer
 
     async def _run_loop(self) -> None:
         async for message in self.consumer:

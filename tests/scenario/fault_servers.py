@@ -15,7 +15,7 @@ class FaultServers(MixedServers):
 
     def __init__(self) -> None:
         settings = {
-            "flushDiskType": "ASYNC_FLUSH",  # what is acknowledged survives a killed process
+            "flushDiskType": "ASYNC_FLUSH",  # acknowledged messages survive a killed process
             "registerNameServerPeriod": 10_000,
             "messageDelayLevel": "1s" + 17 * " 1s",
         }

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 
 def where(_: int) -> str:
-    """Of the task: executor's interpreter, where the package lies, and whether its kernels are compiled."""
+    """Facts about the task: its interpreter, the place of the package, and whether the kernels are compiled."""
     import os
     import shutil
     import sys

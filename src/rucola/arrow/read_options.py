@@ -133,7 +133,7 @@ class ReadOptions:
     pull_timeout_ms: int = 3000
     retry_timeout_ms: int = 120_000
     waits_for_brokers: bool = False
-    """Tasks wait without end for a broker that is away, and not for ``retry_timeout_ms``."""
+    """Tasks wait for a broker that is away as long as it takes, not only for ``retry_timeout_ms``."""
 
     @property
     def stores(self) -> tuple[ReadOptions, ...]:

@@ -268,7 +268,7 @@ class ConsumeConcurrently:
         self._later.add(handle)
 
     async def _expire(self) -> None:
-        """Send back messages whose listener takes too long, because the queue's offset must not wait for ever."""
+        """Send back messages whose listener takes too long, because the queue's offset must not wait forever."""
         loop = asyncio.get_running_loop()
         timeout_s = self._config.consume_timeout_min * 60
         while True:

@@ -39,7 +39,8 @@ CHECK_RECORD_CRC = cython.declare(cython.int, 2)
 CHECK_PHYSICAL_OFFSET = cython.declare(cython.int, 4)
 CHECK_TORN_END = cython.declare(cython.int, 8)
 CHECK_CRC_NAME = cython.declare(cython.int, 16)
-CRC_NAME_ALIKE = cython.declare(cython.int, 6)  # so many bytes of the name must be right for it to be recognized
+# this many bytes of the name must be right for it to be recognized
+CRC_NAME_ALIKE = cython.declare(cython.int, 6)
 
 
 LOOK_AHEAD_BYTES = cython.declare(cython.int, 6144)

@@ -42,7 +42,7 @@ _STYLE: Any = {
 }
 _PANEL_INCHES = (5.4, 3.9)
 _WIDE = 20
-"""A greatest number so many times the least one needs a logarithmic axis."""
+"""If the greatest number is this many times the least one, the axis is logarithmic."""
 _TICKS_MAX = 10
 _LABEL_CHARACTERS = 16
 _LINE_CHARACTERS = 100

@@ -43,7 +43,7 @@ class SmallServer:
         writer.close()
 
     async def append(self, body: bytes) -> None:
-        """A message comes; whoever waits for it is told."""
+        """Takes a message and tells the requests that wait for it."""
         self.store.put_message(StoreMessage(TOPIC, 0, body, b"", 0, HOST))
         self.store.dispatch()
         held, self._held = self._held, {}

@@ -45,7 +45,7 @@ class SharedFrameReader(FrameReader):
     """Splits the bytes of one connection into frames, in a ``ReadSpace``.
 
     After ``buffer`` and a read, ``received`` returns the first frames, and ``more`` the next ones until it returns
-    None. Whoever stops earlier calls ``set_aside`` before another connection reads.
+    None. A caller that stops earlier calls ``set_aside`` before another connection reads.
 
     Attributes:
         has_more: whether the last batch was full, so that the read may hold further frames.

@@ -2,7 +2,7 @@
 
 Two groups take turns in using the first half of each turn: connections of whose last read no request was served yet,
 and those that wait for the rest of a read. The former get one request served each, the latter a short time each.
-Inside a group, who came first is served first, and whoever is not done goes to the end.
+Inside a group, the connections are served in the order of their arrival. One that is not done goes to the end.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class LargeFrames:
         return [channel for channel, frame in self._frames.items() if frame.is_slow(now_s)]
 
     def admit(self, now_s: float) -> list[Channel]:
-        """The waiting connections that may be read again, as far as all that their frames need has room."""
+        """The waiting connections that may be read again, because there is room for the rest of their frames."""
         waiting = [channel for channel, frame in self._frames.items() if frame.waits]
         by_size = sorted(waiting, key=lambda channel: self._frames[channel].missing, reverse=True)
         by_age = waiting[::-1]  # frames are listed in the order in which they began

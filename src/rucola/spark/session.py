@@ -88,7 +88,9 @@ def _quick_workers() -> Iterator[None]:
 
 @cache
 def _spark_home() -> str:
-    """A directory with what Java needs of the installed PySpark; it goes when the process ends. Empty if it fails."""
+    """A directory with links to the parts of PySpark that Java needs. It is removed when the process ends. Empty if it
+    fails.
+    """
     import pyspark
 
     installed = Path(pyspark.__file__).parent

@@ -104,7 +104,7 @@ class RowSender:
                 has the queue.
 
         Returns:
-            By number of the message: why no attempt can send it.
+            The reason why no attempt can send a message, by number of the message.
 
         Raises:
             RucolaError: brokers failed until the time limit; some of the messages may be stored.

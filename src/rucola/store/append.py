@@ -1,4 +1,4 @@
-"""Appends messages: assigns queue offsets, refuses what cannot be stored, and notifies whoever waits for an append.
+"""Appends messages: assigns queue offsets, refuses what cannot be stored, and notifies those that wait for an append.
 ``CommitLog`` does none of this.
 """
 

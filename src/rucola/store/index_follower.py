@@ -88,7 +88,7 @@ class IndexFollower:
             self._index.put_rows(file.segment.buffer, table, rows, file.start)
         except DiskError as error:
             if error.operation in ("sync", "sync directory") and not isinstance(error, TooManyFilesError):
-                raise  # what the failed sync covered may be lost
+                raise  # the data that the failed sync covered may be lost
             if self.missing_from is None:
                 event(_log, logging.ERROR, "messages are not found by key for now", error=error)
             return False

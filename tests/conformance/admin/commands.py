@@ -346,7 +346,7 @@ _BOTH = (
     Command("getAcl -n NS -b BROKER -s User:alice", WORDS),
     Command("updateTopic -n NS -b BROKER -t T_guarded -r 2 -w 2", found("success|T_guarded")),
 )
-"""Of users and rules, with a broker that asks who one is."""
+"""Commands about users and rules, for a broker with authentication."""
 OFFICIAL_ACCESS = (
     *_BOTH,
     Command("createUser -n NS -b BROKER -u alice -p a-secret-of-alice", failed),

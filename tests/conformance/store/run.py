@@ -52,9 +52,9 @@ VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 TIMEOUT_S = 180
 APPENDED = 60
 SHOWN = 10
-"""So many failures of a case are printed."""
+"""Largest number of failures that are printed for a case."""
 LATER_MS = 1_900_000_000_000
-"""Our clock when we open the store again: behind everything that is in it."""
+"""Our clock when we open the store again. It is later than all times in the store."""
 JAVA_OPENS = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
 """Version 4.9 unmaps files through these, closed since Java 16."""
 Answers = dict[str, dict[str, Any]]

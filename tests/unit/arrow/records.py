@@ -19,7 +19,7 @@ STORE_HOST_V6 = host_bytes("2001:db8::5", 10911)
 TOPICS = (b"flights", b"other", "größe".encode(), b"%RETRY%" + b"x" * 130)
 
 SYS_FLAGS = {"": 0, "old": 0x1, "lz4": 0x101, "zstd": 0x201, "zlib": 0x301}
-"""By kind of compression; clients before 5.0 did not say that it is zlib."""
+"""System flags by kind of compression. With "old", the flags of clients before 5.0, which name no kind, it is zlib."""
 
 
 def properties_of(number: int) -> bytes:

@@ -79,7 +79,8 @@ def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
             await cluster.broker._registration.register()
             assert told.parts == [count]
             assert (await change(cluster, enableSplitRegistration="true", splitRegistrationSize=count - 3)).code == 0
-            topics.table["new"] = TopicConfig("new", 1, 1, 6)  # nobody is told of it but by the registration of all
+            # Only the registration of all topics tells the name servers of this one.
+            topics.table["new"] = TopicConfig("new", 1, 1, 6)
             topics.table = dict(reversed(topics.table.items()))
             version = topics.data_version
             await cluster.broker._registration.register()

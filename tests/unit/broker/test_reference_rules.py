@@ -83,7 +83,7 @@ def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypa
 
 
 def test_which_part_of_the_log_is_looked_at(tmp_path, monkeypatch):
-    """Of the segment, at the place in it."""
+    """The part lies in the right segment, at its place within this segment."""
     asked = []
 
     def is_resident(segment: MappedSegment, position: int, length: int) -> bool:

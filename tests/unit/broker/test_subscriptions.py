@@ -114,7 +114,7 @@ def test_messages_for_others_do_not_end_a_wait(tmp_path: Path, filtered: dict[st
                 await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
                 cluster.broker.services.hold.recheck()
                 answer = await held
-            # Every five seconds its consumer hears how far it is all the same.
+            # Its consumer is still told the progress every five seconds.
             assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "8")
 
     run(scene())

@@ -126,7 +126,8 @@ def test_sent_with_a_time_and_consumed(tmp_path, sync_flush):
             assert message.properties["MSG_REGION"] == "DefaultRegion"
             again = await cluster.send("T", b"once more", _text(message.properties), 1)
             assert "recallHandle" not in again.ext_fields
-            assert await cluster.bodies("T", 1) == [b"once more"]  # what was timed once is not timed again
+            # A message that has waited for its time does not wait again.
+            assert await cluster.bodies("T", 1) == [b"once more"]
             await cluster.send("T", b"later", properties_text(UNIQ_KEY="L", TIMER_DELAY_SEC="3600"), 2)
         assert (tmp_path / "timerwheel").stat().st_size == 38_707_200
         assert (tmp_path / "config" / "timercheck").stat().st_size == 4096

@@ -605,7 +605,7 @@ def test_put_back_over_the_wire(tmp_path, sync_flush):
             await cluster.client.invoke(
                 cluster.broker.address, cluster.send_command("T", b"A", text, 1, sys_flag=4), 9000
             )
-            await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # whoever asks sees all
+            await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # every caller sees all
             services = cluster.broker.services
             for half in due_halves(services.halves, services.transactions):
                 services.transactions.check(half)

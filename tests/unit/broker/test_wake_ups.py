@@ -292,7 +292,7 @@ def full_disk(*_: object) -> None:
 def test_a_group_that_cannot_be_made_again_costs_its_own_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its failure once kept a healthy group's pull waiting for ever, and long polling on other queues until the
+    """Its failure once kept a healthy group's pull waiting forever, and long polling on other queues until the
     restart.
     """
     others = [Connection(broker.broker, broker.loop) for _ in range(3)]

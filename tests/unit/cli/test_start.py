@@ -88,7 +88,7 @@ def completed(shell_line: str, script: str) -> list[str]:
 
 
 def test_advice_names_only_options_that_exist() -> None:
-    """In errors and log lines of the whole package, and on the pages."""
+    """Names of options are right in all errors, log lines and pages."""
     package, pages = Path(rucola.__file__).parent, Path(__file__).parents[3] / "docs"
     known = {word.split()[0] for command in words(command_line()).values() for word in command} | {"--under-up"}
     named: dict[str, set[str]] = {}

@@ -109,7 +109,7 @@ def test_topic_without_any_route(run, broker):
 
 
 def test_what_nobody_waits_for_when_its_route_comes_is_not_sent(broker):
-    """Of three sends that wait for a route, one is cancelled, and one runs out of time."""
+    """Three sends wait for a route. One of them is cancelled, and one runs out of time."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:

@@ -460,7 +460,7 @@ def test_a_lost_lock_gives_the_queue_up_without_touching_progress(broker):
             await it.pulled(2)
             await settle()
             it.broker.scripts[41] = [lambda command: command.answer(0, body=LockBatchResponseBody([]).encode())]
-            it.offset = 6  # by whoever had it
+            it.offset = 6  # by its former owner
             it.consumer._service.locks.confirm_soon()
             await it.broker.until(lambda: not it.broker.scripts[41])
             for _ in range(3):

@@ -251,7 +251,7 @@ class Writer:
         self.closed = True
 
     def bodies(self) -> list[bytes]:
-        """Of all messages in all answers."""
+        """Bodies of all messages in all answers."""
         found: list[bytes] = []
         at = 0
         while at < len(self.written):

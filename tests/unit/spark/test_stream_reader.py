@@ -347,7 +347,7 @@ def test_the_first_micro_batch_waits_for_all_brokers_only_when_it_must() -> None
     assert ranges(stream, first, stream.latestOffset(first, ReadAllAvailable())) == [QueueRange(gone, 1, 4)]
     newest, catalog = reader({Q0: Bounds(2, 3), gone: Bounds(1, 4)}, startingOffsets="latest")
     catalog.away = {"c"}
-    with pytest.raises(RemotingConnectError):  # what it would begin with is not known
+    with pytest.raises(RemotingConnectError):  # its first offset is not known
         newest.latestOffset({}, ReadAllAvailable())
 
 

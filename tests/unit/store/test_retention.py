@@ -66,7 +66,7 @@ class Life:
             os.utime(path, (seconds, seconds))
 
     def segments(self) -> list[Path]:
-        """Of the log, as far as there are messages, oldest first."""
+        """Segments of the log with messages, oldest first."""
         paths = sorted((self.path / "commitlog").iterdir())
         return [path for path in paths if int(path.name) < self.store.max_offset]
 

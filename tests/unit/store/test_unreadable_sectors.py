@@ -143,7 +143,7 @@ def test_quarantine_serves_around_it(part: str, position: int, image: Path, tmp_
         result = store.get_message(T, 0, at, 32, 1 << 20)
         found += result.message_count
         at = result.next_offset
-    # Records are of 250 bytes on average.
+    # A record has 250 bytes on average.
     assert found == COUNT if "commitlog" not in part else COUNT - 40 < found < COUNT - 10
     store.shutdown()
     again = opened(path)

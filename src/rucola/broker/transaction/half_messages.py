@@ -186,7 +186,7 @@ class HalfMessages:
             self._ops.append((result.queue_offset, max(self._unwritten)))
             self._unwritten.clear()
             self._unwritten_chars = 0
-        # what was not scanned yet comes after it
+        # messages that were not scanned yet come after it
         half_progress = next(iter(self._by_offset), self._scanned)
         while self._ops and self._ops[0][1] < half_progress:
             self._ops.popleft()

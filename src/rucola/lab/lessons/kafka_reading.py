@@ -129,7 +129,7 @@ def queue_by_time(store: MessageStore, wanted: Wanted) -> int:
 
 
 def partition_by_key(kafka: Path, wanted: Wanted) -> int:
-    """No index of keys: the log is read until it comes. Whoever asks has to know the partition."""
+    """No index of keys: the log is read until it comes. A caller must know the partition."""
     with closing(PartitionReader(kafka / str(wanted.queue))) as partition:
         return same(partition.with_key(wanted.key).offset, wanted.offset)
 

@@ -1,4 +1,4 @@
-"""The same messages into one log with queue units, and into a log per partition, for ever more queues."""
+"""The same messages into one log with queue units, and into a log per partition, with more and more queues."""
 
 from __future__ import annotations
 

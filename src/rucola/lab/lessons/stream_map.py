@@ -113,7 +113,7 @@ def store_to_map(file: int, record: bytes, count: int, warm: bool) -> tuple[floa
 
 
 def by_engine(directory: Path, messages: int, total: int, by_calls: bool) -> float:
-    """Microseconds of the appending thread for a message of 1 KiB, in runs of so many."""
+    """Microseconds of the appending thread for a message of 1 KiB, in runs of this many."""
     one_run = Run.of([message(number, 1024) for number in range(messages)])
     with open_store(directory, write_without_mmap=by_calls) as store:
         one_run.append(store)

@@ -99,7 +99,7 @@ def archive_raw(
         on_step: gets each commit.
 
     Returns:
-        The number of rows: records, ends of segments, and stretches of bytes that are no record.
+        The number of rows: records, ends of segments, and stretches of bytes that are not a record.
 
     Raises:
         AnotherLogError: the store is not the one whose log is in the table.

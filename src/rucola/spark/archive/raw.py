@@ -1,9 +1,9 @@
 """Raw archives: every byte of a commit log as rows, so that ``restore`` writes the same files again.
 
 A row covers a stretch of a segment: a record of any topic (half messages and those of the cluster's own topics too),
-the blank record at the end of a segment, or bytes that are no record. Zeros at the end of a stretch that is no record
-are left out. What follows the end of the log, such as a torn record, is archived only while no broker uses the store:
-it still changes, and it is replaced by the next commit. The files of ``config`` belong to each commit as well.
+the blank record at the end of a segment, or bytes that are not a record. Zeros at the end of a stretch that is no
+record are left out. What follows the end of the log, such as a torn record, is archived only while no broker uses the
+store: it still changes, and it is replaced by the next commit. The files of ``config`` belong to each commit as well.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
 """Kinds of data files. Those of the last two kinds are replaced when they change."""
 CONFIG = "config"
 CHUNK_BYTES = 4 << 20
-"""Longest stretch of bytes that are no record, as one row."""
+"""Longest stretch of bytes that are not a record, as one row."""
 SEGMENTS_PER_COMMIT = 16
 BATCH_ROWS = 4096
 BATCH_BYTES = 8 << 20
@@ -311,7 +311,7 @@ class _Walk:
         self.is_blank = False
 
     def batches(self, position: int, limit: int) -> Iterator[pa.RecordBatch]:
-        """Records up to the limit, or to the first bytes that are no record."""
+        """Records up to the limit, or to the first bytes that are not a record."""
         from rucola.arrow.rows import Rows
 
         segment, self.position = self._segment, position

@@ -2,8 +2,8 @@
 
 The file ``rucola-rebuild`` in the first directory of the log marks the exchange. Neither Rucola nor RocketMQ opens a
 log with a strange file among its segments. The mark is written when the new files are complete and synced. It names
-what is to be exchanged, so whoever finds it finishes the exchange: each step is a rename, and steps already done are
-skipped. The mark goes last.
+what is to be exchanged, so the next process that finds it can finish the exchange: each step is a rename, and steps
+already done are skipped. The mark is removed last.
 """
 
 from __future__ import annotations

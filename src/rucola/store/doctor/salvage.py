@@ -252,8 +252,8 @@ def _found(files: Files, staging: str, searches: Sequence[Mapping[str, Any]]) ->
 
 
 def _paths(files: Files, sources: Sequence[str]) -> list[str]:
-    """The files to search: those named, and those in the directories named. Of a store, only its log and what recovery
-    kept of it.
+    """The files to search: those named, and those in the directories named. Of a store, only the log and the bytes that
+    recovery kept of it.
     """
     found: list[str] = []
     for source in sources:

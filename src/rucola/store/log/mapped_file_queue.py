@@ -164,7 +164,7 @@ class MappedFileQueue:
         for directory in self.paths:
             path = f"{directory}/{name}"
             if self._files.exists(path):
-                # Whoever created it may have failed to sync the directory.
+                # Its creator may have failed to sync the directory.
                 self._files.sync_directory(directory)
                 return path
         return self._make(start, name)

@@ -156,7 +156,7 @@ def index_hits(
 def indexed_span(store: OfflineStore, files: Files) -> tuple[int, int] | None:
     """Physical offsets of the first and of the last record that the index has entries of; None without any.
 
-    Of the last record some entries may be missing, when a broker is writing them.
+    Some entries of the last record may be missing while a broker writes them.
     """
     headers = [header for header, _, _ in _index_files(store, files)]
     if not headers:
