@@ -113,7 +113,7 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
             send = cluster.send_command("T", b"x").ext_fields
-            await cluster.send("T")  # answers to sends that make a topic come when the name server knows it
+            await cluster.send("T")  # a send that makes a topic is answered when the name server knows the topic
             table = cluster.broker._processors
             plain = table.process_row
 

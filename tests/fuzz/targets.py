@@ -136,7 +136,7 @@ def check_frame(data: bytes, number: int) -> None:
         try:
             command = decode_header(header, data[start - 4])
         except FormatError as error:
-            assert "once" in error.expected, error  # a field twice that the fast road does not look at
+            assert "once" in error.expected, error  # the kernel ignores the field that occurs twice
         else:
             assert values(table, source, row) == expected(command)
     check_answers(data, table, rows, number)

@@ -39,9 +39,9 @@ SEND_BACK, END_TRANSACTION, CHECK_TRANSACTION, ROUTE = 36, 37, 39, 105
 POP, ACK, CHANGE, BATCH_ACK = 200050, 200051, 200053, 200151
 WITH_MESSAGES = {PULL, LITE_PULL, QUERY, VIEW, POP}
 REFUSED = {1, 16}
-"""No permission: the reference's check of ``plain_acl.yml`` raises, which is a code 1 in the end; ours says 16."""
+"""No permission: the reference's check of ``plain_acl.yml`` raises an error, which ends as code 1; ours answers 16."""
 OWN_WORDS = {1, 13, 16, 23, 209, 210}
-"""Refusals that nothing is decided by but their code."""
+"""Refusals of which only the code is compared, because clients decide by the code alone."""
 NOTHING_SAID = "not set any response code"
 """The remark of answers to which the reference's processors gave none."""
 TAKES_TIME = {PULL, LITE_PULL, QUERY, OFFSET}

@@ -148,7 +148,7 @@ def scenarios(pattern: str) -> list[str]:
 
 
 ACCOUNTS_IN_ORDER = ("allowed", "denied_topic", "wrong_secret", "unknown_key", "unsigned")
-"""Who fails too often is locked out, so those come last."""
+"""The failing accounts come last, because an account that fails too often is locked out."""
 GROUPS: dict[str, tuple[Any, list[list[str]]]] = {
     "java533": (clients_cluster, [[name] for name in scenarios("java533_(?!acl).*")]),
     "java498": (clients_cluster, [[name] for name in scenarios("java498_(?!acl).*")]),

@@ -119,7 +119,7 @@ def test_a_held_pull_is_woken_by_a_message(tmp_path):
             queue = first.message_queue
             await consumer.pull(queue, 0, suspend_timeout_ms=10_000)
             waiting = asyncio.ensure_future(consumer.pull(queue, 1, suspend_timeout_ms=60_000))
-            await consumer.max_offset(queue)  # answered behind the pull on the same connection: the pull is held now
+            await consumer.max_offset(queue)  # the broker reads this request after the pull, so the pull is held now
             assert not waiting.done()
             await producer.send(Message("T", b"second"), queue)
             assert [message.body for message in (await waiting).messages] == [b"second"]

@@ -166,7 +166,7 @@ class SendPipeline:
         """The target of ``send``'s next attempt.
 
         Raises:
-            ClientError: its topic has no writable queue, or the queue's broker no master.
+            ClientError: its topic has no writable queue, or the queue's broker has no master.
         """
         queue = send.fixed_queue
         if isinstance(queue, ChosenQueue):

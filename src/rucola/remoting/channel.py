@@ -98,8 +98,8 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer has shown a valid certificate.
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether its last request took so long that the next one waits for a turn with time left. A connection
-            that has sent none yet counts as such: many new ones may begin with what takes long.
+        costly: whether its last request took so long that the next one waits for a turn with time left. This also
+            holds for a connection that has sent none yet, because many new ones may begin with a costly request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.

@@ -1,6 +1,6 @@
 """Serves requests that were put off in earlier turns of the event loop. No connection waits for all of another's.
 
-Two groups take turns in using the first half of each turn: connections of whose last read no request was served yet,
+Two groups take turns in using the first half of each turn: connections whose last read has had no request served yet,
 and those that wait for the rest of a read. The former get one request served each, the latter a short time each.
 Inside a group, the connections are served in the order of their arrival. One that is not done goes to the end.
 """

@@ -1,4 +1,4 @@
-"""Between the store and the waiting requests: each one is notified, whatever the others do."""
+"""The store notifies every waiting request, even if the notification of another one fails."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class HeldPop:
     Attributes:
         resume: runs it again.
         tag_codes: only messages with these codes matter to it; None: all messages do.
-        question: whether it only asks.
+        question: whether it only looks.
         moment: key of its deadline.
         waits: whether it is waiting.
     """

@@ -43,7 +43,7 @@ class Ticking(SystemClock):
     now_ms = FIRST_MS
 
     def wall_ms(self) -> int:
-        """The time of the run that is written."""
+        """The time at which the run is written."""
         return self.now_ms
 
 
