@@ -22,7 +22,7 @@ from tools.peers.packages import ROOT
 PIECE_BYTES = 1 << 20
 TIMEOUT_S = 240.0
 ENOUGH_BYTES = 1 << 30
-"""Less than that is not worth filling: the system keeps some free itself."""
+"""Less free memory than this is not filled, because the system keeps some free itself."""
 
 
 def fill_memory(directory: str) -> str:

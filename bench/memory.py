@@ -52,7 +52,7 @@ QUICK_MANY_QUEUES = 20
 BODY_BYTES = 1024
 BATCH = 64
 PLACES = (0.0, 0.5, 0.9)
-"""Parts of a queue from whose beginning pulls go on."""
+"""Places in a queue at which pulls begin, as shares of its length."""
 PULLS = 4
 """Pulls at each place."""
 IN_FLIGHT = 64
@@ -64,7 +64,7 @@ SUBSCRIPTION = 4
 UNITS_OF_MANY = 100
 """Units of a queue file where there are very many: a file of the default length for each would be 1.2 TB of holes."""
 STEPS = 20
-"""So often is told how far the writing is."""
+"""How often the progress of the writing is shown."""
 RECORD_BYTES = 1300
 """A message of 1 KiB in the log, at most."""
 BESIDE_THE_LOG = 1.06

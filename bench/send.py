@@ -26,7 +26,9 @@ WIDTHS = (1, 16, 64, 128)
 JAVA_BUDGETS = {64: at_least(2.5), 1: at_least(1.5)}
 LIMIT_CORES = 0.5
 LIMITED_PILOT = 10_000
-"""More than a broker answers with one period's quota: before that is used up its rate says nothing."""
+"""More messages than a broker can answer within the quota of one period. Its rate has no meaning until the quota is
+used up.
+"""
 BATCH, BATCH_WIDTH = 32, 16
 
 

@@ -27,8 +27,9 @@ from rucola import Message, MessageQueue, Producer, ProducerConfig, SendResult, 
 
 BURST = 16
 BURSTS_OPEN = 2
-"""So many bursts of a producer wait for answers while it floods; at a rate as many on average at most, and nothing
-more is sent until answers came. A latency still counts from when its message was due."""
+"""Largest number of bursts of a producer that wait for answers. At a fixed rate, a producer that has reached it sends
+nothing more until answers come; the latency of a message still counts from its due time.
+"""
 REPEAT_AFTER_S = 0.05
 SPIN_S = 0.0005
 

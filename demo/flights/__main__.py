@@ -20,7 +20,7 @@ EXIT_FAILED = 1
 
 
 def main(
-    rows: Annotated[int, typer.Option(min=1000, max=ROWS_ALL, help="Publish only the first so many rows.")] = ROWS_ALL,
+    rows: Annotated[int, typer.Option(min=1000, max=ROWS_ALL, help="Publish only the first N rows.")] = ROWS_ALL,
     rate: Annotated[float, typer.Option(min=0, help="Messages per second, 0 for as fast as possible.")] = 12_000.0,
     kill: Annotated[bool, typer.Option(help="Kill the broker with SIGKILL in the middle, and restart it.")] = True,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the store directory after a good run.")] = False,

@@ -22,7 +22,7 @@ from rucola.testing.simulated_os import files_on
 from rucola.testing.store_life import ROOT, empty_disk
 
 Rights = frozenset[tuple[str, str]]
-"""Who is let in, each with everything that counts for it."""
+"""The accounts, each with all its rights."""
 _FIRST_ACCOUNTS = """\
 globalWhiteRemoteAddresses: []
 accounts:

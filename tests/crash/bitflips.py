@@ -63,7 +63,7 @@ LIMIT_S = 10
 NOW_MS = 1_900_000_000_000
 ANSWERS = DAMAGE_STORES / "answers.json.xz"
 RECORDED = 2000
-"""So many variants have the answer of the official store beside them."""
+"""Number of variants for which the answer of the official store is recorded."""
 GEOMETRY = {
     "mappedFileSizeCommitLog": "16384",
     "mappedFileSizeConsumeQueue": "2000",

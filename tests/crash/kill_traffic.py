@@ -29,7 +29,7 @@ POPPED, DELAYED, DECIDED, GIVEN_UP = "P", "D", "X", "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP, PRODUCERS = "cg", "pg"
 INVISIBLE_MS = 2000
 IN_TIME_MS = 300
-"""An acknowledgement answered so long before the message would come again counts as in time."""
+"""An acknowledgement is in time if it is answered this long before the message would come again."""
 LEVELS_MS = (1000, 2000)
 _FIRST = "first"
 _wall_ms = SystemClock().wall_ms

@@ -32,7 +32,7 @@ HOLD_MS = "150"
 LONGER_HOLD_MS = "3000"
 """How long a pull without result is held, in ms: alone, and while others send."""
 PACED = ("_timer_delay", "_delay_level")
-"""Scenarios whose order is one of time: what comes when is not compared."""
+"""Scenarios in which messages arrive by time. Their order is not compared."""
 POLL_MS = 2000
 SEND, SEND_V2, SEND_BATCH, PULL, LITE_PULL, QUERY, VIEW, OFFSET = 10, 310, 320, 11, 361, 12, 33, 14
 SEND_BACK, END_TRANSACTION, CHECK_TRANSACTION, ROUTE = 36, 37, 39, 105

@@ -11,7 +11,7 @@ from rucola.cli.main import run
 from rucola.runtime.clock import SystemClock
 
 STEP_MS = 5_000
-"""Delayed retries and invisible messages come so much later."""
+"""Delayed retries and invisible messages come later by this much."""
 
 
 def main() -> None:

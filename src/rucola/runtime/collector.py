@@ -12,13 +12,13 @@ from typing import Any
 
 _OLDEST = 2
 _THRESHOLDS = (700, 10, 3)
-"""Python's own ones, but with a full collection after 21,000 new objects instead of 70,000: the work is the same, since
-each looks at new objects only, and one that looks at 70,000 takes 15 to 60 ms.
+"""Python's own thresholds, except that a full collection happens after 21,000 new objects instead of 70,000. The total
+work is the same, because each collection looks at new objects only. One that looks at 70,000 would take 15 to 60 ms.
 """
 
 
 def freeze_survivors() -> None:
-    """Starts collections, which leave alone what exists now and, from then on, what survives a full collection."""
+    """Starts collections. They skip the objects that exist now, and later those that survived a full collection."""
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
     if _freeze not in gc.callbacks:

@@ -32,7 +32,7 @@ _Queue = tuple[str, str, str]
 
 
 class StartOffsets:
-    """The progress of consumers, as far as their requests have shown it. It is used on the broker's event loop only."""
+    """The progress of consumers, as their requests have shown it. It is used on the broker's event loop only."""
 
     def __init__(self) -> None:
         self._informed: dict[str, set[Peer]] = {}

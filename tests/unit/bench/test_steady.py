@@ -21,7 +21,8 @@ FEW, MANY = Size(60, 20, 0), Size(2000, 600, 0)
 async def work_of_requests(store: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Function calls that a send, a pull, a heartbeat and a query of an offset take in the broker.
 
-    The least of several of each kind: some also do what an earlier one left, such as a dispatch.
+    Each kind is measured several times, and the least counts: a request may also do work that an earlier one left,
+    such as a dispatch.
     """
     calls = 0
     serve = Broker.frames_received

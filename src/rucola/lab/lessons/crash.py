@@ -182,7 +182,7 @@ def say_missing(n: Numbers, flush: FlushDiskType) -> str:
 
 
 def say_count(lost: float) -> str:
-    """So many messages are."""
+    """The beginning of a sentence about this many messages."""
     return {0: "no answered message is", 1: "1 answered message is"}.get(
         int(lost), f"{int(lost)} answered messages are"
     )

@@ -46,7 +46,7 @@ def run(bench: Workbench) -> None:
 
 
 def by_plain_log(directory: Path, group: int, syncs: int) -> float:
-    """So many messages of 1 KiB, then a sync for all of them."""
+    """This many messages of 1 KiB, then one sync for all of them."""
     records = body_of(1200) * group
     file = new_file(directory / "log", 1200 * group * (syncs + 1))
     os.write(file, records)
