@@ -11,6 +11,7 @@ twice. This is why the key contains the flight id: readers can recognise duplica
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -155,7 +156,7 @@ async def produce(namesrv: str, part: int, parts: int, rows: int, rate: float) -
     try:
         publisher = Publisher(producer, rate)
         # Reading the CSV takes as long as sending. It is done first, because other machines would have the load of it.
-        messages = iter([message_of(row) for row in flight_rows(rows, part, parts)])
+        messages = iter(_messages(rows, part, parts))
         reporting = asyncio.create_task(_report(publisher))
         await publisher.publish(islice(messages, FIRST_ROWS))
         publisher.waiting = True
@@ -166,6 +167,15 @@ async def produce(namesrv: str, part: int, parts: int, rows: int, rate: float) -
         _print_progress(publisher)
     finally:
         await producer.shutdown()
+
+
+def _messages(rows: int, part: int, parts: int) -> list[FlightMessage]:
+    """All messages of the share. They live until the process ends, so the garbage collector never looks at them."""
+    gc.disable()
+    messages = [message_of(row) for row in flight_rows(rows, part, parts)]
+    gc.freeze()
+    gc.enable()
+    return messages
 
 
 async def _report(publisher: Publisher) -> None:
