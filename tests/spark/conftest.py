@@ -131,6 +131,11 @@ class SecondBroker:
             self._process.stdout.close()
             self._process = None
 
+    def send_signal(self, number: int) -> None:
+        """Any signal, such as SIGSTOP."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
 
 def _new_broker(directory: Path) -> BrokerProcess:
     if version := os.environ.get(SERVERS_VARIABLE):
