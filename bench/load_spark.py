@@ -123,6 +123,11 @@ class Load:
 
 def tree_cpu_seconds(root: int) -> float:
     """CPU time of a process and all its descendants, including processes that have ended."""
+    return sum(process_tree(root).values())
+
+
+def process_tree(root: int) -> dict[int, float]:
+    """CPU time of a process and of each of its descendants, with that of processes below them that have ended."""
     used: dict[int, float] = {}
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -133,12 +138,12 @@ def tree_cpu_seconds(root: int) -> float:
         pid = int(path.parent.name)
         children.setdefault(int(fields[1]), []).append(pid)
         used[pid] = sum(map(int, fields[11:15])) / CLOCK_TICKS_PER_S
-    total, waiting = 0.0, [root]
+    found, waiting = {}, [root]
     while waiting:
         pid = waiting.pop()
-        total += used.get(pid, 0.0)
+        found[pid] = used.get(pid, 0.0)
         waiting += children.get(pid, [])
-    return total
+    return found
 
 
 def main(directory: str, messages: str, *settings: str) -> None:

@@ -83,7 +83,7 @@ def measure(context: Context) -> Iterator[Figure]:
     text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
     with scratch_directory() as directory:
         context.show(f"memory: writing {text}")
-        _fill(context, directory, TOPICS, QUEUES, size)
+        fill(context, directory, TOPICS, QUEUES, size)
         context.show("memory: starting a broker")
         with _broker(directory) as (process, address, _):
             idle = _memory(process)
@@ -102,7 +102,7 @@ def measure_queues(context: Context) -> Iterator[Figure]:
     text = f"{TOPICS * queues:,} queues"
     with scratch_directory() as directory:
         context.show(f"memory: making {text}")
-        _fill(context, directory, TOPICS, queues, 0)
+        fill(context, directory, TOPICS, queues, 0)
         context.show(f"memory: starting with {text}")
         with _broker(directory, queues) as (process, address, seconds):
             idle = _memory(process)
@@ -204,7 +204,7 @@ async def _pull(client: RemotingClient, address: str, topic: str, queue: int) ->
 # -- the store --------------------------------------------------------------------------------------------------------
 
 
-def _fill(context: Context, directory: str, topics: int, queues: int, size: int) -> None:
+def fill(context: Context, directory: str, topics: int, queues: int, size: int) -> None:
     """Fills the store in a separate process, so that its memory is free afterwards.
 
     Raises:

@@ -1,0 +1,108 @@
+"""Load program: Spark over a large store directory.
+
+Arguments: store directory, pattern of the topics, settings of the session as ``name=value``. Each line on standard
+input is one round:
+
+    plan PATTERN           what the driver does to plan topics: ``seconds``, ``cpu_seconds``, the number of tasks as
+                           ``messages``, and the bytes of the largest pickled task as ``pickle``
+    scan COLUMNS           every value of the columns (``*`` for all) to a sink that drops it; ``memory`` is the most
+                           that one Python worker had for itself meanwhile, in MB
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from pyspark import cloudpickle
+from pyspark.sql.types import StructType
+
+from bench.load_spark import process_tree
+from rucola.spark.session import local_session
+from rucola.spark.source import RocketMQDataSource
+
+LOOK_INTERVAL_S = 0.02
+TELL_INTERVAL_S = 10.0
+"""The reader of the answers gives up on a program that says nothing for long."""
+WORKER = b"pyspark.daemon"
+"""What the command lines of Python workers hold."""
+ALL = "*"
+
+
+def anonymous_mb(process: int) -> float:
+    """Memory that only this process needs: RssAnon and RssShmem."""
+    fields = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem")) * 1024 / 1e6
+
+
+class WorkerMemory(threading.Thread):
+    """Watches the Python workers of this session; ``most_mb`` is the most that one of them had."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.most_mb = 0.0
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Looks until ``stop``."""
+        told_s = time.monotonic()
+        while not self._over.wait(LOOK_INTERVAL_S):
+            for process in process_tree(os.getpid()):
+                with suppress(OSError, KeyError):  # it has just ended
+                    if WORKER in Path(f"/proc/{process}/cmdline").read_bytes():
+                        self.most_mb = max(self.most_mb, anonymous_mb(process))
+            if time.monotonic() - told_s > TELL_INTERVAL_S:
+                told_s = time.monotonic()
+                print("scanning", flush=True)
+
+    def stop(self) -> None:
+        """The last look."""
+        self._over.set()
+        self.join()
+
+
+def plan(store: str, pattern: str) -> dict[str, float]:
+    """Plans a batch as Spark's driver does."""
+    cpu, start = time.process_time(), time.perf_counter()
+    source = RocketMQDataSource({"storePath": store, "subscribePattern": pattern})
+    schema = StructType.fromDDL(source.schema())
+    assert isinstance(schema, StructType)
+    tasks = source.reader(schema).partitions()
+    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    largest = max(
+        len(cloudpickle.dumps(task))  # type: ignore[no-untyped-call]
+        for task in tasks
+    )
+    return {"messages": len(tasks), "seconds": seconds, "cpu_seconds": cpu, "pickle": largest}
+
+
+def main(store: str, pattern: str, *settings: str) -> None:
+    """Starts a session, runs rounds, and ends it."""
+    session = local_session("bench", **dict(setting.split("=", 1) for setting in settings))
+    try:
+        print("{}", flush=True)
+        for line in sys.stdin:
+            what, argument = line.split()
+            if what == "plan":
+                print(json.dumps(plan(store, argument)), flush=True)
+                continue
+            rows = session.read.format("rocketmq").option("storePath", store).option("subscribePattern", pattern)
+            memory, start = WorkerMemory(), time.perf_counter()
+            memory.start()
+            rows = rows if argument == ALL else rows.option("columns", argument)
+            rows.load().write.format("noop").mode("overwrite").save()
+            seconds = time.perf_counter() - start
+            memory.stop()
+            length = sum(path.stat().st_size for path in Path(store, "commitlog").iterdir())
+            print(json.dumps({"messages": length, "seconds": seconds, "memory": memory.most_mb}), flush=True)
+    finally:
+        session.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

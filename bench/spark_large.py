@@ -1,0 +1,43 @@
+"""Spark over a directory of 20 GiB with 4,000 queues: planning, the size of a task, the memory of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bench.context import Context
+from bench.figure import Budget, Figure
+from bench.memory import QUEUES, QUICK_STORE_BYTES, STORE_BYTES, TOPICS, fill
+from bench.program import python_load, scratch_directory
+
+GROUP = "Spark over a large store directory, messages of 1 KiB, local[2]"
+SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
+ALL_TOPICS, ONE_TOPIC = "bench_.*", "bench_0007"
+PLAN_BUDGET_S, ONE_BUDGET_S = 5.0, 0.2
+PICKLE_BUDGET_KIB = 64.0
+WORKER_BUDGET_MB = 200.0
+
+
+def measure(context: Context) -> Iterator[Figure]:
+    """Plans all topics and one of them, then scans everything."""
+    size = QUICK_STORE_BYTES if context.quick else STORE_BYTES
+    text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
+    with scratch_directory() as directory:
+        context.show(f"spark-large: writing {text}")
+        fill(context, directory, TOPICS, QUEUES, size)
+        local = f"spark.local.dir={directory}/local"
+        with python_load("load_spark_large", f"{directory}/store", ALL_TOPICS, local, *SETTINGS) as program:
+            context.show("spark-large: planning")
+            program.round(f"plan {ONE_TOPIC}")  # imports
+            one, every = program.round(f"plan {ONE_TOPIC}"), program.round(f"plan {ALL_TOPICS}")
+            context.show(f"spark-large: scanning {text}")
+            scan = program.round("scan *")
+        context.show("spark-large: removing the store")
+    yield _figure(f"{text}, planning one topic: CPU", "s", one.extra["cpu_seconds"], ONE_BUDGET_S)
+    yield _figure(f"{text}, planning all: {every.messages:,} tasks", "s", every.seconds, PLAN_BUDGET_S)
+    yield _figure("the largest task, pickled", "KiB", every.extra["pickle"] / 1024, PICKLE_BUDGET_KIB)
+    yield _figure("scan of all columns: memory of a Python worker, most", "MB", scan.extra["memory"], WORKER_BUDGET_MB)
+    yield _figure("scan of all columns: bytes of the log", "MB/s", scan.rate / 1e6)
+
+
+def _figure(what: str, unit: str, ours: float, most: float | None = None) -> Figure:
+    return Figure(GROUP, what, unit, ours, budgets=() if most is None else (Budget("ours", "max", most),))
