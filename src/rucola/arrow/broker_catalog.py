@@ -25,9 +25,11 @@ BOUNDS_AGE_MAX_S = 0.02
 SAMPLE_MESSAGES = 32
 GONE_PATIENCE_S = 10.0
 """How long a queue must be missing from the routes while its broker is registered, before it counts as deleted."""
-AWAY_PAUSE_S = 1.0
-"""A broker that failed is not asked again for this long, or for three times the duration of the failure if that is
-longer.
+AWAY_PAUSE_S = 0.2
+"""A broker that failed is not asked again for this long."""
+SLOW_FAILURE_S = 1.0
+"""After a failure that took at least so long, the pause is three times that time, so that a broker that never answers
+does not hold up the others.
 """
 
 PAUSE_S = 0.1
@@ -203,7 +205,9 @@ class BrokerCatalog:
         if queue.broker_name not in self._away:
             log.warning("broker %s does not answer, its queues wait: %s", queue.broker_name, error)
         now = self._link.seconds()
-        self._away[queue.broker_name] = _Absence(error, now + max(AWAY_PAUSE_S, 3 * (now - asked_s)))
+        took_s = now - asked_s
+        pause_s = 3 * took_s if took_s >= SLOW_FAILURE_S else AWAY_PAUSE_S
+        self._away[queue.broker_name] = _Absence(error, now + pause_s)
 
     async def _find_queues(self, consumer: PullConsumer) -> tuple[list[MessageQueue], frozenset[str]]:
         subscription = self._options.subscription
