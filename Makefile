@@ -5,7 +5,8 @@
 # make bitflips  2,000 flipped bits in stores of RocketMQ and ours, held against what the official store serves (FLIPS=N)
 # make damages  2,000 damages of every field and kind in stores of RocketMQ and ours: does verify name file and field, and
 #              does a start serve at least what the official store serves?
-# make kills   30 kills of driver, executor, worker and broker under a Spark stream into a table, 20 under one into a topic
+# make kills   30 kills of driver, executor, worker and broker under a Spark stream into a table, 20 under one into a
+#              topic, and one of two brokers away for a minute
 # make lake    every golden store archived and restored, 20 kills of archiving runs, archive and store as one at 50 moments
 # make threads a store with real threads, killed or stopped every few seconds, for half an hour (MINUTES=N)
 # make faults  every kind of consumer through killed brokers, lost connections, clocks set back (SEEDS=N)
@@ -119,6 +120,7 @@ damages: $(VENV)/.dev
 kills: $(VENV)/.dev
 	@$(BIN)/python -m tests.spark.kills --to table --kills 30
 	@$(BIN)/python -m tests.spark.kills --to topic --kills 20
+	@$(BIN)/python -m tests.spark.outage
 
 lake: $(VENV)/.dev
 	@$(BIN)/python -m tests.spark.lake goldens

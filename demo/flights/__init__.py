@@ -17,6 +17,7 @@ which drives Spark and draws the screen. `job` is the whole story; each of the o
     figures     the gold figures as plain rows
     expected    the same figures straight from the CSV, by another road
     compare     every figure against every figure
+    reports     Spark's reports about the micro-batches
     measure     rates and latencies from what was observed
     picture     one page of pictures
     screen      progress bars and the closing table

@@ -30,6 +30,7 @@ class BatchReport:
     """One micro-batch, from the call with its records to the commit of gold.
 
     Attributes:
+        records: all records, including duplicates.
         poison: number of records that are not flights.
     """
 
@@ -37,6 +38,7 @@ class BatchReport:
     new_flights: int
     started_s: float
     committed_s: float
+    records: int = 0
     poison: int = 0
 
 

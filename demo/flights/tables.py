@@ -59,17 +59,19 @@ class Tables:
         """
         started_s = time.time()
         rows = pipeline.sums_of_new_flights(records, self.task(batch_id)).toArrow().to_pylist()
-        poison = sum(row["poison"] for row in rows if row["poison"] is not None)
+        counts = [row for row in rows if row["records"] is not None]
         change = added(
             [],
             [
                 from_sums(row["carrier"], row["month"], row["airline"], {name: row[name] for name in SUMS})
                 for row in rows
-                if row["poison"] is None
+                if row["records"] is None
             ],
         )
         self._commit_gold(batch_id, added(self._gold(before=batch_id), change))
-        report = BatchReport(batch_id, sum(row.flights for row in change), started_s, time.time(), poison)
+        records_of_all, poison = (sum(row[name] for row in counts) for name in ("records", "poison"))
+        new_flights = sum(row.flights for row in change)
+        report = BatchReport(batch_id, new_flights, started_s, time.time(), records_of_all, poison)
         with self._lock:
             self._reports = [*[old for old in self._reports if old.batch_id != batch_id], report]
 

@@ -22,8 +22,10 @@ from pyarrow import csv
 
 from .columns import SUMS_SCHEMA, decode, sums, with_names
 
-RESULT_SCHEMA = pa.schema([*SUMS_SCHEMA, ("poison", pa.int64())])
-"""The result of a task: the sums of its new flights, and one row with only the number of records that are not flights.
+COUNTS = ("records", "poison")
+RESULT_SCHEMA = pa.schema([*SUMS_SCHEMA, *((name, pa.int64()) for name in COUNTS)])
+"""The result of a task: the sums of its new flights, and one row with only the numbers of all its records and of those
+that are not flights.
 """
 
 PLANE_COLUMNS = ("manufacturer", "model", "seats")
@@ -44,7 +46,7 @@ class BatchTask:
     batch_id: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """For ``mapInArrow``: writes both tables, and yields the sums of the new flights.
+        """For ``mapInArrow``: writes both tables, and yields rows of ``RESULT_SCHEMA``.
 
         Args:
             batches: rows of ``rucola.spark.layers.bronze``, all of one queue.
@@ -66,11 +68,12 @@ class BatchTask:
             flights = with_names(flights, *_names(self.source_directory))
             self._write("silver", queue, flights)
             result = sums(flights)
-            result = result.append_column("poison", pa.nulls(result.num_rows, pa.int64()))
+            for name in COUNTS:
+                result = result.append_column(name, pa.nulls(result.num_rows, pa.int64()))
             yield from result.cast(RESULT_SCHEMA).combine_chunks().to_batches()
         _ids[self.directory / "silver", queue] = self.batch_id, known
-        if len(places) < len(bodies):
-            yield pa.RecordBatch.from_pylist([{"poison": len(bodies) - len(places)}], RESULT_SCHEMA)
+        counts = {"records": len(bodies), "poison": len(bodies) - len(places)}
+        yield pa.RecordBatch.from_pylist([counts], RESULT_SCHEMA)
 
     def _write(self, name: str, queue: str, rows: pa.Table) -> None:
         file = _file(self.directory / name, self.batch_id, queue)

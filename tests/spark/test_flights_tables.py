@@ -67,8 +67,8 @@ def test_duplicates_and_batches_run_again_change_no_figure(
     assert tables.silver(spark).count() == ROWS
     bronze = tables.bronze(spark).select("queueOffset")
     assert (bronze.count(), bronze.distinct().count()) == (461, 461)
-    found = [(report.batch_id, report.new_flights, report.poison) for report in tables.reports()]
-    assert found == [(0, 250, 1), (1, 150, 0)]
+    found = [(one.batch_id, one.records, one.new_flights, one.poison) for one in tables.reports()]
+    assert found == [(0, 261, 250, 1), (1, 200, 150, 0)]
     born_s = tables.born_s()
     assert {batch: len(times) for batch, times in born_s.items()} == {0: 250, 1: 150}
     assert all(0 < report.committed_s - min(born_s[report.batch_id]) < 120 for report in tables.reports())
