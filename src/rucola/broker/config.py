@@ -367,8 +367,8 @@ class BrokerConfig(TlsConfig):
     unsent_bytes_max: int = option(
         "unsentBytesMax",
         512 << 20,
-        "Bytes of the answers that clients have not taken yet, of all connections together. Above, the connections "
-        "with the most of them are closed. Rucola's own.",
+        "Bytes of the answers that clients have not taken yet, of all connections together. Above this limit, the "
+        "connections with the most of them are closed. Rucola's own.",
         unit="bytes",
         minimum=16 << 20,
         maximum=1 << 40,
