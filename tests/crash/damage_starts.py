@@ -90,9 +90,11 @@ def check(one: Damage, official: Served | None, directory: Path) -> Result:
         except (OutOfTimeError, ValueError, StoreDamagedError) as error:
             raise Violation(f"{one.text}: {ended}: {type(error).__name__}: {error}") from error
         seconds = time.monotonic() - began
-        store.start()
-        ours = served_by(Variant(one.seed, one.base, "", -1, one.files, one.text), store)
-        store.shutdown()
+        try:
+            ours = _served(one, store)
+        except StoreDamagedError:  # a queue is looked at when it is first used
+            ended = "quarantined"
+            ours = _served(one, one.base.opened(directory, quarantine=True))
     return Result(one.target, ended, _compared(one, ours, official), seconds)
 
 
@@ -104,6 +106,14 @@ def _opened(one: Damage, directory: Path) -> MessageStore | None:
         if not error.path.startswith(str(directory)) or error.position < 0:
             raise Violation(f"{one.text}: refused without a place: {error}") from error
         return None
+
+
+def _served(one: Damage, store: MessageStore) -> Served:
+    try:
+        store.start()
+        return served_by(Variant(one.seed, one.base, "", -1, one.files, one.text), store)
+    finally:
+        store.shutdown()
 
 
 def _compared(one: Damage, ours: Served, official: Served | None) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.crash.bitflips import STORES, whole_report
+from tests.crash.bitflips import STORES, whole, whole_report
+from tests.crash.damage_starts import check as start_over
 from tests.crash.damages import TARGETS, check, damage
 
 from rucola.store.verify.findings import FindingKind
@@ -26,6 +27,13 @@ def test_the_damaged_file_and_field_are_named(seed: int, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", STORES)
 def test_whole_stores_have_no_findings(name: str) -> None:
     assert whole_report(name).findings == []
+
+
+@pytest.mark.parametrize("seed", [811, 836, 860, 263, 313, 1079, 286])
+def test_a_start_serves_what_is_intact(seed: int, tmp_path: Path) -> None:
+    """Cut, lost and foreign files, blanks of a wrong size, missing entries, entries of a wrong size."""
+    one = damage(seed)
+    assert start_over(one, whole(one.base.name), tmp_path / "store").seconds > 0
 
 
 def test_records_without_keys_are_found_only_beside_index_files(

@@ -551,11 +551,9 @@ def walk_records(
             return rows, position, STOP_TORN
         total = int32(segment, position)
         magic = int32(segment, position + 4)
-        if total > limit - position:
-            return rows, position, STOP_TORN
-        if magic == MAGIC_BLANK:
+        if magic == MAGIC_BLANK:  # RocketMQ does not look at its size either
             return rows, position, STOP_BLANK
-        if magic not in (MAGIC_V1, MAGIC_V2):
+        if total > limit - position or magic not in (MAGIC_V1, MAGIC_V2):
             return rows, position, STOP_TORN
         row = rows * ROW_WIDTH
         if not _read_record(segment, position, total, magic == MAGIC_V2, table, row):

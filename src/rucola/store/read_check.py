@@ -27,6 +27,7 @@ _ALL_OFFSETS = (1 << 63) - 1
 _CHECKSUMS = CHECK_BODY_CRC | CHECK_RECORD_CRC
 _LMQ_PREFIX = b"%LMQ%"
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)
+_QUEUE_OFFSET = int(RecordColumn.QUEUE_OFFSET)
 _RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
 _SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
 _TOPIC_POS = int(RecordColumn.TOPIC_POS)
@@ -61,7 +62,8 @@ class ReadCheck:
         none.
 
         Args:
-            chosen: pairs of physical offset and size.
+            chosen: pairs of physical offset and size. A wrong size is replaced by that of the record, if all else
+                of the record is right.
             find: returns the bytes of the records.
         """
         topic, queue_id = queue.topic, queue.queue_id
@@ -76,9 +78,13 @@ class ReadCheck:
                 last += 1
             sound = self._sound_rows(part, chosen, first, last, topic, queue_id)
             if sound < last - first:
-                if not self._stands(part, chosen[2 * (first + sound)], chosen[2 * (first + sound) + 1], queue):
-                    return first + sound
-                last = first + sound + 1
+                at = first + sound
+                if not self._stands(part, chosen[2 * at], chosen[2 * at + 1], queue):
+                    size = self._own_size(part, chosen[2 * at], chosen[2 * at + 1], queue)
+                    if size <= 0:
+                        return at
+                    chosen[2 * at + 1] = size
+                last = at + 1
             first = last
         return count
 
@@ -86,8 +92,9 @@ class ReadCheck:
         """Moves the units of sound records to the front of ``chosen``; returns their number."""
         kept = at = 0
         while at < count:
-            sound = self.first_damaged(chosen[2 * at : 2 * count], count - at, find, queue)
-            chosen[2 * kept : 2 * (kept + sound)] = chosen[2 * at : 2 * (at + sound)]
+            left = chosen[2 * at : 2 * count]
+            sound = self.first_damaged(left, count - at, find, queue)
+            chosen[2 * kept : 2 * (kept + sound)] = left[: 2 * sound]
             kept, at = kept + sound, at + sound
             if at < count:
                 self.report(chosen[2 * at], queue.topic, queue.queue_id)
@@ -146,6 +153,19 @@ class ReadCheck:
             part.buffer, part.view, position, part.end - part.start, part.start, table, 1, crc32, _CHECKSUMS
         )
         return rows == 1 and table[_RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
+
+    def _own_size(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> int:
+        """Size of a sound record of the queue whose own entry has this place and another size; 0 for any other."""
+        position, table = physical_offset - part.start, self._table
+        limit = min(part.end, self._log.max_offset) - part.start
+        if queue.topic.startswith(_LMQ_PREFIX) or position > limit:
+            return 0
+        rows, _, _ = walk_records(part.buffer, part.view, position, limit, part.start, table, 1, crc32, CHECK_ALL)
+        if not rows or table[_QUEUE_ID] != queue.queue_id or _topic(part.view, table, 0) != queue.topic:
+            return 0
+        named, own_size = table[_QUEUE_OFFSET], table[_RECORD_SIZE]
+        its_entry = queue.min_offset <= named < queue.max_offset and queue.place_at(named) == (physical_offset, size)
+        return own_size if its_entry else 0
 
     def _one_queue(self, rows: int, view: memoryview, topic: bytes, queue_id: int) -> bool:
         """Whether all rows of the table are of this queue. This is the usual case, and avoids checking each row."""

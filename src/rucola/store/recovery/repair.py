@@ -11,11 +11,20 @@ from __future__ import annotations
 import logging
 from itertools import pairwise
 
-from rucola.common.columns import RecordColumn, new_table
+from rucola.common.columns import RecordColumn, WalkStop, new_table
 from rucola.common.message import StoreMessage
 from rucola.errors import StoreDamagedError
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, MAGIC_V1, MAGIC_V2, encode_message, walk_records, write_blank
+from rucola.formats.message import (
+    BLANK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_HEAD,
+    encode_message,
+    walk_records,
+    write_blank,
+)
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -27,6 +36,8 @@ from rucola.store.recovery.quarantine import Quarantine
 
 _log = logging.getLogger(__name__)
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+_MAGIC_AT = RECORD_HEAD.position("magic")
+_TABLE_ROWS = 512
 _ROLLBACK = 12
 _TOPIC = b"%"
 _HOST = bytes(8)
@@ -64,7 +75,7 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
             continue
         if length != queue.segment_bytes:
             moved = quarantine.move(path, f"{prefix}-{name}", f"{length} bytes, not {queue.segment_bytes}")
-            _copy(files, moved, queue.create(start), min(length, queue.segment_bytes))
+            _copy(files, moved, queue.create(start), _whole_to(files, moved, start, min(length, queue.segment_bytes)))
         starts.append(start)
     for before, after in pairwise(starts):
         missing = range(before + queue.segment_bytes, after, queue.segment_bytes)
@@ -76,7 +87,11 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
                 "move the file away",
             )
         for start in missing:
-            queue.create(start)
+            # Recovery would take an empty segment for the end of the log.
+            files.write_at(queue.create(start), 0, BLANK.pack(queue.segment_bytes, MAGIC_BLANK))
+            gap = Gap(start, start + queue.segment_bytes)
+            quarantine.record_gap(gap)
+            event(_log, logging.ERROR, "damage is served around", start=gap.start, end=gap.end, reason="no segment")
 
 
 class LogRepair:
@@ -192,6 +207,33 @@ def _read_around(file: MappedFile, first: int, last: int) -> bytes:
             content[start - first : stop - first] = file.segment.read(start, stop - start)
         at = end + _PAGE - end % _PAGE if end < last else last
     return bytes(content)
+
+
+def _whole_to(files: Files, path: str, start: int, length: int) -> int:
+    """Length without the record that the end of a cut segment tears. With zeros after it, that record might look whole,
+    since the properties of a record of RocketMQ have no checksum.
+    """
+    file = MappedFile(files, path, start, files.size(path), False, 0)
+    segment, table, position = file.segment, new_table(_TABLE_ROWS), 0
+    try:
+        while position < length:
+            _, behind, stop = walk_records(
+                segment.buffer, segment.view, position, length, start, table, _TABLE_ROWS, crc32, CHECK_ALL
+            )
+            if stop == WalkStop.TORN:
+                head = bytes(segment.view[behind : min(behind + RECORD_HEAD.size, length)])
+                if head[_MAGIC_AT : _MAGIC_AT + 4] in _MAGICS and int.from_bytes(head[:4], "big") > length - behind:
+                    return behind
+                hits = (segment.buffer.find(magic, behind + _MAGIC_AT + 1, length) for magic in _MAGICS)
+                following = min((hit - _MAGIC_AT for hit in hits if hit >= 0), default=length)
+            elif stop != WalkStop.TABLE_FULL:
+                return length
+            else:
+                following = behind
+            position = following
+        return length
+    finally:
+        file.close()
 
 
 def _copy(files: Files, source: str, target: str, length: int) -> None:
