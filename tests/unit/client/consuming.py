@@ -1,7 +1,15 @@
-"""Messages and queues for the tests of consumers."""
+"""Messages, queues and servers for the tests of consumers."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.brokers import Cluster
+
+from rucola import Message, Producer
 from rucola.client.received import PullOrigin, received_messages
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.common.message_queue import MessageQueue
@@ -25,3 +33,14 @@ def messages(*queue_offsets: int, body: bytes = b"body", **properties: str) -> l
 
 async def ignore(message: object) -> None:
     """A listener that does nothing."""
+
+
+@asynccontextmanager
+async def cluster(path: Path, **options: Any) -> AsyncIterator[tuple[Cluster, Producer]]:
+    servers = Cluster(path / "store", message_delay_level="1s 1s 1s 1s 1s 1s", **options)
+    async with servers, Producer("pg", servers.namesrv.address) as producer:
+        yield servers, producer
+
+
+async def send(producer: Producer, *bodies: bytes, **options: Any) -> None:
+    await producer.send_batch([Message("T", body, **options) for body in bodies])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.client.consuming import QUEUE, messages
+from tests.unit.client.consuming import QUEUE, ignore, messages
 from tests.unit.client.test_lite_pull_consumer import scripted as assigned
-from tests.unit.client.test_push_consumer import FIRST, ignore, scripted
+from tests.unit.client.test_push_consumer import FIRST, scripted
 
 from rucola import AllocateMessageQueueAveragely, MessageModel, MessageQueue, PushConsumerConfig
 from rucola.client.consume_by_iteration import ConsumeByIteration, MessageIterator
@@ -24,8 +25,18 @@ from rucola.remoting.api import PullAnswer
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 
+class MemoryOffsets(OffsetStore):
+    """Offsets that are nowhere but in memory."""
+
+    async def load(self, queue: MessageQueue) -> int | None:
+        return self.known(queue)
+
+    async def persist(self, queues: Collection[MessageQueue]) -> None:
+        """Nothing keeps them."""
+
+
 def test_progress_in_memory():
-    store = OffsetStore()
+    store = MemoryOffsets()
     assert store.known(QUEUE) is None
     store.update(QUEUE, 5, increase_only=True)
     store.update(QUEUE, 3, increase_only=True)
@@ -204,7 +215,7 @@ def test_a_queue_given_up_in_the_middle_is_divided_again_at_once():
         async def persist(queues: list[MessageQueue]) -> None:
             persisted.extend((queue, store.known(queue)) for queue in queues)
 
-        store: Any = OffsetStore()
+        store: Any = MemoryOffsets()
         store.persist = persist
         member: Any = SimpleNamespace(group="cg", offsets=store, rebalance_soon=lambda: divided.append(1))
         puller: Any = SimpleNamespace(forget=lambda _queue: None)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.brokers import Cluster
-from tests.unit.client.consuming import record
-from tests.unit.client.test_push_consumer import Script, cluster, pulled, send
+from tests.unit.client.consuming import cluster, record, send
+from tests.unit.client.test_push_consumer import Script, pulled
 
 from rucola import (
     ConsumeFromWhere,

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.brokers import Cluster
-from tests.unit.client.consuming import ignore
+from tests.unit.client.consuming import cluster, ignore, send
 
 from rucola import (
     ConsumeFromWhere,
@@ -18,7 +15,6 @@ from rucola import (
     Message,
     MessageModel,
     MessageSelector,
-    Producer,
     PushConsumer,
     PushConsumerConfig,
     ReconsumeLater,
@@ -26,17 +22,6 @@ from rucola import (
 from rucola.errors import BrokerError
 
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-
-
-@asynccontextmanager
-async def cluster(path: Path, **options: Any) -> AsyncIterator[tuple[Cluster, Producer]]:
-    servers = Cluster(path / "store", message_delay_level="1s 1s 1s 1s 1s 1s", **options)
-    async with servers, Producer("pg", servers.namesrv.address) as producer:
-        yield servers, producer
-
-
-async def send(producer: Producer, *bodies: bytes, **options: Any) -> None:
-    await producer.send_batch([Message("T", body, **options) for body in bodies])
 
 
 class Collector:

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.unit.client.consuming import messages, record
-from tests.unit.client.test_push_consumer import cluster, send
+from tests.unit.client.consuming import cluster, messages, record, send
 
 from rucola import Message, MessageSelector, SimpleConsumer, SimpleConsumerConfig
 from rucola.client.pop_receipt import PopReceipt, give_receipts
