@@ -15,7 +15,6 @@ from tests.unit.store.stores import SEGMENT, config, contents, crashed, everythi
 
 from rucola.common.columns import ROW_WIDTH
 from rucola.errors import DiskError, StoreDamagedError, StoreLockedError
-from rucola.formats.checkpoint import StoreCheckpoint
 from rucola.formats.message import MAGIC_BLANK
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
@@ -358,8 +357,6 @@ def test_only_units_that_may_be_missing_are_put_again(
         shutil.rmtree(image / "index")
         if not clean:
             WatermarkFile(Files(), str(image)).write(Watermark(at, at, queue_count=4))
-            later_ms = 1 << 42  # by these times, the newest segment and its units were synced
-            (image / "checkpoint").write_bytes(StoreCheckpoint(later_ms, later_ms, later_ms).encode())
         store, seen = recovered(image)
         assert sum(map(len, seen.values())) == COUNT
         for number in (0, COUNT - 1):

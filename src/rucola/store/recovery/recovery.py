@@ -4,10 +4,9 @@ Recovery has this order. It finds the end of the log without changing anything, 
 offset that was known to be on the disk. Then it creates the abort file, cuts the log at its end, syncs the rest, and
 brings queues and index up to the end.
 
-Recovery starts at offsets that were recorded as durable (``watermark``). After a crash it fills queues again from the
-place where RocketMQ would begin, if that is earlier: this mends damaged entries that RocketMQ would mend. A store of
-RocketMQ has no watermark. Its whole log is checked, and its index files are kept unchanged if they agree with the log.
-An interrupted recovery reaches the same result when it runs again.
+Recovery starts at offsets that were recorded as durable (``watermark``); it never compares times. A store of RocketMQ
+has no such record. Its whole log is checked, and its index files are kept unchanged if they agree with the log. An
+interrupted recovery reaches the same result when it runs again.
 
 Deliberate differences from RocketMQ 5.3.3: bytes after the cut are zeroed, and kept in quarantine unless they are all
 zeros; queue units after the end are zeroed; missing queues are rebuilt completely; the newest index file is rebuilt,
@@ -377,19 +376,7 @@ class Recovery:
         if queues.later_files < watermark.later_files:
             return self._log.min_offset
         replay_from = end if self._replay_from is None else self._replay_from
-        known_to = self._synced_segment() if self.unclean else end
-        return min(watermark.queues_offset, end, replay_from, known_to)
-
-    def _synced_segment(self) -> int:
-        """Start of the segment from which on the reference fills the queues again after a crash: the newest one that
-        begins with a record which was synced, its units as well, by the times of the checkpoint.
-        """
-        synced_ms, table = self._marks.read_checkpoint().min_timestamp_ms, new_table(1)
-        for file in reversed(self._log.queue.segments):
-            rows, _, _ = CheckedWalk(table).walk(file, 0, CHECK_PHYSICAL_OFFSET)
-            if rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms:
-                return file.start
-        return self._log.min_offset
+        return min(watermark.queues_offset, end, replay_from)
 
     def _index_from(self, end: int) -> int:
         """The offset from which on records may lack their keys. Removes index files that a crash or a cut has made
