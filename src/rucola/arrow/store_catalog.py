@@ -304,13 +304,28 @@ class StoreCatalog:
         units = self._store.units(one.queue.topic, one.queue.queue_id, queue_offset, one.end)
         return next(((physical_offset, size) for _, physical_offset, size, _ in units), None)
 
+    def _is_entry(self, physical_offset: int) -> bool:
+        """Whether the record at that place is an entry of the queue that it names. Bytes inside a body are none."""
+        log = self._store.log
+        row = log.row_at(physical_offset)
+        if row is None:
+            return False
+        topic = log.topic_of(physical_offset, row).decode("utf-8", "surrogateescape")
+        first = row[RecordColumn.QUEUE_OFFSET]
+        units = self._store.units(topic, row[RecordColumn.QUEUE_ID], first, first + 1)
+        return any(unit[:2] == (first, physical_offset) for unit in units)
+
     def _record_start_from(self, wanted: Sequence[QueueRange], physical_offset: int, nearest: int) -> int:
         """A record start at or after ``physical_offset``, but not after ``nearest``, which is a record start, too.
 
-        Searches the queues in order until one has a record near enough, because searching thousands of queues would
-        take too long.
+        The log itself shows the next one. If it shows none nearby, the queues are searched in order, until one has a
+        record near enough: a search of thousands of queues takes too long.
         """
         near = physical_offset + self._options.bytes_per_partition_max // NEAR_PART
+        log = self._store.log
+        for start in log.record_starts(physical_offset, min(near, nearest)):
+            if self._is_entry(start):
+                return start
         for one in wanted:
             if nearest <= near:
                 break
