@@ -85,7 +85,8 @@ class Option:
             text = "any number" if low is high else f"at least {low}" if high is None else f"at most {high}"
         else:
             text = low if low == high else f"{low} to {high}"
-        return f"{text} {self.unit}".strip()
+        unit = "byte" if self.unit == "bytes" and text.endswith(" 1") else self.unit
+        return f"{text} {unit}".strip()
 
     def parse(self, text: str) -> Any:
         """Convert ``text`` to the option's value.
