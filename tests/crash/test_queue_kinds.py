@@ -83,8 +83,8 @@ def test_all_kinds_of_queues_agree_with_the_log_after_a_power_cut(sync: bool) ->
     steps = count()
 
     def at_step(_kind: str, _path: str) -> None:
-        if next(steps) % 2 == sync:
-            return  # each step is looked at in one of the two ways
+        if next(steps) % 4 != 2 * sync:
+            return  # half of the steps are looked at, each in one of the two ways
         for state in crash_states(life.disk, random, 1):
             key = hash(tuple(state.image.items()))
             if key not in known:
@@ -94,4 +94,4 @@ def test_all_kinds_of_queues_agree_with_the_log_after_a_power_cut(sync: bool) ->
     life.disk.observer = at_step
     lives(life, Random(SEED))
     life.disk.observer = None
-    assert len(known) > 100
+    assert len(known) > 50

@@ -32,9 +32,9 @@ def test_power_cut_at_every_step_with_several_directories(workload: str) -> None
 
 
 def test_power_cut_at_every_step_of_their_recovery() -> None:
-    explorer = CrashExplorer(paths(True), SEED, sample=1, compound_every=80)
+    explorer = CrashExplorer(paths(True), SEED, sample=1, compound_every=160)
     explorer.run(WORKLOADS["roll"])
-    assert explorer.counts.compound > 100
+    assert explorer.counts.compound > 50
 
 
 @pytest.mark.parametrize(
