@@ -562,7 +562,9 @@ def test_room_for_large_frames() -> None:
     assert room.admit(30.0) == [c], "the smallest first; all that the other needs has no room beside it"
     assert room.slow(30.0 + GRACE_AFTER_WAIT_S) == [] and room.slow(30.1 + GRACE_AFTER_WAIT_S) == [c]
     assert room.grew(c, 3 * mib, 4 * mib, 30.1) and room.slow(30.9) == [] and room.slow(31.1) == [c]
+    room.ended(c)
     assert room.grew(c, mib, 4 * mib, 31.1) and room.slow(33.0) == [], "the next frame of a connection has its own time"
+    assert not room.grew(b, mib, 14 * mib, 31.1), "asked again when its deferred requests were served"
     assert room.admit(31.1) == [b], "the one that waits longest comes next"
     assert room.waiting == 0 and room.slow(100.0) == [], "nobody waits"
     room.ended(b)

@@ -65,7 +65,6 @@ class LargeFrames:
         self._shared_max = bytes_max * 3 // 4
         self._frames: dict[Channel, _BegunFrame] = {}
         self._total = 0
-        self._waiting = 0
         self._smallest_next = True
 
     @property
@@ -76,36 +75,32 @@ class LargeFrames:
     @property
     def waiting(self) -> int:
         """Connections that wait for room."""
-        return self._waiting
+        return sum(frame.waits for frame in self._frames.values())
 
     def grew(self, channel: Channel, size: int, needed: int, now_s: float) -> bool:
         """Records that ``size`` of the ``needed`` bytes of a large frame have arrived from ``channel``; returns whether
         there is room for more.
         """
         frame = self._frames.get(channel)
-        if frame is None or size < frame.size:
-            self.ended(channel)  # the next frame of the same connection waits its own turn
+        if frame is None:
             frame = self._frames[channel] = _BegunFrame(needed, 0, now_s)
         self._total += size - frame.size
         frame.size = size
-        if frame.let_in or self._total <= self._shared_max or len(self._frames) == 1:
-            return True
-        frame.waits = True
-        self._waiting += 1
-        return False
+        if not (frame.let_in or self._total <= self._shared_max or len(self._frames) == 1):
+            frame.waits = True
+        return not frame.waits  # one that waits is asked about again when its deferred requests were served
 
     def ended(self, channel: Channel) -> None:
         """Releases the room: the frame is complete, or the connection closed."""
         frame = self._frames.pop(channel, None)
         if frame is not None:
             self._total -= frame.size
-            self._waiting -= frame.waits
 
     def slow(self, now_s: float) -> list[Channel]:
         """Connections that must give up their room, because others wait for it and their own frames make no
         progress.
         """
-        if not self._waiting:
+        if not self.waiting:
             return []
         return [channel for channel, frame in self._frames.items() if frame.is_slow(now_s)]
 
@@ -135,4 +130,3 @@ class LargeFrames:
     def _let_in(self, frame: _BegunFrame, now_s: float) -> None:
         frame.waits, frame.let_in = False, True
         frame.since_s, frame.since_size, frame.grace_s = now_s, frame.size, GRACE_AFTER_WAIT_S
-        self._waiting -= 1
