@@ -32,7 +32,8 @@ from typing import Any, NamedTuple
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.errors import ConfigError, DiskError
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_HEAD, walk_records
+from rucola.formats.message import BLANK, MAGIC_BLANK, walk_records
+from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import Files
 from rucola.store.doctor.rebuild import rebuild
@@ -52,8 +53,6 @@ _COLUMNS = 4
 """Numbers of a record in the result of a search; the number of the file is known."""
 _TEXT_ERRORS = "surrogateescape"
 _WRITE_BYTES = 16 << 20
-_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
-_MAGIC_AT = RECORD_HEAD.position("magic")
 _FILLER_TOPIC = b"%"
 _FILLER_BYTES_MAX = 1 << 20
 _ROWS_MAX = 512
@@ -320,17 +319,12 @@ class _Search:
                 position = behind
                 continue
             # A blank record says nothing about what follows it in an image.
-            following = self._next_magic(behind + 1)
-            head = segment.view[behind + _MAGIC_AT : behind + _MAGIC_AT + 4]
-            self.torn += stop == WalkStop.TORN and bytes(head) in _MAGICS
+            following = find_record(segment.buffer, behind + 1, len(segment.buffer))
+            at = behind + MAGIC_POSITION
+            self.torn += stop == WalkStop.TORN and bytes(segment.view[at : at + MAGIC_BYTES]) in RECORD_MAGICS
             if following < 0:
                 return
             position = following
-
-    def _next_magic(self, position: int) -> int:
-        """Position of the next record that may begin at ``position`` or after it; -1 if there is none."""
-        hits = [self._file.segment.buffer.find(magic, position + _MAGIC_AT) for magic in _MAGICS]
-        return min((hit for hit in hits if hit >= 0), default=_MAGIC_AT - 1) - _MAGIC_AT
 
     def _take(self, view: memoryview, table: array[int], rows: int) -> None:
         for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):

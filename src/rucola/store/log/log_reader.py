@@ -10,7 +10,8 @@ from typing import NamedTuple
 from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.formats.checksum import crc32
 from rucola.formats.light_queue import light_queue_offsets
-from rucola.formats.message import MAGIC_V1, MAGIC_V2, RECORD_HEAD, walk_records
+from rucola.formats.message import walk_records
+from rucola.formats.record_search import find_record
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 
 CHECK_BODY_CRC = 1
@@ -34,9 +35,6 @@ _SYS_FLAG_AT = 36
 _STORE_TIMESTAMP_AT = 56
 _BORN_HOST_V6 = 16
 _HOST_V6_MORE = 12
-_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
-_MAGIC_AT = RECORD_HEAD.position("magic")
-_SEARCH_BYTES = 64 * 1024
 _RECORD_MIN = 64
 HEAD_BYTES = _RECORD_MIN + _HOST_V6_MORE
 """The part of a record that ``store_timestamp`` reads."""
@@ -133,18 +131,11 @@ class LogReader:
         file = self.queue.find(physical_offset)
         if file is None:
             return
-        start = file.start
-        at, last = physical_offset - start + _MAGIC_AT, min(end, self.max_offset, file.end) - start
-        while at < last:
-            stop = min(at + _SEARCH_BYTES, last)
-            hits = [hit for magic in _MAGICS if (hit := file.segment.buffer.find(magic, at, stop + 3)) >= 0]
-            if not hits:
-                at = stop
-                continue
-            at = min(hits) + 1
-            found = start + min(hits) - _MAGIC_AT
-            if self.row_at(found, CHECK_ALL) is not None:
-                yield found
+        position, last = physical_offset - file.start, min(end, self.max_offset, file.end) - file.start
+        while (position := find_record(file.segment.buffer, position, last)) >= 0:
+            if self.row_at(file.start + position, CHECK_ALL) is not None:
+                yield file.start + position
+            position += 1
 
     def store_timestamp(self, physical_offset: int) -> int:
         """Store time in ms of the record at ``physical_offset``; -1 outside of the log. The record is not checked."""

@@ -18,13 +18,12 @@ from rucola.formats.checksum import crc32
 from rucola.formats.message import (
     BLANK,
     MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
     RECORD_HEAD,
     encode_message,
     walk_records,
     write_blank,
 )
+from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -35,8 +34,6 @@ from rucola.store.log.mapped_file_queue import REBUILD_MARK, MappedFileQueue
 from rucola.store.recovery.quarantine import Quarantine
 
 _log = logging.getLogger(__name__)
-_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
-_MAGIC_AT = RECORD_HEAD.position("magic")
 _TABLE_ROWS = 512
 _ROLLBACK = 12
 _TOPIC = b"%"
@@ -140,19 +137,19 @@ class LogRepair:
     def _next_sound(self, file: MappedFile, position: int) -> int | None:
         """Position of the first sound record at or after ``position`` of the segment."""
         buffer = file.segment.buffer
-        at = position + 4
+        at = position + MAGIC_POSITION
         while at < file.size:
             end = file.segment.readable_end(at, min(at + _COPY_BYTES, file.size))
-            found = [place for magic in _MAGICS if (place := buffer.find(magic, at, end)) >= 0]
-            if not found:
+            found = find_record(buffer, at - MAGIC_POSITION, end)
+            if found < 0:
                 # A magic number may lie across the border of two pieces. Unreadable parts are skipped page by page.
                 at = max(end - 3, at + 1) if end == min(at + _COPY_BYTES, file.size) else end + _PAGE - end % _PAGE
                 if end == file.size:
                     return None
                 continue
-            if self._is_sound(file, min(found) - 4):
-                return min(found) - 4
-            at = min(found) + 1
+            if self._is_sound(file, found):
+                return found
+            at = found + MAGIC_POSITION + 1
         return None
 
     def _is_sound(self, file: MappedFile, position: int) -> bool:
@@ -222,10 +219,12 @@ def _whole_to(files: Files, path: str, start: int, length: int) -> int:
             )
             if stop == WalkStop.TORN:
                 head = bytes(segment.view[behind : min(behind + RECORD_HEAD.size, length)])
-                if head[_MAGIC_AT : _MAGIC_AT + 4] in _MAGICS and int.from_bytes(head[:4], "big") > length - behind:
+                magic = head[MAGIC_POSITION : MAGIC_POSITION + MAGIC_BYTES]
+                if magic in RECORD_MAGICS and int.from_bytes(head[:4], "big") > length - behind:
                     return behind
-                hits = (segment.buffer.find(magic, behind + _MAGIC_AT + 1, length) for magic in _MAGICS)
-                following = min((hit - _MAGIC_AT for hit in hits if hit >= 0), default=length)
+                following = find_record(segment.buffer, behind + 1, length)
+                if following < 0:
+                    return length
             elif stop != WalkStop.TABLE_FULL:
                 return length
             else:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
 from rucola.formats.checksum import crc32
-from rucola.formats.message import BLANK, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, RECORD_HEAD, walk_records
+from rucola.formats.message import BLANK, MAGIC_BLANK, RECORD_HEAD, walk_records
+from rucola.formats.record_search import MAGIC_BYTES, MAGIC_POSITION, RECORD_MAGICS, find_record
 from rucola.formats.segment_name import segment_name, segment_start
 from rucola.runtime.files import Files
 from rucola.store.log.log_reader import (
@@ -35,8 +36,6 @@ ROWS_MAX = 512
 Batch = tuple[MappedFile, "array[int]", int]
 """A segment, a table and the number of its rows; the next batch overwrites the table."""
 
-_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
-_MAGIC_AT = RECORD_HEAD.position("magic")
 _PHYSICAL_OFFSET_AT = RECORD_HEAD.position("physical_offset")
 
 
@@ -331,16 +330,14 @@ class LogCheck:
         is examined.
         """
         for first, last in file.segment.data_ranges(position):
-            at = first
-            while at < last:
-                hits = [hit for magic in _MAGICS if (hit := file.segment.buffer.find(magic, at, last)) >= 0]
-                if not hits:
-                    break
-                start = min(hits) - _MAGIC_AT
-                at = min(hits) + 1
-                if start >= position and self._parse(file, start, CHECK_ALL):
-                    at = start + self._one_row[RecordColumn.RECORD_SIZE]
+            # The bytes before the magic code may lie before the range.
+            start = max(first - MAGIC_POSITION, position)
+            while (start := find_record(file.segment.buffer, start, last)) >= 0:
+                following = start + 1
+                if self._parse(file, start, CHECK_ALL):
+                    following = start + self._one_row[RecordColumn.RECORD_SIZE]
                     yield start
+                start = following
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -361,7 +358,10 @@ class LogCheck:
     def _judge_tail(self, file: MappedFile, position: int, stop: int) -> None:
         head = bytes(file.segment.view[position : position + RECORD_HEAD.size])
         own_offset = (file.start + position).to_bytes(8, "big")
-        begun = head[_MAGIC_AT : _MAGIC_AT + 4] in _MAGICS or own_offset == head[_PHYSICAL_OFFSET_AT:][:8]
+        begun = (
+            head[MAGIC_POSITION : MAGIC_POSITION + MAGIC_BYTES] in RECORD_MAGICS
+            or own_offset == head[_PHYSICAL_OFFSET_AT:][:8]
+        )
         old = sum(1 for _ in self._intact(file, position + 1))
         if old or not (begun or self._unclean):
             self._found.note(
