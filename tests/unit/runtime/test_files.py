@@ -219,19 +219,23 @@ def locked_elsewhere(path: Path) -> bool:
     return subprocess.run([sys.executable, "-c", LOCKER, str(path)], timeout=60, check=False).returncode == 4
 
 
+def open_descriptors(path: Path) -> list[Path]:
+    """Descriptors of this process that have the file ``path`` open."""
+    return [entry for entry in Path("/proc/self/fd").iterdir() if os.path.realpath(entry) == os.path.realpath(path)]
+
+
 def test_a_lock_file_that_cannot_be_written_is_given_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next attempt once met its own lock and blamed another process."""
 
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    before = len(list(Path("/proc/self/fd").iterdir()))
     for operation in ("pwrite", "fsync"):
         with monkeypatch.context() as patch:
             patch.setattr(os, operation, refuse)
             with pytest.raises(DiskFullError):
                 Files().lock_directory(str(tmp_path))
-        assert len(list(Path("/proc/self/fd").iterdir())) == before
+        assert not open_descriptors(tmp_path / "lock")
         (tmp_path / "lock").write_bytes(b"")
     lock = Files().lock_directory(str(tmp_path))
     assert locked_elsewhere(tmp_path)
