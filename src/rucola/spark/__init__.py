@@ -1,8 +1,8 @@
 """Spark reads and writes messages: the ``rocketmq`` Data Source, in batches and streams, through brokers or from a
 store directory.
 
-Planning (``options``, ``admission``, and in ``rucola.arrow`` what it shares) is pure and runs without Spark. The
-classes that Spark calls (``source``, ``batch``, ``stream``) pass plain data that can be pickled between Spark's
-processes. What reads is in ``rucola.arrow`` and imported inside ``read()``, because each of Spark's worker processes
-pays for its imports.
+Planning (``options``, ``admission``, and the modules of ``rucola.arrow`` that it uses) is pure and runs without Spark.
+The classes that Spark calls (``source``, ``batch``, ``stream``) pass plain data that can be pickled between Spark's
+processes. The code that reads messages is in ``rucola.arrow`` and imported inside ``read()``, because each of Spark's
+worker processes pays for its imports.
 """

@@ -9,10 +9,10 @@ from rucola.common.message_queue import MessageQueue
 
 
 def admit_rows(start: Mapping[MessageQueue, int], available: Mapping[MessageQueue, int], rows_max: int) -> QueueOffsets:
-    """End offsets that cover at most ``rows_max`` messages, shared among the queues in proportion to their backlog.
+    """Returns end offsets that admit at most ``rows_max`` messages, shared among the queues in proportion to backlog.
 
     Each queue with a backlog gets one message before the rest is shared, so that a short queue also advances next to
-    long ones. Both arguments name the same queues; no end is below its start.
+    long ones. ``start`` and ``available`` name the same queues; no end offset is below the queue's start offset.
     """
     backlog = {queue: max(0, available[queue] - start[queue]) for queue in sorted(start)}
     if sum(backlog.values()) <= rows_max:
@@ -36,7 +36,7 @@ def admit_bytes(
     bytes_max: int,
     mean_record_bytes: Mapping[MessageQueue, int],
 ) -> QueueOffsets:
-    """End offsets that cover about ``bytes_max`` bytes, estimated from the mean record size of each queue.
+    """Returns end offsets that admit about ``bytes_max`` bytes, estimated from the mean record size of each queue.
 
     Every queue with a backlog gets at least one message, so a record larger than the limit does not stop the query.
     """

@@ -1,7 +1,7 @@
 """Facts about a DataFrame that are known before it runs.
 
-Within the functions of a declarative pipeline (``spark-pipelines``) nothing can be known, because Spark refuses to
-analyse a DataFrame there. Checks of columns are then left to Spark, which makes them when all tables are known.
+Inside the functions of a declarative pipeline (``spark-pipelines``) nothing can be known, because Spark refuses to
+analyse a DataFrame there. Spark then checks the columns itself, when all tables are known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _REFUSED = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 
 
 class Facts(NamedTuple):
-    """Names of the columns, and whether it is a stream."""
+    """The names of a DataFrame's columns, and whether the DataFrame is a stream."""
 
     columns: list[str]
     is_streaming: bool

@@ -1,6 +1,6 @@
 """The log as a lakehouse: topics archived into tables of Parquet, read together with the store, and restored.
 
-``archive`` copies what is new, in one run or continuously. ``topic_table`` is one table over archive and store.
+``archive`` copies new messages, in one run or continuously. ``topic_table`` is one table over archive and store.
 ``compact`` and ``expire`` keep tables in order. ``archive_raw`` and ``restore`` copy a whole log, byte for byte.
 """
 
@@ -42,9 +42,9 @@ def archive(
     on_step: Callable[[Step], None] | None = None,
     **options: Any,
 ) -> int:
-    """Copies the messages of topics that are not in the table yet; returns their number.
+    """Copies those messages of topics that are not in the table yet; returns the number of messages copied.
 
-    Several runs, also at the same time and also after kills, put each message into the table once.
+    Each message gets into the table once, even if runs overlap in time or are killed.
 
     Args:
         table: directory of the table; the first run creates it.
@@ -57,7 +57,7 @@ def archive(
             ``rucola.spark.decoding.decode``.
         record: adds column ``record``, the stored bytes of each message.
         messages_per_commit: limit of one commit.
-        every_s: goes on, and looks for new messages so often, in seconds; None for one run.
+        every_s: interval between runs, in seconds; None for a single run.
         stop: ends a continuous run.
         on_step: gets each commit.
         options: further fields of ``rucola.arrow.read_options.ReadOptions``.
@@ -86,15 +86,15 @@ def archive_raw(
     stop: threading.Event | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> int:
-    """Copies what is new in the commit log of a store, byte for byte, and the files of ``config``, into a raw table.
+    """Copies new bytes of a store's commit log, and the files of its directory ``config``, into a raw table.
 
     Args:
         table: directory of the table, in format ``parquet``; the first run creates it.
         store: directory of the store.
         spark: the session whose executors read and write; None for this process, which needs no Java.
-        broker_name: of the store. A table may hold the logs of several brokers.
+        broker_name: name of the store's broker; a table may hold the logs of several brokers.
         commit_log_path: directory of the log if it is elsewhere; several are separated by commas.
-        every_s: goes on, and looks for new records so often, in seconds; None for one run.
+        every_s: interval between runs, in seconds; None for a single run.
         stop: ends a continuous run.
         on_step: gets each commit.
 
@@ -120,9 +120,9 @@ def restore(
     rebuild: bool = True,
     broker_conf: Mapping[str, str] | None = None,
 ) -> list[RestoredFile]:
-    """Writes the log of a raw table as a store directory again; returns its segments with their SHA-256.
+    """Writes the log of a raw table back as a store directory; returns its segments with their SHA-256.
 
-    The directory gets its name when it is complete.
+    The directory appears under its name only when it is complete.
 
     Args:
         table: directory of the table.
@@ -146,7 +146,7 @@ def _repeated(
     stop: threading.Event | None,
     on_step: Callable[[Step], None] | None,
 ) -> int:
-    """Runs the steps once, or again and again until it is stopped; returns the number of rows."""
+    """Runs ``steps`` once, or every ``every_s`` seconds until ``stop`` is set; returns the number of archived rows."""
     count, stop = 0, stop or threading.Event()
     while True:
         for step in steps():
@@ -171,10 +171,10 @@ def topic_table(
     decode: Decode | None = None,
     **options: Any,
 ) -> DataFrame:
-    """All messages of a topic, each once: the archived ones, and those that only the store has yet.
+    """Returns all messages of a topic, each once: the archived ones, and those that so far only the store has.
 
-    The rows are those of the moment of this call. Call it again for newer ones. A filter on ``storeDay`` (UTC) selects
-    archived files before they are opened.
+    The rows are fixed when this function is called. Call it again for newer ones. A filter on ``storeDay`` (UTC)
+    selects archived files before they are opened.
 
     Args:
         spark: a session.

@@ -1,7 +1,7 @@
 """Archives topics into a table: in one run, or continuously.
 
-A step plans on the driver, lets tasks write files, and commits files and archived offsets together. Nothing else is
-remembered between steps, so a step that was killed is simply done again.
+A step plans on the driver, lets tasks write files, and commits files and archived offsets together. No other state is
+kept between steps, so a step that was killed is simply repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MESSAGES_PER_COMMIT = 20_000_000
 CONFLICTS_MAX = 20
-"""Plans that may be lost to other writers in a row."""
+"""Number of plans in a row that may be lost to other writers."""
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ Decode = Callable[["DataFrame"], "DataFrame"]
 
 
 class Step(NamedTuple):
-    """A commit that the archiver has made, with its size and duration.
+    """A commit made by an archiver, with its size and duration.
 
     Attributes:
         version: number of the commit.
-        messages: rows of its files.
-        size: bytes of its files.
+        messages: number of rows in its files.
+        size: total size of its files in bytes.
         files: number of its files.
-        lag: messages that are not in the table yet, as of the plan.
+        lag: number of messages left for later steps, as seen when this step was planned.
         seconds: duration from plan to commit.
     """
 
@@ -69,14 +69,14 @@ class _Plan:
 
 
 class Archiver:
-    """Copies what is new in some topics into a table.
+    """Copies the new messages of some topics into a table.
 
     Args:
         table: the table's log.
         options: where and what to read; all messages of the topics are taken.
         spark: the session whose executors read and write; None for this process, which needs no Java.
         decode: adds typed columns; needs a session.
-        messages_per_commit: limit of one step, so that a long backlog does not begin again after a failure.
+        messages_per_commit: limit of one step, so that a failure does not make a long backlog start over.
         clock: source of time.
 
     Raises:
@@ -106,15 +106,15 @@ class Archiver:
         self._clock = clock or SystemClock()
 
     def steps(self) -> Iterator[Step]:
-        """Archives until nothing is left that was there when the last plan was made; yields each commit."""
+        """Makes steps until one finds nothing new; yields each commit."""
         while (step := self.step()) is not None:
             yield step
 
     def step(self) -> Step | None:
-        """One commit; None if there is nothing new.
+        """Makes one commit; returns None if there is nothing new.
 
         Raises:
-            AnotherLogError: the last archived record of a queue is not in its place any more.
+            AnotherLogError: the last archived record of a queue is no longer in its place.
             DataLossError: messages expired before they were archived, and ``fail_on_data_loss`` is set.
             TableConflictError: other writers were faster many times in a row.
         """
@@ -173,7 +173,7 @@ class Archiver:
                 raise AnotherLogError(queue_text(queue), archived[queue], archived[queue], *bounds[queue])
 
     def _written(self, plan: _Plan) -> tuple[list[DataFile], dict[str, Any]]:
-        """The files that the tasks have written, and their columns."""
+        """Returns the files that the tasks have written, and the columns of these files."""
         source = source_schema(self._options)
         root, options, pieces = self._table.root, self._options, plan.pieces
         if self._decode is None or not pieces:
@@ -187,14 +187,14 @@ class Archiver:
 
 
 def files_of(texts: Iterable[str]) -> list[DataFile]:
-    """The files that tasks report."""
+    """The files listed in ``texts``, the reports of tasks."""
     return [DataFile.from_json(one) for text in texts for one in json.loads(text)]
 
 
 def write_all(
     root: str, schema: dict[str, Any], batches: Iterable[pa.RecordBatch], fixed: Mapping[str, str] | None = None
 ) -> str:
-    """Writes rows into new files; the report of the task. Runs in tasks.
+    """Writes rows into new files; returns the task's report, a JSON list of the files. Runs in tasks.
 
     Args:
         root: directory of the table.
@@ -232,7 +232,7 @@ def _row_writer(root: str, schema: dict[str, Any]) -> Callable[[Iterable[pa.Reco
 
 
 def start_offsets(base: Snapshot, bounds: Mapping[MessageQueue, Bounds]) -> QueueOffsets:
-    """The first queue offset of each queue that is not in the table yet."""
+    """For each queue, the lowest queue offset that is not in the table yet."""
     archived = {queue: base.end_of(queue) for queue in bounds}
     return {queue: held.min if (end := archived[queue]) is None else end for queue, held in bounds.items()}
 
@@ -244,12 +244,12 @@ def plannable_queues(options: ReadOptions, catalog: Catalog) -> list[MessageQueu
         return queues
     batched = {topic for topic in {queue.topic for queue in queues} if catalog.is_batch(topic)}
     if batched:
-        log.warning("left out, since their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
+        log.warning("topics left out, because their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
     return [queue for queue in queues if queue.topic not in batched]
 
 
 def commit_rebased(table: TableLog, base: Snapshot, change: Change) -> int:
-    """Commits ``change`` after ``base``, or after a newer commit that it does not contradict; returns its number.
+    """Commits ``change`` after ``base``, or after a newer commit that it does not contradict; returns the new version.
 
     Raises:
         TableConflictError: another commit advanced the same queues or removed the same files.

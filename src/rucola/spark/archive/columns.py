@@ -18,7 +18,7 @@ DAY = "storeDay"
 
 
 def source_schema(options: ReadOptions, names: Iterable[str] = ()) -> StructType:
-    """The columns that a reader builds; only those in ``names``, if that is not empty."""
+    """The columns that a reader builds; limited to ``names`` unless ``names`` is empty."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     from rucola.arrow.columns import arrow_schema
@@ -36,7 +36,7 @@ def with_day(schema: StructType) -> StructType:
 
 
 def arrow_of(schema: dict[str, Any]) -> pa.Schema:
-    """Columns as Spark writes a schema, in Arrow's form; every column may be null."""
+    """The Arrow schema for a schema in Spark's JSON form; every column may be null."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
@@ -47,12 +47,12 @@ def arrow_of(schema: dict[str, Any]) -> pa.Schema:
 
 
 def merged_schema(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any] | None:
-    """The columns of a table that gets rows with the columns ``new``; None if they are those of ``old``.
+    """The columns of a table with columns ``old`` that gets rows with columns ``new``; None if ``old`` has them all.
 
-    Columns that only one of the two has stay, and are null in the other's rows.
+    A column that only ``old`` or only ``new`` has is kept, and is null in the rows of the other.
 
     Raises:
-        ConfigError: a column has another type than in the table.
+        ConfigError: a column's type differs from its type in the table.
     """
     if old is None:
         return new
@@ -78,7 +78,7 @@ def typed_names(schema: dict[str, Any], options: ReadOptions) -> list[str]:
 
 
 def _plain(kind: Any) -> Any:
-    """A type without its statements about null and without metadata."""
+    """A Spark type without nullability and metadata."""
     if isinstance(kind, dict):
         left_out = ("nullable", "containsNull", "valueContainsNull", "metadata")
         return {key: _plain(value) for key, value in kind.items() if key not in left_out}

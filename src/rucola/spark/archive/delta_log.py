@@ -1,8 +1,8 @@
 """The log of a Delta table, through delta-rs: any engine that reads Delta reads the table.
 
-Archived offsets are application transactions: one for each queue, whose version is the offset, and two for the mark of
-its last record. Delta commits them in one step with the files. It refuses the second of two commits with the same
-application transaction, so the rules are those of plain tables.
+Archived offsets are application transactions. Each queue has one whose version is the archived offset, and two for the
+mark of its last archived record. Delta commits them in one step with the files. It refuses the second of two commits
+with the same application transaction, so the rules are those of plain tables.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind
 
 PARTITIONS = ["topic", DAY]
 STATISTICS = ("queueId", "queueOffset", "physicalOffset", "storeTimestamp", "tags")
-"""Columns whose least and greatest values the log has, so that engines skip files."""
+"""Columns whose minimum and maximum per file the log records, so that engines can skip files."""
 RETENTION_HOURS = 24
 REMOVALS = "rucola#removals"
-"""Application of the commits that remove files."""
+"""Application id of the commits that remove files."""
 
 
 class DeltaLog:
     """``TableLog`` of a Delta table.
 
     Args:
-        root: directory of the table; the first commit makes it.
+        root: directory of the table; the first commit creates it.
         clock: source of time.
     """
 
@@ -45,7 +45,7 @@ class DeltaLog:
         """The newest version, with the archived offsets of ``queues``.
 
         Raises:
-            ConfigError: another writer has deleted single rows, which only a reader of Delta leaves out.
+            ConfigError: another writer has deleted single rows, which only readers of the Delta log leave out.
         """
         from deltalake import DeltaTable
 
@@ -62,12 +62,12 @@ class DeltaLog:
                     found.marks[queue] = Mark(time, place)
         files = {one.path: one for one in _files(table.get_add_actions(flatten=True))}
         if table.deletion_vectors().read_all().num_rows:
-            raise ConfigError("table", self.root, "a table without deletion vectors; purge them first")
+            raise ConfigError("table", self.root, "a table without deletion vectors; purge the vectors first")
         schema: dict[str, Any] = json.loads(table.schema().to_json())
         return Snapshot(table.version(), now, TableKind.MESSAGES, schema, files, found)
 
     def commit(self, base: Snapshot, change: Change) -> int:
-        """Writes the files and the application transactions as one version.
+        """Commits the files and the application transactions as one version.
 
         Raises:
             TableConflictError: another commit has advanced the same queues or removed the same files.
@@ -130,7 +130,7 @@ class DeltaLog:
 
 
 def _applications(queue: MessageQueue) -> tuple[str, str, str]:
-    """Names of the transactions of a queue: archived offset, store time and place of its last archived record."""
+    """Application ids for a queue's archived offset, and for the store time and place of its last archived record."""
     name = f"rucola/{queue_text(queue)}"
     return name, f"{name}#time", f"{name}#place"
 
@@ -179,7 +179,7 @@ def file_statistics(path: str) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    """A value as JSON has it; store times have no digits below the millisecond."""
+    """A value in its JSON form; a store time is written with milliseconds and nothing finer."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value

@@ -1,8 +1,8 @@
 """The log of an Iceberg table, through PyIceberg, with a catalog in a SQLite file beside the data.
 
 Each snapshot holds the archived offsets of all queues as a property of its own, so files and offsets change in one
-step. A commit requires that the table is still at the snapshot for which it was planned. SQLite is for one host; the
-metadata files are read from anywhere.
+step. A commit requires that the table is still at the snapshot for which it was planned. Because of SQLite, all writers
+must be on one host; readers elsewhere use the metadata files.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ NAMESPACE = "rucola"
 IDENTIFIER = (NAMESPACE, "messages")
 OFFSETS, SCHEMA = "rucola.offsets", "rucola.schema"
 NO_RETRIES = {"commit.retry.num-retries": "0"}
-"""A retry inside PyIceberg would commit offsets that another commit has archived."""
+"""PyIceberg must not retry a commit: a retry would repeat offsets that another commit has archived."""
 
 
 class IcebergLog:
     """``TableLog`` of an Iceberg table.
 
     Args:
-        root: directory of the table; the first commit makes it.
+        root: directory of the table; the first commit creates it.
         clock: source of time.
     """
 
@@ -46,7 +46,7 @@ class IcebergLog:
         self._clock = clock or SystemClock()
 
     def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
-        """The newest state; it has the archived offsets of all queues."""
+        """The newest state of the table; it has the archived offsets of all queues."""
         from pyiceberg.exceptions import NoSuchTableError
 
         now = self._clock.wall_ms()
@@ -136,13 +136,13 @@ class IcebergLog:
 
 
 def _number(table: Table) -> int:
-    """Number of the newest snapshot; 0 if there is none."""
+    """Sequence number of the newest snapshot; 0 if there is none."""
     snapshot = table.current_snapshot()
     return 0 if snapshot is None or snapshot.sequence_number is None else snapshot.sequence_number
 
 
 def _prepare(transaction: Transaction, change: Change) -> None:
-    """Gives the table its partitions and columns, in the same step as the first files that have them."""
+    """Gives the table its partitions and new columns in the transaction that adds the first files with them."""
     from pyiceberg.table import TableProperties
 
     metadata = transaction.table_metadata
@@ -160,7 +160,7 @@ def _prepare(transaction: Transaction, change: Change) -> None:
 
 
 def _offsets(table: Table) -> StreamOffsets:
-    """The archived offsets of the newest snapshot that has them; other writers' snapshots have none."""
+    """The archived offsets from the newest snapshot that records them; snapshots by other writers do not."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         if snapshot.summary is not None and (text := snapshot.summary.additional_properties.get(OFFSETS)):

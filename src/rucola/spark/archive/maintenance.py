@@ -1,7 +1,7 @@
 """Keeps tables in order: joins small files and removes old days.
 
-Every change is a commit like those of the archiver and may run at the same time. Files that a commit removes stay on
-the disk for a day, for queries that began before.
+Every change is a commit like those of the archiver, and maintenance may run while the archiver runs. Files that a
+commit removes stay on the disk for a day, for queries that began earlier.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TARGET_BYTES = 128 << 20
-"""Wanted length of a data file."""
+"""Desired size of a data file in bytes."""
 BATCH_ROWS = 4096
 
 
 class Compacted(NamedTuple):
-    """Numbers of files that were joined, and of files that they became."""
+    """The number of files that were joined, and the number of files that replaced them."""
 
     before: int
     after: int
 
 
 def compact(table: TableLog, spark: SparkSession | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
-    """Joins files of one topic and day that are smaller than half of the target.
+    """Joins the files of each topic and day that are smaller than half of ``target_bytes``.
 
-    If another run has joined some of them meanwhile, nothing is changed, and the result is 0.
+    If another run has joined some of them meanwhile, the table stays unchanged, and both counts are 0.
     """
     base = table.snapshot()
     groups = small_files(base, target_bytes)
@@ -56,7 +56,7 @@ def compact(table: TableLog, spark: SparkSession | None = None, target_bytes: in
 
 
 def small_files(snapshot: Snapshot, target_bytes: int) -> list[list[DataFile]]:
-    """Files to join: groups of at least two small files of one partition, in the order of their commits."""
+    """Groups of files to join: each has at least two small files of one partition, in the order of their commits."""
     partitions: dict[tuple[str, ...], list[list[DataFile]]] = {}
     for one in snapshot.files.values():
         if one.size * 2 >= target_bytes:
@@ -69,12 +69,12 @@ def small_files(snapshot: Snapshot, target_bytes: int) -> list[list[DataFile]]:
 
 
 def expire(table: TableLog, before: date) -> int:
-    """Removes all messages that were stored before a day (UTC) from the table; returns the number of files.
+    """Removes from the table all messages stored before day ``before`` (UTC); returns the number of removed files.
 
     The archived offsets stay, so the messages are not archived again.
 
     Raises:
-        ConfigError: it is a raw table.
+        ConfigError: the table is a raw table.
     """
     while True:
         base = table.snapshot()
@@ -102,7 +102,7 @@ def _joining_task(
 
 
 def joined_rows(root: str, schema: pa.Schema, group: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
-    """The rows of some files with all columns of the table but the day. Runs in tasks."""
+    """The rows of the files in ``group``, with all columns of the table except the day. Runs in tasks."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,10 +1,10 @@
 """The log of a plain Parquet table: numbered JSON files in ``_log``, one for each commit.
 
 A commit writes its file under a temporary name, syncs it, and links it to the next number. A link never replaces a
-file, so of two writers one gets the number, and the other one notices. A crash leaves a temporary file or a whole
+file, so of two writers one gets the number, and the other gets a conflict. A crash leaves a temporary file or a whole
 commit. Every 16 commits a checkpoint holds the whole state, so that a reader does not read all commits.
 
-The directory must be on a file system with hard links. The links of NFS are atomic as well.
+The directory must be on a file system with hard links. Creating a hard link is atomic on NFS as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMAT = 1
 CHECKPOINT_EVERY = 16
 DIGITS = 20
 FORGET_MS = int(7 * STALE_S * 1000)
-"""How long a checkpoint lists a removed file."""
+"""How long a checkpoint lists a removed file, in milliseconds."""
 _COMMIT = re.compile(rf"(\d{{{DIGITS}}})\.json")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
 _CHECKPOINT = re.compile(rf"(\d{{{DIGITS}}})\.checkpoint")
@@ -37,8 +37,8 @@ class ManifestLog:
     """``TableLog`` of a plain Parquet table.
 
     Args:
-        root: directory of the table; the first commit makes it.
-        kind: what a new table holds, and an old one must hold; None for an old table of any kind.
+        root: directory of the table; the first commit creates it.
+        kind: kind of a new table, or the required kind of an existing one; None accepts an existing table of any kind.
         files: door to the disk.
         clock: source of time.
     """
@@ -61,7 +61,7 @@ class ManifestLog:
 
         Raises:
             ConfigError: the table has another kind, or a newer version of this package wrote it.
-            FormatError: a commit is missing or is no JSON.
+            FormatError: a commit is missing or is not valid JSON.
         """
         names = self._files.list_files(self._log)
         commits = _versions(_COMMIT, names)
@@ -78,11 +78,11 @@ class ManifestLog:
         return state
 
     def commit(self, base: Snapshot, change: Change) -> int:
-        """Links the commit to its number.
+        """Publishes the commit: links its file to the next number.
 
         Raises:
             ConfigError: the plan is older than a day.
-            DiskError: the commit could not be written; it is not there.
+            DiskError: the commit could not be written; the table is unchanged.
             TableConflictError: the number is taken.
         """
         now = self._clock.wall_ms()
@@ -114,8 +114,10 @@ class ManifestLog:
         return version
 
     def clean(self) -> int:
-        """Deletes data files that left the table a day ago or more, files of killed runs of the same age, and old files
-        of the log; returns the number of data files.
+        """Deletes old files; returns the number of deleted data files.
+
+        Deletes data files that left the table a day ago or more, data files of killed runs that are as old, and old
+        files of the log.
         """
         snapshot = self.snapshot()
         oldest = self._clock.wall_ms() - STALE_S * 1000
@@ -129,7 +131,7 @@ class ManifestLog:
         return count
 
     def _data_files(self, below: str = "") -> Iterator[str]:
-        """Paths of all Parquet files of the table, also of those that were never completed."""
+        """Paths of all Parquet files in the table's directory, including those that were never completed."""
         for name in self._files.list_files(f"{self.root}/{below}"):
             if name.endswith(".parquet"):
                 yield below + name
@@ -138,7 +140,7 @@ class ManifestLog:
                 yield from self._data_files(f"{below}{name}/")
 
     def _clean_log(self) -> None:
-        """Deletes commits that a checkpoint covers and that are older than a day, and temporary files of that age."""
+        """Deletes commits that a checkpoint covers, and temporary files, once they are more than a day old."""
         names = self._files.list_files(self._log)
         last = max(_versions(_CHECKPOINT, names), default=-1)
         old = []
@@ -147,14 +149,14 @@ class ManifestLog:
             covered = _TEMPORARY.fullmatch(name) is not None if match is None else int(match[1]) < last
             if covered and self._clock.wall_ms() - self._files.modified_ms(f"{self._log}/{name}") > STALE_S * 1000:
                 old.append(name)
-        # The oldest first: what remains after a crash is still a chain that ends at the newest commit.
+        # The oldest go first, so that after a crash the remaining files still form a chain up to the newest commit.
         for name in old:
             self._files.remove(f"{self._log}/{name}")
 
     def _write_checkpoint(self, version: int) -> None:
-        """The state after the commit ``version``; whoever writes it writes the same."""
+        """Writes the state after commit ``version``; several writers of one checkpoint write the same content."""
         state = self.snapshot()
-        if state.version != version:  # others have committed; they write a later one
+        if state.version != version:  # others have committed since; they write a later checkpoint
             return
         content = {
             "format": FORMAT,
@@ -162,7 +164,7 @@ class ManifestLog:
             "version": state.version,
             "schema": state.schema,
             "files": [one.to_json() for one in state.files.values()],
-            # The cleaner finds files that are forgotten here by their age.
+            # ``clean`` finds files that this list no longer names by their age.
             "removed": {path: at for path, at in state.removed.items() if state.time_ms - at < FORGET_MS},
             "offsets": state.offsets.to_document(),
         }
@@ -211,7 +213,7 @@ class ManifestLog:
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError("commit of a table", 0, "JSON of a commit", str(error), path) from error
         if newer:
-            raise ConfigError("table", path, f"a table of format {FORMAT}: a newer version of Rucola wrote this one")
+            raise ConfigError("table", path, f"format {FORMAT} or older; a newer version of Rucola wrote this table")
         return value
 
 

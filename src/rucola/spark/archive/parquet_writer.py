@@ -1,9 +1,9 @@
 """Writes the Parquet files of a table, in the task that has read the rows.
 
-Rows go to one file for each topic and day. In a row group, rows are sorted by broker, queue and offset, so that the
-statistics of pages cut reads by offset and time. Keys and ids are spread over all row groups, whatever the order, so
-minimum and maximum say nothing about them: they have Bloom filters. A file gets its name only when it is complete and
-synced; no reader sees it before a commit names it.
+Rows go to one file for each topic and day. In a row group, rows are sorted by broker, queue and offset, so that readers
+skip pages by their statistics of offset and time. Keys and ids are spread over all row groups in any order, so their
+minimum and maximum select nothing; these columns have Bloom filters instead. A file gets its name only when it is
+complete and synced; no reader sees it before a commit names it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ORDER = ("brokerName", "queueId", "queueOffset")
 BLOOM_COLUMNS = ("keys", "msgId")
 BLOOM_ERRORS = 0.01
 HAS_BLOOM_FILTERS = int(pa.__version__.partition(".")[0]) >= 26
-"""Older versions of PyArrow write files without them; a lookup of a key then reads whole columns."""
+"""Whether PyArrow writes Bloom filters. Without them, a lookup of a key reads whole columns."""
 REPETITIVE = ("topic", DAY, "brokerName", "tags", "bornHost", "storeHost")
-"""Columns for which a dictionary is tried."""
+"""Columns for which dictionary encoding is tried."""
 GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20
 HELD_BYTES = 96 << 20
-"""Rows of all files that wait for their row group; then the largest group is written."""
+"""Limit on the bytes of rows, over all files, that wait for their row group; at the limit the largest is written."""
 HIDDEN = "."
 _DAY_US = 86_400_000_000
 _EPOCH = date(1970, 1, 1)
@@ -63,7 +63,7 @@ class TableWriter:
     Args:
         root: directory of the table.
         schema: the columns of the files, in order.
-        fixed: partition of all rows, which then stay in their order; None divides them by topic and day.
+        fixed: the one partition of all rows, which keep their order; None partitions the rows by topic and day.
         bloom: columns that get a Bloom filter.
         files: door to the disk.
     """
@@ -87,7 +87,7 @@ class TableWriter:
         self._done: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Adds rows. They have the columns of the schema, in order, apart from the day."""
+        """Adds rows. The batch has the columns of the schema, in order, except the day."""
         if not batch.num_rows:
             return
         if self._fixed is not None:
@@ -105,7 +105,7 @@ class TableWriter:
             self._add((names[code], day), part.add_column(at, self._schema.field(at), column))
 
     def finish(self) -> list[DataFile]:
-        """Completes all files, and makes them durable."""
+        """Completes all files and makes them durable; returns every file that this writer has written."""
         for part in self._parts.values():
             self._flush(part)
             self._complete(part)
@@ -113,7 +113,7 @@ class TableWriter:
         return self._done
 
     def abandon(self) -> None:
-        """Deletes what was written."""
+        """Deletes all files that this writer has written."""
         for part in self._parts.values():
             if part.writer is not None:
                 part.writer.close()
@@ -143,7 +143,7 @@ class TableWriter:
         return {"topic": topic, DAY: (_EPOCH + timedelta(days=day)).isoformat()}
 
     def _flush(self, part: _Part) -> None:
-        """Writes the rows that wait, as a row group."""
+        """Writes the waiting rows as one row group."""
         if not part.rows:
             return
         table = pa.Table.from_batches(part.batches)
@@ -172,7 +172,7 @@ class TableWriter:
         )
 
     def _bloom_options(self, rows: int) -> dict[str, Any]:
-        """Arguments for the Bloom filters of a file whose first row group has this many rows."""
+        """Arguments for the Bloom filters of a file whose first row group has ``rows`` rows."""
         if not HAS_BLOOM_FILTERS or not self._bloom:
             return {}
         return {"bloom_filter_options": {name: {"ndv": rows, "fpp": BLOOM_ERRORS} for name in self._bloom}}
@@ -189,18 +189,18 @@ class TableWriter:
         self._done.append(DataFile(part.path, part.written, self._files.size(path), part.partition))
 
     def _hidden(self, path: str) -> str:
-        """The path of a file that is not complete; Spark and others ignore such names."""
+        """The path of ``path`` while its file is incomplete; Spark and other engines ignore names that begin so."""
         folder, _, name = path.rpartition("/")
         return f"{self._root}/{folder}/{HIDDEN}{name}"
 
 
 def escaped(value: str) -> str:
-    """A partition value as it is in the name of a directory, by the rules of Hive and Spark."""
+    """A partition value escaped for the name of a directory, by the rules of Hive and Spark."""
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", value)
 
 
 def _is_sorted(table: pa.Table, order: Sequence[str]) -> bool:
-    """Whether all rows are of one queue and in its order, as those of a queue scan are."""
+    """Whether all rows are from one queue and in queue order, as the rows of a queue scan are."""
     *same, last = order
     for name in same:
         column = table.column(name)

@@ -1,9 +1,10 @@
 """Raw archives: every byte of a commit log as rows, so that ``restore`` writes the same files again.
 
 A row covers a stretch of a segment: a record of any topic (half messages and those of the cluster's own topics too),
-the blank record at the end of a segment, or bytes that are not a record. Zeros at the end of a stretch that is no
-record are left out. What follows the end of the log, such as a torn record, is archived only while no broker uses the
-store: it still changes, and it is replaced by the next commit. The files of ``config`` belong to each commit as well.
+the blank record at the end of a segment, or bytes that are not a record. Zeros at the end of a stretch that is not a
+record are left out. The bytes after the end of the log (its tail), such as a torn record, are archived only while no
+broker uses the store. A tail still changes, so a later commit replaces it. The files of ``config`` are part of each
+commit as well.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_TOPIC = "#log"
-"""Stands for the commit log where offsets are by topic; no topic has such a name."""
+"""Stands for the commit log where offsets are kept by topic; no topic can have this name."""
 RECORD, BLANK, BYTES = "record", "blank", "bytes"
 """Kinds of rows."""
 LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
-"""Kinds of data files. Those of the last two kinds are replaced when they change."""
+"""Kinds of data files. Files of the last two kinds are replaced when their content changes."""
 CONFIG = "config"
 CHUNK_BYTES = 4 << 20
-"""Longest stretch of bytes that are not a record, as one row."""
+"""Maximum size in bytes of a row for bytes that are not a record."""
 SEGMENTS_PER_COMMIT = 16
 BATCH_ROWS = 4096
 BATCH_BYTES = 8 << 20
@@ -57,11 +58,11 @@ class Stretch:
     """Bytes of one segment.
 
     Attributes:
-        part: kind of the data file that gets them.
+        part: kind of the data file that gets the bytes.
         segment: the file of the log.
         start: physical offset of the first byte.
-        end: physical offset after the last one.
-        digest: of the bytes, for the tail.
+        end: physical offset after the last byte.
+        digest: SHA-256 of the bytes of a tail; empty for other stretches.
     """
 
     part: str
@@ -71,20 +72,20 @@ class Stretch:
     digest: str = ""
 
     def partition(self, broker_name: str) -> dict[str, str]:
-        """The partition of its data file."""
+        """The partition of the data file that gets the bytes."""
         found = {"part": self.part, "broker": broker_name, "segment": f"{self.segment.start:020}"}
         found["segmentBytes"] = str(self.segment.size)
         return found | ({"sha256": self.digest} if self.digest else {})
 
 
 class RawArchiver:
-    """Copies what is new in a commit log, and the configuration, into a raw table.
+    """Copies the new bytes of a commit log, and the store's configuration, into a raw table.
 
     Args:
         table: the table's log.
         store: directory of the store.
         spark: the session whose executors read and write; None for this process.
-        broker_name: of the store; a table may hold the logs of several brokers.
+        broker_name: name of the store's broker; a table may hold the logs of several brokers.
         commit_log_path: directory of the log if it is elsewhere; several are separated by commas.
         segments_per_commit: limit of one step.
         clock: source of time.
@@ -116,10 +117,10 @@ class RawArchiver:
             yield step
 
     def step(self) -> Step | None:
-        """One commit; None if there is nothing new.
+        """Makes one commit; returns None if there is nothing new.
 
         Raises:
-            AnotherLogError: the last archived record is not in its place any more.
+            AnotherLogError: the last archived record is no longer in its place.
             DataLossError: segments expired before they were archived, or the log became shorter.
             TableConflictError: other writers were faster many times in a row.
         """
@@ -164,7 +165,7 @@ class RawArchiver:
         reached = chosen[-1].end if chosen else start
         offsets = StreamOffsets({self._queue: reached}, {self._queue: start})
         if len(every) > len(chosen):
-            # The log is longer now, so what followed its end is not there any more.
+            # The log has grown over its former tail, so archived tails are removed.
             return _Plan(chosen, [], list(self._old(base, TAIL_PART)), offsets, len(every) - len(chosen))
         tail, old_tail = self._tail(base, segments, end)
         config, old_config = self._config(base)
@@ -173,7 +174,7 @@ class RawArchiver:
         return _Plan([*chosen, *tail], config, [*old_tail, *old_config], offsets, 0)
 
     def _start(self, base: Snapshot, store: OfflineStore, first: int, end: int) -> int:
-        """Physical offset from which on the log is not in the table."""
+        """Physical offset of the first byte of the log that is not in the table."""
         archived = base.end_of(self._queue)
         if archived is None:
             return first
@@ -189,8 +190,9 @@ class RawArchiver:
         return archived
 
     def _tail(self, base: Snapshot, segments: Sequence[FileSpan], end: int) -> tuple[list[Stretch], list[DataFile]]:
-        """New stretches after the end of the log, and the data files of old ones. A broker's tail changes all the time,
-        and a restore does not need it.
+        """Returns the stretches of the tail to archive, and the data files of older tails, to be removed.
+
+        The tail of a running broker is left out: it changes all the time, and a restore does not need it.
         """
         old = {(one.partition["segment"], one.partition["sha256"]): one for one in self._old(base, TAIL_PART)}
         found = []
@@ -204,7 +206,7 @@ class RawArchiver:
         return new, [file for key, file in old.items() if key not in same]
 
     def _empty_segments(self) -> Iterator[FileSpan]:
-        """Files of the log without content, as a crash may leave them; they are no part of the log."""
+        """Files of the log without content, which a crash may leave behind; they hold no part of the log."""
         for directory in log_directories(self._files, self._store, self._commit_log_path or None):
             for name, length in self._files.list_sizes(directory).items():
                 start = segment_start(name)
@@ -212,13 +214,13 @@ class RawArchiver:
                     yield FileSpan(f"{directory}/{name}", start, 0)
 
     def _old(self, base: Snapshot, part: str) -> Iterator[DataFile]:
-        """Data files of this broker."""
+        """Data files of kind ``part`` for this broker."""
         for one in base.files.values():
             if one.partition["part"] == part and one.partition["broker"] == self._broker_name:
                 yield one
 
     def _config(self, base: Snapshot) -> tuple[list[str], list[DataFile]]:
-        """The report of a new data file with the configuration, and the old one that it replaces."""
+        """Returns the report of a new data file with the configuration, and the data file that it replaces."""
         contents = {}
         for name in self._files.list_files(f"{self._store}/{CONFIG}"):
             content = self._files.read_file(f"{self._store}/{CONFIG}/{name}")
@@ -293,8 +295,8 @@ class _Walk:
     """Walks the records of a segment.
 
     Attributes:
-        position: of the first byte in the segment that is no record.
-        is_blank: whether a blank record begins there.
+        position: position in the segment of the first byte that is not part of a record.
+        is_blank: whether a blank record begins at ``position``.
     """
 
     def __init__(self, segment: MappedSegment, span: FileSpan, broker_name: str) -> None:
@@ -332,7 +334,7 @@ class _Walk:
         self.is_blank = stop == WalkStop.BLANK
 
     def _within_bytes(self, count: int) -> tuple[int, int]:
-        """The number of rows with about ``BATCH_BYTES``, at least one, and the position after them."""
+        """Returns the number of rows that fit in about ``BATCH_BYTES``, at least 1, and the position after them."""
         starts = self._table[int(RecordColumn.RECORD_POS) :: ROW_WIDTH][:count]
         kept = max(1, bisect_right(starts, self.position + BATCH_BYTES) - 1)
         return kept, starts[kept]
@@ -387,7 +389,7 @@ def _stretch_task(root: str, broker_name: str, stretches: Sequence[Stretch]) -> 
 
 
 def _digest(stretch: Stretch) -> str:
-    """SHA-256 of the bytes of a tail, which are read in pieces."""
+    """SHA-256 of the bytes of a tail, which is read in chunks."""
     digest, files = hashlib.sha256(), Files()
     for at in range(stretch.start, stretch.end, CHUNK_BYTES):
         length = min(CHUNK_BYTES, stretch.end - at)
@@ -396,7 +398,8 @@ def _digest(stretch: Stretch) -> str:
 
 
 def _last_record(root: str, added: Sequence[DataFile]) -> Mark | None:
-    """The mark of the last archived record, by which the log is recognised; None if there is none in these files."""
+    """The mark of the last record in ``added``, by which the log is recognised later; None if ``added`` has no "
+    "record."""
     import numpy as np
     import pyarrow.parquet as pq
 
@@ -408,7 +411,7 @@ def _last_record(root: str, added: Sequence[DataFile]) -> Mark | None:
             continue
         with pq.ParquetFile(f"{root}/{one.path}") as file:
             last = file.read_row_group(file.num_row_groups - 1, columns=["physicalOffset", "storeTimestamp"])
-        times = last.column("storeTimestamp").drop_null()  # only records have one
+        times = last.column("storeTimestamp").drop_null()  # only records have a store time
         if len(times):
             at = numbers_of(last.column("physicalOffset").combine_chunks(), np.int64)[len(times) - 1]
             time = numbers_of(times.combine_chunks(), np.int64)[-1]

@@ -1,8 +1,8 @@
 """Writes the commit log of a raw table as files again, byte for byte.
 
-Everything is written beside the target and gets its name in one rename, so there is a whole store or none. An existing
-store is never touched. Queues and index are not archived; they are built from the log, because RocketMQ 5.5 builds only
-the part that belongs to the last segments when it starts.
+The store is written beside the target and then renamed to it, so the target is a complete store or does not exist. An
+existing store is never touched. Queues and index are not archived; they are rebuilt here from the log, because RocketMQ
+5.5 rebuilds them at its start only for the last segments.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class RestoredFile(NamedTuple):
     """A segment of the restored log.
 
     Attributes:
-        name: of the file.
+        name: name of the segment file.
         size: length in bytes.
-        sha256: of its content, as hexadecimal digits.
+        sha256: SHA-256 of its content, as hexadecimal digits.
     """
 
     name: str
@@ -61,13 +61,13 @@ def write_store(
     Args:
         table: log of a raw table.
         target: directory of the new store; it must not exist, or be empty.
-        spark: the session whose executors write; they must see the directory. None for this process.
+        spark: the session whose executors write; they must see ``target`` under this path. None for this process.
         broker_name: whose log to restore; empty if the table has only one.
-        rebuild: whether to build queues and index as well. If the log is damaged, they are left to the broker.
+        rebuild: whether to build queues and index as well. If the log is damaged, the broker builds them instead.
         options: entries of the broker's configuration, for the sizes of files of queues and index.
 
     Raises:
-        ConfigError: the table has no such broker, or something is at the target.
+        ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.
         FormatError: a part of the log is missing in the table.
     """
     files = Files()
@@ -97,7 +97,7 @@ def write_store(
 
 
 def _rebuild(place: str, spark: SparkSession | None, options: Mapping[str, str]) -> None:
-    """Builds queues and index of the store at ``place``, whatever directories the options name."""
+    """Builds queues and index of the store at ``place``; ignores store directories that ``options`` name."""
     kept = {name: value for name, value in options.items() if not name.startswith("storePath")}
     try:
         doctor.rebuild(place, run_serially if spark is None else in_spark(spark), kept)
@@ -106,7 +106,10 @@ def _rebuild(place: str, spark: SparkSession | None, options: Mapping[str, str])
         for name in files.list_directories(place):
             if name not in ("commitlog", CONFIG):
                 files.remove_tree(f"{place}/{name}")
-        log.warning("queues and index are left to the broker, because the log was archived with damage: %s", error)
+        log.warning(
+            "the log was archived with damage, so queues and index are not built here; the broker builds them: %s",
+            error,
+        )
 
 
 def _occupied(target: str) -> ConfigError:
@@ -122,13 +125,13 @@ def _broker(root: str, names: Sequence[str], wanted: str) -> str:
 
 
 class _Segment(NamedTuple):
-    """A segment and the data files with parts of it."""
+    """A segment to restore, and the data files that hold its parts."""
 
     start: int
     size: int
     paths: tuple[str, ...]
     is_last: bool
-    """Whether the rest of the file may be missing in the table; it is then zeros."""
+    """Whether this is the last segment. The table may lack the rest of it, which is then filled with zeros."""
 
 
 def _segments(files: Iterable[DataFile]) -> list[_Segment]:
@@ -153,14 +156,14 @@ def _segment_task(root: str, directory: str, segments: Sequence[_Segment]) -> Ta
 
 
 def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
-    """Writes one file of the log. Runs in tasks; if several run for one segment, all write the same.
+    """Writes one file of the log. Runs in tasks; several tasks for one segment write the same content.
 
     Raises:
-        FormatError: a part is missing, or the checksum of a page of the table is wrong.
+        FormatError: a part of the segment is missing, or a page in a data file has a wrong checksum.
     """
     files = Files()
     name = segment_name(wanted.start)
-    if not wanted.size:  # a crash leaves such files
+    if not wanted.size:  # a crash leaves empty files
         files.write_file(f"{directory}/{name}", b"")
         return RestoredFile(name, 0, hashlib.sha256().hexdigest())
     hidden = f"{directory}/.{name}.{uuid4().hex}"
@@ -193,7 +196,7 @@ def _batches(path: str) -> Iterator[pa.RecordBatch]:
 
 
 def _first_offset(path: str) -> int:
-    """Physical offset of the first row of a file, whose rows are in log order."""
+    """Physical offset of the first row in a data file; its rows are in log order."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:
@@ -202,7 +205,7 @@ def _first_offset(path: str) -> int:
 
 
 def _write_rows(segment: MappedSegment, base: int, reached: int, batch: pa.RecordBatch, path: str) -> int:
-    """Writes rows, which must follow each other from ``reached`` on; returns the physical offset after them."""
+    """Writes rows, which must be contiguous and start at ``reached``; returns the physical offset after them."""
     import numpy as np
 
     from rucola.arrow.buffers import numbers_of

@@ -1,4 +1,4 @@
-"""The formats of tables, and which log belongs to each."""
+"""The table formats, and the log that belongs to each format."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TableFormat(StrEnum):
 
 
 def open_table(table: str | os.PathLike[str], format: str = TableFormat.PARQUET) -> TableLog:
-    """The log of a table of messages, which need not exist yet.
+    """Opens the log of a table of messages; the table need not exist yet.
 
     Raises:
         ConfigError: the format is unknown.

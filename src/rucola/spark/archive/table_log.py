@@ -1,8 +1,8 @@
 """Commits of an archived table, and the interface of the logs that hold them.
 
-A commit is one atomic step: it adds and removes data files and moves the archived offsets. A table therefore holds
-exactly the messages from the first archived offset of each queue up to its archived offset, whatever was killed and
-however many drivers ran. Plain Parquet, Delta and Iceberg tables have a log each.
+A commit is one atomic step: it adds and removes data files and moves the archived offsets. For each queue, a table
+therefore holds exactly the messages from the first archived offset up to the archived offset, even if runs were killed
+and several drivers ran at once. Plain Parquet, Delta and Iceberg tables have a log each.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from rucola.arrow.offsets import Mark, QueueOffsets, StreamOffsets
 from rucola.common.message_queue import MessageQueue
 
 STALE_S = 24 * 3600.0
-"""A commit whose plan is older is refused, and no younger file is ever deleted. So a cleaner never removes a file that
-a running writer will commit, or that a running query reads.
+"""Age limit in seconds: a commit whose plan is older is refused, and a file that is younger is never deleted. So a
+cleaner never removes a file that a running writer will commit, or that a running query reads.
 """
 
 
@@ -34,7 +34,7 @@ class DataFile:
     """A Parquet file of a table.
 
     Attributes:
-        path: relative to the table.
+        path: path relative to the table's directory.
         rows: number of rows.
         size: length in bytes.
         partition: values of the partition columns, by name, as text.
@@ -46,12 +46,12 @@ class DataFile:
     partition: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The file as an object of JSON."""
+        """The file as a JSON object."""
         return {"path": self.path, "rows": self.rows, "size": self.size, "partition": dict(self.partition)}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> DataFile:
-        """Raises ``KeyError`` for a missing field."""
+        """Makes a file from a JSON object; raises ``KeyError`` for a missing field."""
         return DataFile(value["path"], value["rows"], value["size"], value["partition"])
 
 
@@ -60,12 +60,12 @@ class Change:
     """The changes of one commit.
 
     Attributes:
-        action: what it is for, such as ``archive`` or ``compact``.
+        action: what the commit does, such as ``archive`` or ``compact``.
         added: files that become part of the table.
-        removed: files that leave it; they are deleted later.
-        offsets: of the queues that advance: their new archived offsets, the marks of their last records, and the first
-            archived offset of new queues.
-        schema: the columns from now on, as Spark writes a schema; None if they stay the same.
+        removed: files that leave the table; they are deleted later.
+        offsets: for the queues that advance, their new archived offsets and the marks of their last records; for new
+            queues, also the first archived offsets.
+        schema: the table's new columns, as a schema in Spark's JSON form; None if they stay the same.
     """
 
     action: str
@@ -82,11 +82,12 @@ class Snapshot:
     Attributes:
         version: number of the commit; -1 for a table without commits.
         time_ms: when the snapshot was taken, in milliseconds since the epoch.
-        kind: what its rows are.
-        schema: the columns, as Spark writes a schema; None without commits.
+        kind: what a row is.
+        schema: the columns, as a schema in Spark's JSON form; None without commits.
         files: the data files, by path.
         offsets: archived offsets, first archived offsets and marks of all queues.
-        removed: files that left the table and are not deleted yet, with the time of that commit.
+        removed: paths of files that left the table and are not deleted yet, with the time when they left, in
+            milliseconds since the epoch.
     """
 
     version: int
@@ -98,7 +99,7 @@ class Snapshot:
     removed: Mapping[str, int] = field(default_factory=dict)
 
     def end_of(self, queue: MessageQueue) -> int | None:
-        """The archived offset of a queue; None if nothing of it was archived."""
+        """The archived offset of a queue; None if none of its messages were archived."""
         return self.offsets.offsets.get(queue)
 
     def mark_of(self, queue: MessageQueue) -> Mark | None:
@@ -106,15 +107,16 @@ class Snapshot:
         return self.offsets.marks.get(queue)
 
     def allows(self, base: Snapshot, change: Change) -> bool:
-        """Whether ``change``, which was planned with ``base``, is still right for this newer snapshot: the queues that
-        advance have not advanced, and the files that it removes are still there.
+        """Whether ``change``, which was planned on ``base``, can follow this newer snapshot.
+
+        It can if no other commit advanced the same queues, removed the same files, or changed the schema.
         """
         same_offsets = all(self.end_of(queue) == base.end_of(queue) for queue in change.offsets.offsets)
         return same_offsets and all(one.path in self.files for one in change.removed) and self.schema == base.schema
 
 
 def changed(offsets: StreamOffsets, more: StreamOffsets) -> StreamOffsets:
-    """``offsets`` after a commit with ``more``. First archived offsets never change."""
+    """The offsets of a table after a commit that adds ``more`` to ``offsets``. First archived offsets never change."""
     known = {queue: mark for queue, mark in offsets.marks.items() if queue not in more.offsets}
     return StreamOffsets(
         {**offsets.offsets, **more.offsets}, {**more.starts, **offsets.starts}, {**known, **more.marks}
@@ -122,7 +124,7 @@ def changed(offsets: StreamOffsets, more: StreamOffsets) -> StreamOffsets:
 
 
 def lag(offsets: QueueOffsets, ends: Mapping[MessageQueue, int]) -> int:
-    """Number of messages between archived offsets and the ends of the queues."""
+    """Number of messages between the archived offsets and the ends of the queues, over all queues."""
     return sum(max(0, end - offsets.get(queue, end)) for queue, end in ends.items())
 
 
@@ -136,7 +138,7 @@ class TableLog(Protocol):
     root: str
 
     def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
-        """The newest state.
+        """The newest state of the table.
 
         Args:
             queues: queues whose archived offsets must be in the snapshot; others may be missing.
@@ -144,15 +146,16 @@ class TableLog(Protocol):
         ...
 
     def commit(self, base: Snapshot, change: Change) -> int:
-        """Makes ``change`` the commit after ``base``, durably, or changes nothing; returns its number.
+        """Durably commits ``change`` right after ``base``, or changes nothing; returns the number of the commit.
 
         Raises:
-            TableConflictError: there is a newer commit that contradicts the change, or any newer commit.
+            TableConflictError: a newer commit exists. A log may accept a change that newer commits do not contradict.
         """
         ...
 
     def clean(self) -> int:
-        """Deletes files that neither a commit of the last day names nor a run of the last day has written; returns
-        their number.
+        """Deletes old files; returns their number.
+
+        A file is kept while a commit of the last day names it, or if it was written within the last day.
         """
         ...

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Task = Callable[[int], str]
-"""Does the work of the given number and returns a text. It may run more than once, at the same time as well."""
+"""Runs the task with the given number and returns a text. One number may run several times, even in parallel."""
 ANSWER = "answer string"
 
 
 def run_tasks(spark: SparkSession | None, task: Task, count: int) -> list[str]:
-    """The answers of the tasks 0 to ``count`` - 1, in order.
+    """Runs the tasks 0 to ``count`` - 1; returns their texts in order.
 
     Args:
         spark: the session whose executors run the tasks; None for this process, which needs no Java.
-        task: is pickled, with everything that it refers to.
+        task: the function to run; it is pickled, with everything that it refers to.
         count: number of tasks.
     """
     if spark is None:
@@ -35,19 +35,19 @@ def run_tasks(spark: SparkSession | None, task: Task, count: int) -> list[str]:
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
-    """The numbers from 0, each in a partition of its own."""
+    """A DataFrame of the numbers 0 to ``count`` - 1, each in a partition of its own."""
     return spark.range(0, count, 1, count)
 
 
 def rows_of(spark: SparkSession, options: ReadOptions, schema: StructType, pieces: Sequence[SourceRange]) -> DataFrame:
-    """The rows of ``pieces``, each read by a task of its own."""
+    """A DataFrame of the rows in ``pieces``; each piece is read by a task of its own."""
     return reading(spark, schema, len(pieces), _piece_reader(options, schema, pieces))
 
 
 def reading(
     spark: SparkSession, schema: StructType, count: int, read: Callable[[int], Iterator[pa.RecordBatch]]
 ) -> DataFrame:
-    """A DataFrame of all rows that ``read`` yields for the numbers from 0 to ``count`` - 1, a task for each number."""
+    """A DataFrame of all rows that ``read`` yields for the numbers 0 to ``count`` - 1; each number is one task."""
     if not count:
         return spark.createDataFrame([], schema)
 
@@ -60,7 +60,7 @@ def reading(
 
 
 def writing(rows: DataFrame, write: Callable[[Iterable[pa.RecordBatch]], str]) -> list[str]:
-    """The answers of ``write``, which is called with the rows of each partition."""
+    """Calls ``write`` with the rows of each partition; returns the texts that it returns."""
 
     def write_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -1,9 +1,9 @@
-"""One table over archive and store: the archived messages of a topic, and after them those that only the store has.
+"""One table over archive and store: the archived messages of a topic, then those that only the store has.
 
 The archived offsets of one commit divide the two parts. Spark's own reader reads the files of this commit, so columns
-are pruned and filters pushed down as in any Parquet table. Tasks read the rest in place, or through brokers. If
-retention takes messages away that a task is about to read, a later commit has archived them, and the task reads them
-there.
+are pruned and filters pushed down as in any Parquet table. Tasks read the other messages from the store directory, or
+through brokers. Retention may remove messages from the store before a task reads them. If a later commit has archived
+them, the task reads them from the table.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PLANS_MAX = 20
-"""Plans that retention may overtake in a row."""
+"""Number of plans in a row that retention may overtake."""
 _DAY_OF = "date_add(DATE'1970-01-01', CAST(floor(unix_micros(storeTimestamp) / 86400000000) AS INT))"
-"""The day in UTC, whatever time zone the session has."""
+"""SQL expression for the day of the store time in UTC, whatever time zone the session has."""
 PLACE = ("brokerName", "queueId", "queueOffset")
 
 
@@ -48,14 +48,14 @@ def table_over_both(
 ) -> DataFrame:
     """The messages of one topic, each once: those of the table, and those that are in the store only.
 
-    The rows are those of this moment, however often the DataFrame is evaluated.
+    The rows are fixed by this call, however often the DataFrame is evaluated.
 
     Args:
         spark: a session.
         table: the table's log.
         options: the topic, and the store or brokers.
         columns: names of the wanted columns, in order; empty for all.
-        decode: adds the typed columns to rows from the store, as it did in the archive.
+        decode: adds the typed columns to rows from the store, as it did when the archive was written.
 
     Raises:
         ConfigError: a column does not exist, or the table has typed columns and ``decode`` is None.
@@ -66,7 +66,7 @@ def table_over_both(
     source = source_schema(options)
     typed = [] if plan.snapshot.schema is None else typed_names(plan.snapshot.schema, options)
     if decode is None and (missing := [name for name in columns or typed if name in typed]):
-        raise ConfigError("decode", "none", f"what archived the typed columns: {', '.join(missing)}")
+        raise ConfigError("decode", "none", f"the decoder that archived the typed columns {', '.join(missing)}")
     # A decoder may read any column, and the day is computed from the time.
     read = source if decode is not None or not columns else source_schema(options, [*columns, "storeTimestamp"])
     tail = reading(spark, read, len(plan.tail), _tail_reader(table, options, read, plan.tail))
@@ -81,12 +81,13 @@ def table_over_both(
     if not files:
         return tail.select(names)
     old = archived_rows(spark, table, plan.snapshot, files).select(names)
-    # Spark keeps both sides of a union, also one without rows: its plan and its tasks take as long as a short query.
+    # Spark executes even the empty side of a union, and its plan and tasks take as long as a short query.
     return old.unionByName(tail.select(names)) if plan.tail else old
 
 
 def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, files: Sequence[DataFile]) -> DataFrame:
-    """Rows of some files of a table, by Spark's Parquet reader; topic and day select files before they are opened."""
+    """Rows of ``files``, read by Spark's Parquet reader; filters on topic and day select files before they are "
+    "opened."""
     from pyspark.sql.types import StructType
 
     assert snapshot.schema is not None
@@ -95,7 +96,7 @@ def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, file
 
 
 def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOptions:
-    """``options`` whose columns have the form that they have in the table."""
+    """Returns ``options`` with columns in the form that they have in the table."""
     if schema is None:
         return options
     types = {field["name"]: field["type"] for field in schema["fields"]}
@@ -103,17 +104,19 @@ def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOpti
 
 
 def _plan(table: TableLog, options: ReadOptions) -> _Plan:
-    """A commit, and the pieces of the store after its archived offsets."""
+    """Returns the newest commit, and the pieces of the store after its archived offsets."""
     for _ in range(PLANS_MAX):
-        # In this order: messages that are archived from here on belong to the tail.
+        # The snapshot is taken first: messages that are archived after it are read as part of the tail.
         snapshot = _snapshot(table, options)
         tail = _tail(snapshot, options)
         if tail is None:
             if table.snapshot().version > snapshot.version:
-                continue  # retention has taken what a later commit has archived
+                continue  # retention has removed messages that a later commit has archived
             tail = _tail(snapshot, options, fails=True)
         return _Plan(snapshot, tail or ())
-    raise ConfigError("table", table.root, f"a table whose commits are not overtaken {PLANS_MAX} times in a row")
+    raise ConfigError(
+        "table", table.root, f"a table whose commits retention does not overtake {PLANS_MAX} times in a row"
+    )
 
 
 def _snapshot(table: TableLog, options: ReadOptions) -> Snapshot:
@@ -128,14 +131,14 @@ def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequ
     """The pieces of the store after the archived offsets; None if some of these messages are gone.
 
     Raises:
-        DataLossError: only with ``fails``: messages are gone, and ``fail_on_data_loss`` is set.
+        DataLossError: messages are gone, and both ``fails`` and ``fail_on_data_loss`` are set.
     """
     if options.store_path and snapshot.offsets.offsets:
-        # Pieces of one queue can be read from the archive later, pieces of the log cannot.
+        # If messages expire, the archive can replace a piece of a queue, but not a piece of the log.
         options = replace(options, scan_order=ScanOrder.QUEUE)
     catalog = open_catalog(options)
     try:
-        # Bounds and plan are from one look at the store: a unit without its record would be left out.
+        # One catalog gives bounds and plan, so both see the same state: a unit without its record would be left out.
         bounds = catalog.bounds(plannable_queues(options, catalog))
         start = start_offsets(snapshot, bounds)
         if not fails and any(start[queue] < held.min for queue, held in bounds.items()):
@@ -156,7 +159,7 @@ def _tail_reader(table: TableLog, options: ReadOptions, schema: StructType, piec
 def tail_batches(
     table: TableLog, options: ReadOptions, schema: StructType, piece: SourceRange
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece; those that the store has lost meanwhile come from the table. Runs in tasks.
+    """The rows of a piece; rows that the store has lost meanwhile come from the table. Runs in tasks.
 
     Raises:
         DataLossError: neither store nor table has a message.
@@ -188,7 +191,7 @@ def tail_batches(
 
 
 def _from_table(table: TableLog, schema: pa.Schema, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
-    """Rows of a table that have the given places."""
+    """The rows of the table whose queue and offset are in ``wanted``."""
     import pyarrow.compute as pc
     import pyarrow.dataset as ds
 
