@@ -1,8 +1,8 @@
-"""The broker's life and the wiring of its parts (RocketMQ 5.3.3, ``BrokerController``).
+"""Starts and stops a broker, and connects its parts (RocketMQ 5.3.3, ``BrokerController``).
 
 Start: listen, open the store, load the tables, register. The port is taken first, so that a start that finds it
-occupied changes nothing. No request is served before the store is open, because the whole start happens in one turn of
-the loop.
+occupied changes nothing. No request is served before the store is open, because the whole start happens in one
+iteration of the event loop.
 Stop: refuse sends, unregister, release held pulls, close the store, answer requests that wait for the disk, close
 connections.
 """
@@ -144,7 +144,7 @@ class Broker:
 
     @property
     def sends_waiting(self) -> int:
-        """Number of groups of answers that wait for the disk."""
+        """Number of batches of responses to sends that wait for a sync."""
         return self.services.sends_waiting
 
     def on_dispatch(self, listener: Callable[[], None]) -> None:
@@ -156,7 +156,7 @@ class Broker:
         self._server.drop()
 
     async def catch_up(self) -> None:
-        """The wall clock was moved forward: everything that is due by the new time is done now. For tests.
+        """Does everything that is due after the wall clock was moved forward. For tests.
 
         When this returns, delayed and timed messages are in their topics, unacknowledged ones are in their retry
         topics, and producers were asked about their transactions. Expired files are removed soon afterwards.
@@ -177,7 +177,7 @@ class Broker:
             ConfigError: an address cannot be used.
             StoreLockedError: another process has the store; nothing was touched.
             StoreDamagedError: a file of the store is damaged.
-            DiskError: the operating system refused something.
+            DiskError: the operating system refused an operation.
         """
         services, loop = self.services, asyncio.get_running_loop()
         foreign = "" if self.config.insecure else services.files.foreign_entry(self.store.root)
@@ -209,8 +209,8 @@ class Broker:
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
     async def shutdown(self) -> None:
-        """Stops the broker. Every confirmed message is synced or being synced, and every waiting sender gets an
-        answer.
+        """Stops the broker. Every confirmed message is synced or being synced, and every waiting sender gets a
+        response.
         """
         services = self.services
         self._handler.stopping = True
@@ -242,7 +242,7 @@ class Broker:
     # -- the remoting server's handler ---------------------------------------------------------------------------------
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serves all frames of one read."""
+        """Serves all frames that one read delivered."""
         self._handler.frames_received(channel, batch)
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:

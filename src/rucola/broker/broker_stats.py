@@ -80,13 +80,17 @@ class BrokerStats:
             self.put_today_morning, self.got_today_morning = now.put_total, now.got_total
 
     def topic_puts(self, topic: str) -> tuple[Rate, Rate, Rate] | None:
-        """Messages stored in a topic in the last minute, hour and day; None if there were none since the start."""
+        """Rates of messages stored in a topic in the last minute, hour and day; None if none was stored since the
+        start.
+        """
         key = topic.encode("utf-8", "surrogateescape")
         now = self._store.appended_counts().get(key)
         return self._rates(now, lambda sample: sample.puts.get(key, 0)) if now else None
 
     def group_gets(self, topic: str, group: str) -> tuple[Rate, Rate, Rate] | None:
-        """Messages of a topic that a group consumed; None if it never committed an offset there."""
+        """Rates at which a group consumed messages of a topic, for the same periods; None if it never committed an
+        offset there.
+        """
         key = topic_at_group(topic, group)
         queues = self._offsets.table.get(key)
         if queues is None:
@@ -95,11 +99,11 @@ class BrokerStats:
         return self._rates(now, lambda sample: sample.offsets.get(key, now))
 
     def broker_puts(self) -> tuple[Rate, Rate, Rate]:
-        """Total number of stored messages."""
+        """Rates of messages stored in all topics in the last minute, hour and day."""
         return self._rates(self._store.stats.put_messages, lambda sample: sample.put_total)
 
     def broker_gets(self) -> tuple[Rate, Rate, Rate]:
-        """Total number of messages handed to consumers."""
+        """Rates of messages handed to all consumers in the last minute, hour and day."""
         return self._rates(self._store.stats.got_messages, lambda sample: sample.got_total)
 
     def _rates(self, now: int, then: Callable[[_Sample], int]) -> tuple[Rate, Rate, Rate]:

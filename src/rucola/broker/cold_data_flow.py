@@ -69,7 +69,7 @@ class ColdDataFlow:
         return account.bytes_read >= threshold or self._all_bytes >= self._config.global_cold_read_threshold
 
     def info(self) -> Mapping[str, Any]:
-        """Figures of this window and the thresholds, as request 2003 answers them."""
+        """Figures of this window and the thresholds: the body of the response to request 2003."""
         self._turn()
         accounts = {
             group: {

@@ -46,8 +46,8 @@ class BrokerConfig(TlsConfig):
     broker_role: str = option(
         "brokerRole",
         "ASYNC_MASTER",
-        "Both values mean the same, because there are no slaves. With SYNC_MASTER the start logs a warning that "
-        "only this broker has an acknowledged message.",
+        "ASYNC_MASTER and SYNC_MASTER mean the same, because there are no slaves. With SYNC_MASTER the start logs a "
+        "warning that only this broker has an acknowledged message.",
         choices=("ASYNC_MASTER", "SYNC_MASTER"),
         reason=_NO_SLAVES,
     )
@@ -189,7 +189,7 @@ class BrokerConfig(TlsConfig):
     transaction_op_batch_interval_ms: int = option(
         "transactionOpBatchInterval",
         100,
-        "How long outcomes of transactions are collected before they are noted in the op topic together. "
+        "How long outcomes of transactions are collected before one message in the op topic records them. "
         "RocketMQ's default is 3,000.",
         unit="ms",
         minimum=1,
@@ -353,22 +353,22 @@ class BrokerConfig(TlsConfig):
     connections_max: int = option(
         "connectionsMax",
         8192,
-        "Number of open connections. RocketMQ does not have this option or this limit.",
+        "Maximum number of open connections. RocketMQ does not have this option or this limit.",
         minimum=1,
         maximum=1_000_000,
     )
     connections_per_address_max: int = option(
         "connectionsPerAddressMax",
         4096,
-        "Number of open connections from one address. Rucola's own.",
+        "Maximum number of open connections from one address. Rucola's own.",
         minimum=1,
         maximum=1_000_000,
     )
     unsent_bytes_max: int = option(
         "unsentBytesMax",
         512 << 20,
-        "Bytes of the answers that clients have not taken yet, of all connections together. Above this limit, the "
-        "connections with the most of them are closed. Rucola's own.",
+        "Maximum size of the responses that clients have not read yet, for all connections together. Above this "
+        "limit, the connections with the most unread bytes are closed. Rucola's own.",
         unit="bytes",
         minimum=16 << 20,
         maximum=1 << 40,
@@ -439,7 +439,7 @@ class BrokerConfig(TlsConfig):
 
     @property
     def namesrv_addresses(self) -> list[str]:
-        """The name servers, one by one."""
+        """The addresses of the name servers."""
         return [address.strip() for address in self.namesrv_addr.split(";") if address.strip()]
 
 
@@ -458,7 +458,7 @@ def credentials(text: str) -> tuple[str, str] | None:
 
 
 def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStoreConfig]:
-    """Both sets of options, from one table of texts such as a ``broker.conf``.
+    """Returns the options of the broker and those of the store, read from one table of texts such as a ``broker.conf``.
 
     Keys that RocketMQ knows but this broker ignores are logged in one message.
 

@@ -19,7 +19,7 @@ from rucola.store.results import StoreState
 
 _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
-"""The pause of the reference's dispatcher between its rounds."""
+"""Delay of a dispatch in seconds: the pause of the reference's dispatcher between two rounds."""
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _ANSWERS = "answers that waited for the disk"
 
@@ -28,7 +28,7 @@ class Dispatching:
     """The store's callbacks. Call ``wire`` before the store is started.
 
     Attributes:
-        failed: messages are stored but not delivered to their queues.
+        failed: whether the last dispatch failed, so that messages are stored but not delivered to their queues.
         listeners: called after each dispatch.
     """
 
@@ -48,16 +48,20 @@ class Dispatching:
         self._delivery = delivery
 
     def appended(self) -> None:
-        """Messages were appended. With SYNC_FLUSH, messages are not visible before the sync."""
+        """Schedules a dispatch after messages were appended. With SYNC_FLUSH, the sync schedules it, because messages
+        are not visible before.
+        """
         if not self._sync_flush:
             self._schedule()
 
     def flushed_in_thread(self) -> None:
-        """Calls ``flushed`` on the loop; any thread may call it."""
+        """Calls ``flushed`` on the event loop. Any thread may call this method."""
         self._loop.call_soon_threadsafe(self.flushed)
 
     def flushed(self) -> None:
-        """More of the log is on the disk, or the disk has failed."""
+        """Sends responses whose messages are synced, and schedules a dispatch; called after a sync, or after the disk
+        has failed.
+        """
         services = self._services
         waiters, call = services.waiters, services.supervisor.call
         if waiters is not None:
@@ -67,14 +71,14 @@ class Dispatching:
         self._schedule()
 
     def pending(self) -> None:
-        """Dispatches now, so that the next read sees every confirmed message."""
+        """Runs a scheduled dispatch now, so that the next read sees every confirmed message."""
         if self._call is not None:
             self._call.cancel()
             self._dispatch()
 
     def _schedule(self) -> None:
-        """Schedules a dispatch: within this turn of the loop if a pull waits, otherwise a little later, so that the
-        sends of several reads share one dispatch.
+        """Schedules a dispatch: in the next iteration of the event loop if a pull or pop waits, otherwise a little
+        later, so that the sends of several reads share one dispatch.
         """
         if self._call is None:
             if len(self._services.hold) or self._services.pops.waiting:

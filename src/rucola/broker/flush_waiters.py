@@ -1,8 +1,9 @@
-"""Answers that wait for the disk (SYNC_FLUSH; RocketMQ 5.3.3, ``GroupCommitService``).
+"""Responses that wait for a sync of the log (SYNC_FLUSH; RocketMQ 5.3.3, ``GroupCommitService``).
 
-Answers are encoded when the message is appended, and kept here in append order until the flushed offset passes the end
-of the record. One write per connection sends all answers that one sync covers. Every answer leaves exactly once: either
-unchanged, or as FLUSH_DISK_TIMEOUT after a timeout or a failed sync (reliability.md G-03 and G-05). Event loop only.
+A response is encoded when its message is appended, and kept here in append order until the flushed offset passes the
+end of the record. One write per connection sends all responses that one sync covers. Every response is sent exactly
+once: either unchanged, or as FLUSH_DISK_TIMEOUT after a timeout or a failed sync (reliability.md G-03 and G-05). Event
+loop only.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ _log = logging.getLogger(__name__)
 
 Answers = bytes | bytearray
 Entry = tuple[int, float, Peer, Answers]
-"""End physical offset, deadline in monotonic seconds, channel, encoded answers."""
+"""End physical offset, deadline in monotonic seconds, channel, encoded responses."""
 
 
 class FlushWaiters:
-    """The queue of waiting answers.
+    """The queue of waiting responses.
 
     Args:
         monotonic: returns monotonic seconds.
         timeout_ms: ``syncFlushTimeout``.
-        refuse: turns encoded answers into answers with FLUSH_DISK_TIMEOUT and the given remark.
+        refuse: turns encoded responses into responses with FLUSH_DISK_TIMEOUT and the given remark.
         call_later: the loop's method, called with ``(seconds, callback)``.
     """
 
@@ -48,7 +49,7 @@ class FlushWaiters:
         return len(self._waiting)
 
     def add(self, end_physical_offset: int, channel: Peer, answers: Answers) -> None:
-        """Keeps ``answers`` until everything below ``end_physical_offset`` is on the disk and all earlier answers have
+        """Keeps ``answers`` until everything below ``end_physical_offset`` is synced and all earlier responses have
         been sent.
         """
         self._waiting.append((end_physical_offset, self._monotonic() + self._timeout_s, channel, answers))
@@ -58,7 +59,7 @@ class FlushWaiters:
             self._call_later(self._timeout_s, self._expire)
 
     def release(self, flushed_offset: int) -> None:
-        """Sends the answers that the flushed offset has passed."""
+        """Sends the responses whose messages end at or below ``flushed_offset``."""
         waiting = self._waiting
         parts: dict[Peer, list[Answers]] = {}
         while waiting and waiting[0][0] <= flushed_offset:
@@ -68,7 +69,7 @@ class FlushWaiters:
         _send(parts)
 
     def fail_all(self, reason: str) -> None:
-        """Answers every waiting request after a failed sync: nobody knows whether the messages are on the disk."""
+        """Answers every waiting request after a failed sync: nobody knows whether the messages are durable."""
         failed = list(self._waiting)
         self._waiting.clear()
         self._answer_refused(failed, f"the message is stored, its flush failed: {reason}")
@@ -99,5 +100,5 @@ def _send(parts: dict[Peer, list[Answers]]) -> None:
     for channel, answers in parts.items():
         try:
             channel.send(answers[0] if len(answers) == 1 else b"".join(answers))
-        except Exception:  # noqa: BLE001 - a connection in trouble must not cost the others their answers
+        except Exception:  # noqa: BLE001 - a failed connection must not cost the others their responses
             _log.exception("answer to %s was not sent", channel.remote_address)

@@ -1,4 +1,4 @@
-"""A placeholder for POP until the first request needs it. Event loop only."""
+"""A placeholder for the POP services until the first request needs them. Event loop only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Pops(Protocol):
         """Forgets the pops from some queues."""
 
     def settle(self) -> None:
-        """Records which pops have reached the disk."""
+        """Records which pops are synced."""
 
     def persist(self) -> None:
         """Requests a write of the table of messages popped in order."""
@@ -125,7 +125,7 @@ class LazyPopServices:
             self.started.forget(lambda queue: queue.group == group)
 
     def settle(self) -> None:
-        """Records which pops have reached the disk, before the consumer offsets are written."""
+        """Records which pops are synced, before the consumer offsets are written."""
         if self.started is not None:
             self.started.settle()
 

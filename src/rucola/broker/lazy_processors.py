@@ -1,4 +1,4 @@
-"""The request processors. Processors that are imported on a thread and created by their first request.
+"""The request processors, which are imported in a thread and created by their first request.
 
 The processors that every consumer needs are imported right after the broker begins to serve, and so is POP. A broker
 that nobody administers never loads the administration. ``requests`` maps request codes to processors.
@@ -90,7 +90,7 @@ pops: LazyProcessor[PopServices] = LazyProcessor(
 timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda services: services.timers)
 
 IMPORTED_FIRST = ("concurrent.futures.thread",)
-"""These are imported first, because any request may need them: long bodies and long answers go to a thread."""
+"""These are imported first, because any request may need them: a thread reads long bodies and builds long responses."""
 IMPORTED_EARLY = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
 """These are imported once the broker serves, in this order: first the processors that consumers need."""
 ALL = (
@@ -112,6 +112,6 @@ ALL = (
 
 
 def import_all() -> None:
-    """Imports all of them now, for callers without a running event loop."""
+    """Imports all processors now, for callers without a running event loop."""
     for lazy in ALL:
         importlib.import_module(lazy.module)

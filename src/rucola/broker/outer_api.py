@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 CHANGE_TIMEOUT_MS = 3_000
-"""How long the answer to a send that created a topic may wait for a name server."""
+"""Seconds for which the response to a send that created a topic may wait for a name server."""
 _UNREGISTER_TIMEOUT_MS = 1_000
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 

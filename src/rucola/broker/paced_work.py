@@ -14,13 +14,13 @@ _AFTER_ERROR_MS = 10_000
 
 
 class PacedWork:
-    """Calls ``step`` whenever there is work. Life: ``start``, ``stop``.
+    """Calls ``step`` whenever there is work. Call ``start``, and ``stop`` at the end.
 
     Args:
         name: name of the work, for log and metrics.
-        step: does as much as it can, and returns the milliseconds until the next call; with None the next call waits
-            for ``soon``. If it raises ``NotInMemoryError``, its progress is kept, and it is called again after the
-            fetch.
+        step: does as much as it can, and returns the milliseconds until the next call; if it returns None, the next
+            call waits for ``soon``. If it raises ``NotInMemoryError``, its progress is kept, and it is called again
+            after the fetch.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PacedWork:
         self._work(ColdRecords())
 
     def soon(self) -> None:
-        """Wakes it, because there is new work."""
+        """Calls ``step`` as soon as possible, because there is new work."""
         self._schedule(0)
 
     async def catch_up(self) -> None:
@@ -77,7 +77,7 @@ class PacedWork:
             self._fetching = True
             self._cold_reads.fetch(cold.fetch).add_done_callback(partial(self._fetched, cold))
             return
-        except Exception as error:  # noqa: BLE001 - whatever one message holds, the others must be processed
+        except Exception as error:  # noqa: BLE001 - an error in one message must not stop the others
             self._supervisor.failed(self._name, error)
             pause_ms = _AFTER_ERROR_MS
         else:

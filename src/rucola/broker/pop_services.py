@@ -1,4 +1,4 @@
-"""The services of POP consumption, and their life. Event loop only."""
+"""The services of POP consumption: how they start, serve and stop. Event loop only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _AFTER_ERROR_S = 10.0
 
 
 class PopServices:
-    """Life: ``load`` with the store, ``start`` with the loop, ``stop``, and a last ``persist``.
+    """Call ``load`` with the store, ``start`` with the loop, then ``stop``, and ``persist`` last.
 
     Attributes:
         hold: pops that wait.
@@ -147,7 +147,7 @@ class PopServices:
         self._orders.forget_all(concerned)
 
     def settle(self) -> None:
-        """Notes what reached the disk, before the consumer offsets are written."""
+        """Records which pops are synced, before the consumer offsets are written."""
         self._popped.settle()
         self._revive.settle()
 

@@ -1,1 +1,1 @@
-"""Access control: accounts and permissions of ``plain_acl.yml``, and the guard before every request."""
+"""Access control: accounts and permissions of ``plain_acl.yml``, and the guard that checks every request."""

@@ -20,15 +20,16 @@ from rucola.store.log.cold_read import ColdRecords
 from rucola.store.message_store import MessageStore
 
 RELOAD_INTERVAL_S = 1.0
-"""The reference looks every 5 s."""
+"""Seconds between two checks of the files; the reference checks them every 5 s."""
 _STAND_INS = (SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC)
-"""Topics that hold messages of other topics until they are due or decided. A property that only the broker writes names
-that topic.
+"""Topics that hold messages of other topics until their delivery time or the end of their transaction. A property that
+only the broker writes names the other topic.
 """
 
 
 class BrokerAccess:
-    """Life: ``load`` runs before the port is opened; ``reload`` runs now and then while the broker serves.
+    """Accounts and guard of one broker. Call ``load`` before the port is opened, and ``reload`` at intervals
+    afterwards.
 
     Args:
         home: the directory that contains ``conf``.
@@ -51,7 +52,7 @@ class BrokerAccess:
         """Reads the ACL files. ``load_users`` reads the users.
 
         Raises:
-            ConfigError: there is no good file. A broker without accounts would refuse every request.
+            ConfigError: an ACL file is invalid, or there is none. A broker without accounts would refuse every request.
             DiskError: a file cannot be read.
         """
         if self.users is not None:
@@ -62,7 +63,7 @@ class BrokerAccess:
             raise ConfigError("aclEnable", "true", f"good files below {self._home}/conf ({error})") from None
 
     def load_users(self) -> None:
-        """Reads users and rules, which lie in the locked store. Raises the same errors as ``load``."""
+        """Reads users and rules from the store, which must be locked already. Raises the same errors as ``load``."""
         if self.users is not None:
             self.users.load(self._initial_user)
 

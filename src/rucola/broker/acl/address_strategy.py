@@ -21,7 +21,7 @@ from ipaddress import IPv6Address, ip_address
 _EVERYTHING = ("*", "*.*.*.*", "*:*:*:*:*:*:*:*")
 
 Segments = tuple[int, ...]
-"""Four numbers of 8 bits, or eight of 16."""
+"""The segments of an address: four numbers of 8 bits, or eight of 16 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,9 @@ class AddressStrategy:
 
     pattern: str
     alternatives: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """Pairs of number of segments and ranges. Without ranges every address of that kind matches."""
+    """For each alternative, the number of segments of an address, and the ranges of its leading segments. If there are
+    no ranges, every address with that number of segments matches.
+    """
 
     def matches(self, address: Segments) -> bool:
         """Whether the pattern matches ``address``, which comes from ``segments_of``."""
@@ -44,10 +46,10 @@ class AddressStrategy:
 
 
 def segments_of(address: str) -> Segments:
-    """The numbers of a numeric address without port.
+    """Returns the segments of a numeric address without port.
 
     Raises:
-        ValueError: it is not an address.
+        ValueError: ``address`` is not a numeric address.
     """
     parsed = ip_address(address.strip().removeprefix("[").removesuffix("]").partition("%")[0])
     if isinstance(parsed, IPv6Address):
@@ -62,7 +64,7 @@ def parse_addresses(pattern: str) -> AddressStrategy:
     """Parses ``pattern``.
 
     Raises:
-        ValueError: it is not a pattern.
+        ValueError: ``pattern`` is not an address pattern.
     """
     text = pattern.strip()
     try:

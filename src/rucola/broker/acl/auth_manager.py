@@ -1,7 +1,7 @@
 """Users and rules of a broker, kept in ``config/rucola-auth.json`` below the store. Only the file's owner can read it.
 
-Only requests change them, on the event loop. Every change is on the disk before it takes effect. RocketMQ keeps them in
-RocksDB, so a directory of its broker contains none.
+Only requests change them, on the event loop. Every change is synced before it takes effect. RocketMQ keeps users and
+rules in RocksDB, so the store directory of its broker contains no such file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class AuthManager:
-    """Life: call ``load`` once the store is open, and change users and rules only after that.
+    """Users and rules of one broker. Call ``load`` once the store is open, and change users and rules only after that.
 
     Args:
         root: the store directory.
@@ -115,7 +115,7 @@ class AuthManager:
             self._use()
 
     def users(self, name_contains: str = "") -> list[dict[str, str]]:
-        """Users without their passwords."""
+        """The users, without their passwords."""
         return [
             {key: value for key, value in user.items() if key != "password"}
             for name, user in self._users.items()

@@ -28,7 +28,7 @@ _RULES_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One entry of a policy; ``policy_type``, ``actions`` and ``decision`` are spelled as in answers."""
+    """One entry of a policy; ``policy_type``, ``actions`` and ``decision`` are spelled as in responses."""
 
     policy_type: str
     resource: str
@@ -97,7 +97,7 @@ class User:
 
 
 def read_user(data: Mapping[str, Any], what: str) -> dict[str, str]:
-    """The given members of a ``UserInfo``, checked and spelled as in answers.
+    """The given members of a ``UserInfo``, checked and spelled as in responses.
 
     Raises:
         FormatError: a member is invalid; the message never shows a password.
@@ -154,7 +154,7 @@ def merge_rules(rules: tuple[Rule, ...], changed: tuple[Rule, ...]) -> tuple[Rul
 
 
 def policy_type_of(text: str) -> str:
-    """A policy type, spelled as in answers.
+    """A policy type, spelled as in responses.
 
     Raises:
         FormatError: there is no such type.

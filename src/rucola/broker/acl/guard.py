@@ -1,7 +1,8 @@
 """The guard before every request: who sent it, and is it allowed (RocketMQ 5.3.2, ``PlainAccessValidator``)?
 
 Every request is verified by itself. The guard remembers nothing of a connection but its origin. The guard answers
-refused rows and marks them as done, so that the following kernels see the same table as without access control.
+refused requests and marks their rows in the table of frames as done, so that the kernels that run after it need not
+know of access control.
 """
 
 from __future__ import annotations
@@ -58,7 +59,6 @@ _PLAIN = int(FrameKind.PLAIN)
 _PULL = int(FrameKind.PULL)
 
 UNKNOWN_SENDER = "access denied: no valid signature of an account"
-"""Every account may write its message traces, as in the reference."""
 UNREADABLE = "access denied: the body cannot be read"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Every account may write its message traces, as in the reference."""
@@ -79,7 +79,7 @@ class _Peer:
 
 
 class _BodyNotReadError(Exception):
-    """The topic. Does not wait for the disk."""
+    """The body of a request has to be read before the request can be judged."""
 
 
 class TopicOfMessage(Protocol):
@@ -94,17 +94,17 @@ class TopicOfMessage(Protocol):
 
 
 class AccessGuard:
-    """Decides about requests. Event loop only.
+    """Decides whether requests are served. Event loop only.
 
-    Life: call ``wire`` before the first request.
+    Call ``wire`` before the first request.
 
     Args:
         snapshot: returns the current accounts.
         topic_at: returns the topic of the message that a request refers to.
-        clock: checks times in signatures.
+        clock: the time with which times in signatures are compared.
         insecure: accept legacy signatures, which can be replayed, over any connection.
         require_v2: accept legacy signatures from no account.
-        quota: learns whose requests are served next.
+        quota: is told whose requests are served next.
 
     Attributes:
         refused: number of requests refused since the start.
@@ -257,7 +257,9 @@ class AccessGuard:
         self._quota.account = "" if account is None or account.admin else name
 
     def _stale(self, account: Sender, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
-        """Whether a good signature is acceptable here and now, and was not used before."""
+        """Returns the reason to refuse a correct signature (the connection, its time, or an earlier use); empty if it
+        is accepted.
+        """
         fields = command.ext_fields
         if SIGNATURE_V2 not in fields:
             if self._require_v2 or account.require_v2:

@@ -16,15 +16,15 @@ SUB = 8
 
 PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 _SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_")
-"""Topics that hold messages of all other topics until they are due or decided. Default permissions do not apply to
-them.
+"""Prefixes of the topics that hold messages of all other topics until their delivery time or the end of their
+transaction. Default permissions do not apply to these topics.
 """
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
 
 def parse_permission(text: str) -> int:
-    """The permission bits that a text of the file stands for. An unknown text denies, as in the reference."""
+    """The permission bits that ``text`` of an ACL file stands for. An unknown text denies, as in the reference."""
     return PERMISSIONS.get("".join(text.split()).upper(), DENY)
 
 
@@ -43,12 +43,12 @@ NOTHING = Resource("nothing", "", DENY)
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether this topic holds messages of other topics until they are due or decided."""
+    """Whether this topic holds messages of other topics until their delivery time or the end of their transaction."""
     return name.startswith(_SYSTEM_PREFIXES)
 
 
 def topic(name: str, needed: int) -> Resource:
-    """A topic. A retry or dead-letter topic belongs to its group, whose members read and write it."""
+    """The resource for a topic. A retry or dead-letter topic belongs to its group, whose members read and write it."""
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):
             return Resource("group", name.removeprefix(prefix), SUB)
@@ -56,7 +56,7 @@ def topic(name: str, needed: int) -> Resource:
 
 
 def group(name: str) -> Resource:
-    """A consumer group. Its members need SUB."""
+    """The resource for a consumer group, whose members need SUB."""
     return Resource("group", name.removeprefix(RETRY_PREFIX), SUB)
 
 
@@ -66,7 +66,7 @@ class Account:
 
     Attributes:
         access_key: its name.
-        secret_key: never shown, logged or answered.
+        secret_key: never shown, logged or sent.
         admin: the account may do everything.
         default_topic_perm: permission for topics that are not named.
         default_group_perm: permission for groups that are not named.

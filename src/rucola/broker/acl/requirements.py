@@ -26,13 +26,13 @@ _WORDS = {PUB: "PUB", SUB: "SUB", ANY: "PUB or SUB"}
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """An ext field names a topic."""
+    """A requirement: permission for the topic that an ext field names."""
 
     field: str
     needed: int
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """The topic. If the request names none, no rule can allow it."""
+        """The topic. If the request names no topic, no rule can allow it."""
         name = command.ext_fields.get(self.field)
         yield topic(name, self.needed) if name else NOTHING
 
@@ -46,7 +46,9 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """An ext field names a consumer group. An ``optional`` one may be missing."""
+    """A requirement: permission for the consumer group that an ext field names. An ``optional`` field may be
+    missing.
+    """
 
     field: str
     optional: bool = False
@@ -69,8 +71,8 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PoppedTopic:
-    """The ext field ``topic`` names the topic in which a popped message lies. It may be the group's retry topic for
-    another topic.
+    """A requirement: permission for the topic of a popped message, which the ext field ``topic`` names. The field may
+    name the group's retry topic for that topic.
 
     Such a name, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also be the retry topic of another group.
     Therefore only requests that change what the group itself popped use this rule.
@@ -94,8 +96,8 @@ class PoppedTopic:
 
 @dataclass(frozen=True, slots=True)
 class MessageAt:
-    """An ext field holds the physical offset of a message. The topic of the stored message counts, not the one that the
-    request names.
+    """A requirement: permission for the topic of the message at the physical offset in an ext field. The topic of the
+    stored message counts, not the one that the request names.
     """
 
     field: str
@@ -117,16 +119,16 @@ class MessageAt:
 
 @dataclass(frozen=True, slots=True)
 class InBody:
-    """The body names groups and topics."""
+    """A requirement: permission for the groups and topics that the body names."""
 
     read: Callable[[Mapping[str, Any]], Iterator[Resource]]
     text: str
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """All needs of the body.
+        """All resources that the body names.
 
         Raises:
-            FormatError: the body cannot be read, so its needs are unknown.
+            FormatError: the body cannot be read, so what it names is unknown.
         """
         body = fastjson.loads(command.body)
         if not isinstance(body, dict):

@@ -27,7 +27,7 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     clients: dict[Peer, ClientChannel] = field(default_factory=dict)
     changes: int = 0
-    """Rises with every heartbeat that differs from the one before, from this client or another one."""
+    """A counter that rises with every heartbeat that differs from the one before, from this client or another one."""
 
     def client_ids(self) -> list[str]:
         """Ids of the live clients, without duplicates."""
@@ -41,7 +41,7 @@ class ConsumerManager:
         on_change: called with the group when its clients or topics change and its members must rebalance.
 
     Attributes:
-        changes: rises when a group changes its topics or how it reads them.
+        changes: a counter that rises when a group changes its topics or how it reads them.
     """
 
     def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:
@@ -52,7 +52,7 @@ class ConsumerManager:
         self.changes = 0
 
     def on_change(self, listener: Callable[[ConsumerGroup], None]) -> None:
-        """Calls ``listener``, too, whenever the clients or topics of a group change."""
+        """Also calls ``listener`` whenever the clients or topics of a group change."""
         self._listeners.append(listener)
 
     def group(self, group: str) -> ConsumerGroup | None:

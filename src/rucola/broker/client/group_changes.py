@@ -28,7 +28,7 @@ _SMALL = 32
 """Members."""
 _TOLD_IN_ONE_GO = 200
 _REST_S = 0.0002
-"""Length of the rest for each member: ten times what notifying one member costs."""
+"""Seconds of rest for each member: ten times the time that notifying one member takes."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,9 @@ LOCKS_MAX = 200_000
 """Maximum number of locks of all groups together; further requests lock nothing."""
 
 _EXPIRED_AT_ONCE = 8192
-"""More than one request may lock."""
+"""Maximum number of expired locks that one call removes; it is larger than the number of queues that one request may
+lock.
+"""
 
 Queue = TypeVar("Queue")
 
@@ -34,11 +36,11 @@ class RebalanceLockManager:
         self._monotonic = monotonic
         self._locks_max = locks_max
         self._locks: OrderedDict[tuple[str, object], tuple[str, float]] = OrderedDict()
-        """Client id and time of each lock, ordered by time of renewal. In a ``dict`` the way to the first entry would
-        lead over the places of all removed ones.
+        """Client id and time of each lock, ordered by time of renewal. In a ``dict``, a search for the first entry
+        would pass the slots of all removed entries.
         """
         self._counts: Counter[str] = Counter()
-        """Locks of each group."""
+        """Number of locks of each group."""
 
     def __len__(self) -> int:
         return len(self._locks)
@@ -77,7 +79,7 @@ class RebalanceLockManager:
                 self._remove((group, queue))
 
     def _expire(self, now: float) -> None:
-        """Removes expired locks; what is left of very many goes with the next calls."""
+        """Removes expired locks, at most ``_EXPIRED_AT_ONCE``; later calls remove the rest."""
         for _ in range(min(_EXPIRED_AT_ONCE, len(self._locks))):
             key, (_, since) = next(iter(self._locks.items()))
             if now - since <= LOCK_LIFETIME_S:

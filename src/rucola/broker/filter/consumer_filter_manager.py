@@ -1,8 +1,8 @@
 """SQL92 subscriptions of groups, compiled (RocketMQ 5.3.3, ``ConsumerFilterManager``). Event loop only.
 
-The filters in ``consumerFilter.json`` outlive their consumers by a day. A filter is valid from the version of its
-subscription
-on: pulls with a newer version are told to wait for the heartbeat. Filters read from the file keep their bloom bits.
+The filters in ``consumerFilter.json`` outlive their consumers by a day. A filter applies to pulls up to the version of
+its subscription; a pull with a newer version is told to wait for the heartbeat. Filters read from the file keep their
+bloom bits.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ConsumerFilterManager:
                 self._bury(groups, group)
 
     def unregister(self, group: str) -> None:
-        """Handles that the last client of ``group`` has left."""
+        """Processes the departure of the last client of ``group``."""
         for groups in self._table.values():
             if group in groups:
                 self._bury(groups, group)

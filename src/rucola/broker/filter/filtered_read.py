@@ -54,8 +54,8 @@ def read_filtered(
     """``MessageStore.get_message`` for messages that match ``expression``. If it finds none, the result says how far it
     got.
 
-    A message that is not in memory ends the read, as the limit does. If this is the first message, the read waits for
-    it with ``may_block``; without, it is reported in ``cold``.
+    A message that is not in memory ends the read, as a limit does. If it is the first message, the read waits for it
+    with ``may_block``; without ``may_block``, the result reports it in ``cold``.
     """
     found = _Found(expression, max_messages, store.config.max_transfer_bytes_on_message_in_memory)
     units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)

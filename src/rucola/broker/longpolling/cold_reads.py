@@ -33,7 +33,8 @@ class ColdReads:
     """The running disk reads. Event loop only.
 
     Args:
-        waiting_max: maximum number of reads that run or wait for a thread when a request needs one; asked each time.
+        waiting_max: returns the maximum number of reads that run or wait for a thread. A request that finds so many is
+            refused.
     """
 
     def __init__(self, waiting_max: Callable[[], int]) -> None:
@@ -71,7 +72,7 @@ class ColdReads:
         await asyncio.shield(self.fetch(cold.fetch))
 
     async def done(self, step: Callable[[ColdRecords], T]) -> T:
-        """The result of ``step``. It serves the broker's own work, which is never refused."""
+        """Returns the result of ``step``. For the broker's own work, which is never refused."""
         cold = ColdRecords()
         try:
             return step(cold)
@@ -79,8 +80,8 @@ class ColdReads:
             return await self._again(step, cold)
 
     def start(self, channel: Peer, fetch: Callable[[], None], resume: Callable[[], None]) -> bool:
-        """Calls ``fetch`` on a thread for a request of ``channel``, then ``resume`` here; returns False if too many
-        wait.
+        """Calls ``fetch`` in a thread for a request of ``channel``, then ``resume`` on the event loop. Returns False if
+        too many reads wait.
         """
         if len(self._running) >= self._waiting_max():
             return False
@@ -94,7 +95,9 @@ class ColdReads:
         return True
 
     def fetch(self, fetch: Callable[[], None]) -> asyncio.Future[None]:
-        """Calls ``fetch`` on a thread and waits for it. For the broker's own work, which is never refused."""
+        """Calls ``fetch`` in a thread; the future ends with the call. For the broker's own work, which is never
+        refused.
+        """
         if self._threads is None:
             self._threads = _threads()
         future = asyncio.get_running_loop().run_in_executor(self._threads, fetch)
@@ -117,7 +120,7 @@ class ColdReads:
 
     async def _again(self, step: Callable[[ColdRecords], T], cold: ColdRecords) -> T:
         while True:
-            await asyncio.shield(self.fetch(cold.fetch))  # cancelled work leaves its read for ``close``
+            await asyncio.shield(self.fetch(cold.fetch))  # if this call is cancelled, ``close`` waits for the read
             try:
                 return step(cold)
             except NotInMemoryError:

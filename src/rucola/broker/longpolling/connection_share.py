@@ -1,4 +1,4 @@
-"""Counts waiting requests by connection: limits how many of one connection may wait, and ends them when it closes.
+"""Counts waiting requests by connection: limits how many may wait on one connection, and names them when it closes.
 
 Thus no client can occupy all the places for waiting requests. Official clients send one waiting request for each queue,
 all over one connection. The limit is therefore far above what reading needs, and a connection at the limit is still

@@ -21,7 +21,7 @@ STEP_S = 0.01
 _PER_SECOND = round(1 / STEP_S)
 _TAKEN_AT_ONCE = 256
 _ROUNDING = 1e-3
-"""Number of steps by which sums of floating-point numbers may be inexact."""
+"""Tolerance for the rounding error of floating-point sums, in units of ``STEP_S``."""
 
 
 class Timer(Protocol):
@@ -88,10 +88,11 @@ class Deadlines(Generic[W]):
                 moment = self._order[0]
                 entries = self._moments[moment]
                 while entries:
-                    # Several at once: each search for the first entry passes all entries removed before it.
+                    # Several entries are taken at once, because each search for the first one passes all entries
+                    # removed before it.
                     for entry in list(itertools.islice(entries, _TAKEN_AT_ONCE)):
                         if self._monotonic() - began_s > TURN_S:
-                            return  # the remaining entries expire in the next turn of the loop
+                            return  # the other entries expire in the next iteration of the event loop
                         if entry in entries:
                             del entries[entry]
                             self._expire(entry)

@@ -66,7 +66,7 @@ class PullRequest:
     moved: bool = False
     """Whether ``queue_offset`` was moved past messages that did not match; the consumer must be told."""
     woken: bool = False
-    """Whether it was woken and is resumed in a later turn of the loop."""
+    """Whether it was woken and is resumed in a later iteration of the event loop."""
 
 
 _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
@@ -76,13 +76,14 @@ _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
 class PullRequestHold:
     """The waiting requests. Holding, waking and ending a request takes constant time, however many wait.
 
-    If very many requests wait for a message, it wakes the first ones at once and the others in later turns of the loop.
+    If very many requests wait for a message, it wakes the first ones at once and the others in later iterations of the
+    event loop.
 
-    resume: runs a request again and answers or holds it; called once for each hold.
+    Args:
+        max_offset: returns the maximum offset of a queue.
+        resume: runs a request again and answers or holds it; called once for each hold.
         monotonic: returns monotonic seconds.
         call_later: ``(seconds, callback) -> Timer``, the loop's method.
-        monotonic: seconds.
-        call_later: ``(seconds, callback) -> Timer``, the loop's.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 """How far each group has consumed each queue (RocketMQ 5.3.3, ``ConsumerOffsetManager``). Event loop only.
 
-The managers take values as clients send them: the next queue offset that the group wants. The values reach
-``consumerOffset.json`` every ``flushConsumerOffsetInterval`` and when the broker stops, not with each commit. They are
-written on a thread. With ``enableLmq`` the file is ``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%``
-have a table of their own in it (``LmqConsumerOffsetManager``).
+The manager takes values as clients send them: the next queue offset that the group wants. The values reach
+``consumerOffset.json`` every ``flushConsumerOffsetInterval`` and when the broker stops, not with each commit. A thread
+writes them. With ``enableLmq`` the file is ``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have a
+table of their own in it (``LmqConsumerOffsetManager``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ConsumerOffsetManager:
         self.resets: dict[str, dict[int, int]] = {}
         """Offsets that were set from outside, by the same keys. The group's next pull must learn of them."""
         self.pulled: dict[tuple[str, str, int], int] = {}
-        """The next offset in the last pull answer to a group, by group, topic and queue id. Only in memory."""
+        """The next offset in the last response to a pull of a group, by group, topic and queue id. Only in memory."""
 
     def load(self, text: bytes | None) -> None:
         """Loads ``consumerOffset.json``.

@@ -72,7 +72,7 @@ class OrderInfo:
         return members | {"popTime": self.pop_time_ms}
 
     def copy(self) -> OrderInfo:
-        """A copy that later acknowledgements and changed invisible times leave as it is."""
+        """A copy that later acknowledgements and invisible times do not change."""
         return replace(self, next_visible_ms=self.next_visible_ms.copy())
 
     @classmethod
@@ -102,7 +102,7 @@ class OrderInfoManager:
     """Queue and group → :class:`OrderInfo`.
 
     Args:
-        keep: makes ``consumerOrderInfo.json``.
+        keep: creates the writer of ``consumerOrderInfo.json``.
         exists: whether a queue and a group exist.
     """
 
@@ -127,7 +127,7 @@ class OrderInfoManager:
                 self.table[PoppedQueue(topic, group, int(queue_id))] = OrderInfo.from_dict(members)
 
     def persist(self) -> None:
-        """Lets the table be written if it changed."""
+        """Requests a write of the table if it changed."""
         if self._changed:
             self._changed = False
             self._kept.changed()
@@ -153,7 +153,7 @@ class OrderInfoManager:
     def popped(
         self, queue: PoppedQueue, attempt_id: str | None, times_ms: tuple[int, int], offsets: Sequence[int]
     ) -> None:
-        """Notes that the messages at ``offsets`` were popped; ``times_ms`` holds the pop time and the invisible
+        """Records that the messages at ``offsets`` were popped; ``times_ms`` holds the pop time and the invisible
         time.
         """
         before = self.table.get(queue)
@@ -168,7 +168,7 @@ class OrderInfoManager:
         self._changed = True
 
     def describe(self, queue: PoppedQueue, answer: PopInfo) -> None:
-        """Adds to the answer how often the messages were delivered before."""
+        """Adds to ``answer`` how often the messages were delivered before."""
         info = self.table[queue]
         for offset, count in sorted(info.consumed_counts.items()):
             answer.add_order_count(queue.topic, queue.queue_id, count, offset)

@@ -38,12 +38,14 @@ class OrderLocks:
         return len(self._timers)
 
     def clock_moved(self) -> None:
-        """The wall clock was set: all times that pops wait for are checked again."""
+        """Checks all times that pops wait for again, because the wall clock was set."""
         for queue in list(self._timers):
             self.changed(queue)
 
     def changed(self, queue: PoppedQueue) -> None:
-        """Sets the timer again: the queue was popped, its last pop changed, or a pop begins to wait."""
+        """Sets the timer of a queue again, because the queue was popped, its last pop changed, or a pop begins to
+        wait.
+        """
         timer = self._timers.pop(queue, None)
         if timer is not None:
             timer.cancel()

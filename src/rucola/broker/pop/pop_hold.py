@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
-"""The broker answers a waiting request this long before its client gives up."""
+"""How long before its client gives up a waiting request is answered."""
 _REMOVED_MIN = 16
 """A heap may always contain this many removed entries."""
 _Queue = tuple[str, int]
@@ -97,8 +97,7 @@ class PopHold:
         call_later: ``(seconds, callback, *args)``, the loop's method.
         waiting_max: maximum number of waiting requests; ``queue_max`` is the maximum for one group and one queue.
 
-    Attributes:
-        stopped: requests may no longer wait.
+    Attributes: stopped: whether the broker stops, so that requests may no longer wait.
     """
 
     def __init__(
@@ -163,7 +162,7 @@ class PopHold:
                 self._resume_one(queue, place, None)
 
     def wake(self, topic: str, group: str, queue_id: int = ALL_QUEUES) -> None:
-        """The group can get messages from a queue again; -1 means any queue."""
+        """Resumes requests of a group that can get messages from a queue again; -1 means any queue."""
         for waiting_for in {ALL_QUEUES, queue_id}:
             self._resume_one((topic, waiting_for), (group, False), None)
             self._resume_one((topic, waiting_for), (group, True), None)
@@ -193,7 +192,7 @@ class PopHold:
                     yield from (pop for _, _, pop in heap if pop.waits)
 
     def _leave(self, pop: HeldPop) -> None:
-        """Resumes it in a separate turn of the loop, because it appends to the log."""
+        """Resumes a pop in a separate iteration of the event loop, because it appends to the log."""
         self._remove(pop)
         self._call_later(0, self._resume, pop)
 
@@ -230,5 +229,5 @@ class PopHold:
 
 
 def _retry_topics(pop: HeldPop) -> set[str]:
-    """Pops of any queue of a topic also read these retry topics."""
+    """The retry topics that a pop also reads."""
     return {pop_retry_topic(pop.topic, pop.group, v2) for v2 in (False, True)}

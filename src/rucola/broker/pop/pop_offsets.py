@@ -1,8 +1,8 @@
 """The offsets up to which each group has popped each queue. Event loop only.
 
-Popped messages count as consumed once their checkpoint is on the disk: from then on they are either acknowledged or
+Popped messages count as consumed once their checkpoint is synced: from then on they are either acknowledged or
 delivered again through the revive topic, whatever happens. Until then the broker keeps the offset in memory. After a
-crash the newest checkpoints tell how far the group was.
+crash the newest checkpoints tell how far the group had popped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PopOffsets:
     """Tracks the popped offsets.
 
     Args:
-        offsets: the consumer offsets; they count only pops that are on the disk.
+        offsets: the consumer offsets; they count only pops whose checkpoints are synced.
     """
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager) -> None:
@@ -37,7 +37,7 @@ class PopOffsets:
         self._offsets = offsets
         self._popped: dict[PoppedQueue, int] = {}
         self._marks: deque[tuple[int, PoppedQueue, int]] = deque()
-        """Offsets that become valid once the log is on the disk up to a physical offset; each entry begins with that
+        """Offsets that become valid once the log is synced up to a physical offset; each entry begins with that
         physical offset.
         """
 
@@ -50,11 +50,11 @@ class PopOffsets:
         return max(popped, committed)
 
     def commit(self, queue: PoppedQueue, queue_offset: int) -> None:
-        """Sets the offset at once, without waiting for the disk."""
+        """Sets the offset at once, without waiting for a sync."""
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset)
 
     def advance(self, queue: PoppedQueue, queue_offset: int, log_end: int) -> None:
-        """Notes a pop up to ``queue_offset`` whose checkpoint ends at ``log_end``."""
+        """Records a pop up to ``queue_offset`` whose checkpoint ends at ``log_end``."""
         self._popped[queue] = queue_offset
         self._marks.append((log_end, queue, queue_offset))
 
@@ -69,7 +69,7 @@ class PopOffsets:
         self._marks = deque(mark for mark in self._marks if not concerned(mark[1]))
 
     def settle(self) -> None:
-        """Commits the offsets whose checkpoints are on the disk."""
+        """Commits the offsets whose checkpoints are synced."""
         while self._marks and self._marks[0][0] <= self._store.flushed_offset:
             _, queue, queue_offset = self._marks.popleft()
             if queue_offset > (self._offsets.query(queue.group, queue.topic, queue.queue_id) or 0):

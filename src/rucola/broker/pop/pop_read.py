@@ -44,7 +44,7 @@ class Pop:
     Attributes:
         begin: the queue to begin with.
         waited_for: queues whose messages an earlier attempt fetched from the disk.
-        parts: the records of the answer.
+        parts: the records for the response.
         rest: number of further messages in the queues.
         moved: whether messages that do not match were skipped.
         cold: fetches the first messages that were not in memory; any thread may call it.

@@ -27,7 +27,9 @@ class QueueWalk:
         return [pop_retry_topic(topic, group, v2) for v2 in kinds]
 
     def queues(self, topic: str, begin: int) -> Iterator[Place]:
-        """All readable queues of a topic, beginning with another one each time; empty if there is no such topic."""
+        """All readable queues of a topic, beginning with the one that ``begin`` selects; empty if there is no such
+        topic.
+        """
         config = self._topics.get(topic)
         count = config.read_queue_nums if config is not None else 0
         for number in range(count):
@@ -36,8 +38,8 @@ class QueueWalk:
     def places(
         self, topic: str, group: str, queue_id: int, order: bool, begin: int, full: Callable[[], bool]
     ) -> Iterator[Place]:
-        """The retry topic comes first for a share of the pops. For the other pops it comes last, if ``full`` says that
-        the answer has room.
+        """Yields the queues that a pop reads, in order. Some of the pops begin with the retry topic. The others end
+        with it, unless ``full`` says that the response is complete.
 
         Args:
             queue_id: -1 for all queues of the topic.

@@ -94,7 +94,7 @@ class Receipt(NamedTuple):
 
 
 class PopInfo:
-    """The three texts in an answer that describe its messages."""
+    """The three texts in a response that describe its messages."""
 
     def __init__(self) -> None:
         self._starts: list[str] = []

@@ -27,7 +27,7 @@ class RequestModeManager:
     """Topic and group → :class:`RequestMode`, for those with a mode.
 
     Args:
-        keep: makes ``messageRequestMode.json``.
+        keep: creates the writer of ``messageRequestMode.json``.
     """
 
     def __init__(self, keep: Keep) -> None:
@@ -56,7 +56,9 @@ class RequestModeManager:
         return self.table.get(topic, {}).get(group)
 
     def set(self, topic: str, group: str, mode: RequestMode) -> asyncio.Future[None]:
-        """Sets the mode. The future ends when it is on the disk, or with ``DiskError``; the mode counts either way."""
+        """Sets the mode. The future ends when the mode is synced, or with ``DiskError``; the mode applies either
+        way.
+        """
         self.table.setdefault(topic, {})[group] = mode
         return self._kept.changed()
 

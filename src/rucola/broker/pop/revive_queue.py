@@ -47,7 +47,7 @@ class ReviveQueue:
         self._early: dict[PopKey, _EarlyAck] = {}
 
     def take(self, queue_offset: int, record: PopCheckpoint | PopAck | None, came_ms: int) -> None:
-        """The next record, and the time when it was stored; no record if the message holds none."""
+        """Takes the next record, which was stored at ``came_ms``; None if the message holds no record."""
         self.next_offset = queue_offset + 1
         if isinstance(record, PopAck):
             self._acknowledge(queue_offset, record, came_ms)

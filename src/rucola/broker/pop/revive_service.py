@@ -2,8 +2,8 @@
 
 Checkpoints and acknowledgements enter the revive topic when they are due. A checkpoint is completed once all records
 that were due together with it have arrived. Its unacknowledged messages are then stored in the retry topic of the topic
-and group. The progress in a revive queue becomes valid once those copies are on the disk. After a crash, copies that
-were made shortly before it are recognised and not made again. Event loop only.
+and group. The progress in a revive queue becomes valid once those copies are synced. After a crash, copies that were
+made shortly before it are recognised and not made again. Event loop only.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ class ReviveService:
         self._complete_ms = 0
         self.registration: asyncio.Future[None] | None = None
         self._done: deque[tuple[int, int, int]] = deque()
-        """The end of the log that must be on the disk, the revive queue, and the progress that is valid from then
-        on.
-        """
+        """The end of the log that must be synced, the revive queue, and the progress that is valid from then on."""
 
     def load(self, crashed_since_ms: int | None) -> None:
         """Continues where the last process stopped.
@@ -97,8 +95,8 @@ class ReviveService:
     def _oldest_to_come(self, crashed_since_ms: int | None) -> int:
         """Due time of the oldest checkpoint that may appear once more; after a crash the timer delivers some again.
 
-        A start after a clean stop may find such checkpoints, too: unread ones, or ones that were on their way when the
-        last process was stopped and that process had started after a crash.
+        A start after a clean stop may find such checkpoints, too: those that were not read yet, and those that the last
+        process had not delivered yet after an earlier crash.
         """
         oldest_ms = self._delivered_until_ms(None)
         if crashed_since_ms is not None:
@@ -144,11 +142,11 @@ class ReviveService:
         return bool(unread)
 
     def look_again(self) -> None:
-        """The wall clock was moved forward: decisions follow the new time."""
+        """Makes the next decisions by the new time, because the wall clock was moved forward."""
         self._mark = None
 
     def settle(self) -> None:
-        """Records the progress whose copies are on the disk."""
+        """Records the progress whose copies are synced."""
         while self._done and self._done[0][0] <= self._store.flushed_offset:
             _, queue_id, worked_off = self._done.popleft()
             if self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id) != worked_off:

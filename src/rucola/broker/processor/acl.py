@@ -1,6 +1,6 @@
 """Changes and shows accounts by request (RocketMQ up to 5.3.2, ``AdminBrokerProcessor``; requests 50 to 54).
 
-The guard lets only administrators through. No answer contains a secret.
+The guard lets only administrators through. No response contains a secret.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class AclProcessor:
         return command.answer(ResponseCode.SUCCESS, ext_fields=fields)
 
     def config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 54 as 4.9 answers it, with masked secrets."""
+        """Request 54: the accounts with masked secrets, as RocketMQ 4.9 sends them."""
         snapshot = self._accounts.snapshot
         body = {
             "globalWhiteAddrs": [strategy.pattern for strategy in snapshot.global_addresses],

@@ -1,6 +1,6 @@
 """Changes and shows users and rules by request (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 3001 to 3010).
 
-The guard lets only super users through. No answer contains a password.
+The guard lets only super users through. No response contains a password.
 """
 
 from __future__ import annotations

@@ -78,7 +78,9 @@ class BrokerManageProcessor:
         self._version = DataVersion(0, services.clock.wall_ms(), 0)
 
     def update_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 25: changes all given options or none. ``broker.conf`` stays, so a restart undoes the change."""
+        """Request 25: changes all given options or none. ``broker.conf`` stays as it is, so a restart undoes the
+        change.
+        """
         values = read_options(bytes(command.body))
         for key, value in values.items():
             if key in UNCHANGEABLE:
@@ -122,7 +124,7 @@ class BrokerManageProcessor:
         return self._cold_reads.serve(lambda cold: success(command, None, KVTable(self._runtime_info(cold))))
 
     def ha_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 907: a master without slaves, which is the only role of a broker here."""
+        """Request 907: answers that this broker is a master without slaves, which is the only role here."""
         return success(command, None, HARuntimeInfo(self._store.max_offset))
 
     def expire(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -153,5 +155,5 @@ def read_options(body: bytes) -> dict[str, str]:
 
 
 def options_text(options: dict[str, str]) -> bytes:
-    """Options as request 26 answers them: sorted ``key=value`` lines with unchanged values."""
+    """Options as the response to request 26 contains them: sorted ``key=value`` lines with unchanged values."""
     return "".join(f"{key}={value}\n" for key, value in sorted(options.items())).encode("utf-8", "surrogateescape")

@@ -59,7 +59,7 @@ class ClientManageProcessor:
         self._monotonic = services.clock.monotonic
 
     def heartbeat(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 34: a heartbeat. The answer waits until the name servers know the retry topics created by the
+        """Request 34: a heartbeat. The response waits until the name servers know the retry topics created by the
         request.
 
         The client is registered before that wait, because its connection could close meanwhile. If it closed earlier,

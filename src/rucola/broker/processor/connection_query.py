@@ -156,7 +156,7 @@ class ConnectionQueryProcessor:
     async def _pass_on(
         self, command: RemotingCommand, group: str, client_id: str, request: RemotingCommand
     ) -> RemotingCommand:
-        """Forwards ``request`` to the client; its answer becomes the answer to ``command``."""
+        """Forwards ``request`` to the client; its response becomes the response to ``command``."""
         client = self._consumers.find_client(group, client_id)
         if client is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")

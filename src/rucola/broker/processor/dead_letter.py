@@ -32,7 +32,8 @@ class DeadLetterRule:
         self._locks = locks
 
     def apply(self, command: RemotingCommand) -> None:
-        """Changes the header of ``command`` if it is such a send. An unknown group is refused later.
+        """Changes the header of ``command`` if the message that it sends failed too often. An unknown group is refused
+        later.
 
         Raises:
             FormatError: a required field is missing or not a number.

@@ -24,9 +24,7 @@ _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_
 
 
 class EndTransactionProcessor:
-    """Serves 37 and 323. Clients send 37 oneway. A client that waits gets its answer when the outcome is on the
-    disk.
-    """
+    """Serves 37 and 323. Clients send 37 oneway. A client that waits gets its response when the outcome is synced."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._when_safe = services.when_safe
@@ -36,8 +34,8 @@ class EndTransactionProcessor:
         self._cold_reads = services.cold_reads
 
     def end(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 37: ends a transaction. Request 37: ends a transaction. The producer gets no answer if it is
-        undecided; it will be asked later.
+        """Request 37: ends a transaction. The producer gets no response if the transaction is undecided; the broker
+        asks it later.
         """
         header = EndTransactionRequestHeader.from_ext_fields(command.ext_fields)
         if not is_decision(header.commit_or_rollback):
@@ -45,7 +43,7 @@ class EndTransactionProcessor:
         return self._serve(partial(self._end, channel, command, header))
 
     def resume_check(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 323: the broker asks again about a half message that was given up."""
+        """Request 323: makes the broker ask again about a half message that was given up."""
         header = ResumeCheckHalfMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             physical_offset = parse_offset_message_id(header.msg_id or "").physical_offset

@@ -36,7 +36,7 @@ class GroupManageProcessor:
         self._pops = services.pops
 
     def update_group(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """200."""
+        """Request 200: creates or changes a group."""
         data = fastjson.load_object(command.body, "SubscriptionGroupConfig")
         try:
             config = SubscriptionGroupConfig.from_dict(data)
@@ -46,14 +46,14 @@ class GroupManageProcessor:
         return answer_when_told(success(command), [self._groups.update(config)])
 
     def update_groups(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """225; all or none."""
+        """Request 225: creates or changes several groups, all or none."""
         configs = SubscriptionGroupList.decode(command.body).group_config_list
         for config in configs:
             _check(config)
         return answer_when_told(success(command), [self._groups.update_all(configs)])
 
     def delete_group(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """207."""
+        """Request 207: deletes a group."""
         header = DeleteSubscriptionGroupRequestHeader.from_ext_fields(command.ext_fields)
         written = self._groups.delete(header.group_name)
         if header.clean_offset:
@@ -62,7 +62,7 @@ class GroupManageProcessor:
         return answer_when_told(success(command), [written])
 
     def all_groups(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 201: all groups in one answer, even if the request asks for pages, as in the reference."""
+        """Request 201: all groups in one response, even if the request asks for pages, as in the reference."""
         groups = self._groups
         return success(command, None, SubscriptionGroupWrapper(groups.table, groups.forbidden, groups.data_version))
 

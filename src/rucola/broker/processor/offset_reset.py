@@ -32,7 +32,7 @@ CLIENT_VERSION_MIN = 28
 """V3_0_7_SNAPSHOT."""
 _CLIENT_TIMEOUT_MS = 5000
 _NO_CODE = "not set any response code"
-"""The code of answers for which the reference sets a body but no code."""
+"""The code of responses for which the reference sets a body but no code."""
 
 
 class OffsetResetProcessor:
@@ -73,7 +73,9 @@ class OffsetResetProcessor:
         return success(command, None, self._body(header.topic, table))
 
     async def consumer_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 223: asks all clients at the same time; clients that do not answer in time are left out."""
+        """Request 223: asks all clients for their offsets at the same time; clients that do not answer in time are left
+        out.
+        """
         header = GetConsumerStatusRequestHeader.from_ext_fields(command.ext_fields)
         info = self._consumers.group(header.group)
         if info is None:

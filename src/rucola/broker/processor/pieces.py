@@ -1,7 +1,8 @@
-"""Answers that grow with the number of topics, groups or clients. They are gathered in pieces, so that other requests
+"""Responses that grow with the number of topics, groups or clients. They are gathered in pieces, so that other requests
 are served in between, and are encoded in a thread.
 
-Only one answer is gathered at a time: together, all waiting answers take one piece in each turn of the loop.
+Only one response is gathered at a time: all waiting responses together take one piece in each iteration of the event
+loop.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 
 class Pieces:
-    """Builds the answers for one group of requests. Event loop only.
+    """Builds the responses to one group of requests. Event loop only.
 
     Args:
         cold_reads: fetches messages that are not in memory; after a fetch the steps run again from the beginning.

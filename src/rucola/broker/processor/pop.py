@@ -72,7 +72,7 @@ class PopMessageProcessor:
         return self._serve(channel, command, Pop(header, self._wall_ms(), revive_queue, tag_codes, expression, begin))
 
     def _serve(self, channel: Channel, command: RemotingCommand, pop: Pop) -> RemotingCommand | None:
-        """Reads the queues, then answers; None if the answer comes later."""
+        """Reads the queues, then answers; None if the response comes later."""
         header = pop.header
         for topic, queue_id in self._walk.places(
             header.topic,
@@ -85,7 +85,7 @@ class PopMessageProcessor:
             self._reader.read_queue(pop, topic, queue_id)
         code, remark = ResponseCode.SUCCESS, "FOUND"
         if pop.count:
-            if pop.cold is not None:  # it will be in memory for the next pop
+            if pop.cold is not None:  # the next pop finds the messages in memory
                 self._cold_reads.start(channel, pop.cold, _nobody_waits)
             if pop.rest > 0:
                 self._hold.wake(header.topic, header.consumer_group, header.queue_id)
@@ -163,7 +163,7 @@ class PopMessageProcessor:
 
 
 def _nobody_waits() -> None:
-    """Called after messages were fetched ahead of the next pop; no request waits for them."""
+    """Does nothing: the messages were fetched ahead of the next pop, and no request waits for them."""
 
 
 def _answer_header(pop: Pop) -> PopMessageResponseHeader:

@@ -1,7 +1,7 @@
 """Acknowledges popped messages and changes their invisible time (RocketMQ 5.3.3, ``AckMessageProcessor``,
 ``ChangeInvisibleTimeProcessor``; requests 200051, 200151 and 200053).
 
-An answer is final: its record is in the log before the answer is sent, and with SYNC_FLUSH on the disk.
+A response is final: the record is in the log before the response is sent, and with SYNC_FLUSH the record is synced.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ BORN_TIME = "bornTime"
 
 
 def note_born_time(command: RemotingCommand, now_ms: int) -> None:
-    """Sets the creation time of a request without one to now. The time stays in the request if it is processed
-    again.
+    """Sets the creation time of a request to now if the request has none. The time stays in the request if it is
+    processed again.
     """
     if command.ext_fields.get(BORN_TIME, "0") == "0":
         command.ext_fields[BORN_TIME] = str(now_ms)

@@ -1,4 +1,4 @@
-"""Answers which messages a pop would find, without popping them (RocketMQ 5.3.3, ``PeekMessageProcessor``,
+"""Shows which messages a pop would find, without popping them (RocketMQ 5.3.3, ``PeekMessageProcessor``,
 ``NotificationProcessor``, ``PollingInfoProcessor``; requests 200052, 200054, 200055 and 200056).
 """
 
@@ -120,7 +120,7 @@ class PopLookProcessor:
             serve_again(channel, command, lambda channel, command: self._peek(channel, command, again))
 
     def _places(self, header: NotificationRequestHeader) -> list[tuple[str, int]]:
-        """The queues that a pop of this kind reads."""
+        """The queues that a pop with the fields of ``header`` reads."""
         places = [(header.topic, header.queue_id)]
         if header.queue_id < 0:
             places = list(self._walk.queues(header.topic, 0))

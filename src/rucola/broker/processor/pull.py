@@ -209,7 +209,7 @@ class PullMessageProcessor:
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
         if request.moved and code == ResponseCode.PULL_NOT_FOUND:
-            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # the answer that a read from the original offset would give
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # the response that a read from the original offset would give
         if self._waits(request, result, code, may_wait):
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
                 _refuse_busy(request)
@@ -217,8 +217,8 @@ class PullMessageProcessor:
         _answer(request, int(code), result)
 
     def _slow_down(self, request: PullRequest, may_wait: bool) -> bool:
-        """Handles a group that has read enough from the disk: returns whether the pull was refused, or started again
-        for one message.
+        """Slows down a group that has read enough from the disk: refuses the pull, or repeats it for one message.
+        Returns False if it did neither.
         """
         info = self._consumers.group(request.admission.consumer[0])
         if info is None or info.consume_type != CONSUME_ACTIVELY:
@@ -232,7 +232,9 @@ class PullMessageProcessor:
         return False
 
     def _waits(self, request: PullRequest, result: GetMessageResult, code: int, may_wait: bool) -> bool:
-        """Whether the request is held: it is new and found nothing, or messages that do not match woke it."""
+        """Whether to hold the request, because it is new and found nothing, or because messages that do not match woke
+        it.
+        """
         if may_wait:
             if code != ResponseCode.PULL_NOT_FOUND:
                 return False

@@ -29,7 +29,7 @@ TAG = b"TAG"
 _READ = int(PermName.READ)
 _LITE = int(RequestCode.LITE_PULL_MESSAGE)
 _CHEAP_EXPRESSION_BYTES = 2048
-"""Longer expressions take more than a tenth of the time of a turn."""
+"""Compiling a longer expression takes more than a tenth of ``TURN_S``."""
 _KEPT_MAX = 16_384
 _KEPT_EXPRESSION_BYTES_MAX = 256
 """Maximum number of cached expressions that came with pulls; a client may send a new one each time."""
@@ -88,7 +88,7 @@ class PullAdmissions:
         services.groups.on_change(self._changed)
 
     def find(self, asked: tuple[Any, ...], channel: Peer) -> Admission:
-        """The rights of a request on ``channel``.
+        """Returns the part of a queue that a request on ``channel`` may read.
 
         Args:
             asked: the fields of an ``Asked``.
@@ -155,7 +155,7 @@ class PullAdmissions:
         topic_config = self._topics.get(topic)
         if topic_config is None:
             raise topic_missing(topic)
-        if not int(topic_config.perm) & _READ:  # operators of enumerations are slow
+        if not int(topic_config.perm) & _READ:  # the operators of enumerations are slow
             raise PullForbiddenError(ForbiddenType.TOPIC_FORBIDDEN, f"the topic[{topic}] pulling message is forbidden")
         if not 0 <= asked.queue_id < topic_config.read_queue_nums:
             raise BrokerError(

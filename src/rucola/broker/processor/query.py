@@ -33,7 +33,9 @@ from rucola.store.results import Boundary
 
 
 class QueryProcessor:
-    """It needs nothing but the store. If messages are not in memory, threads wait for them, not the event loop."""
+    """Serves requests from the store alone. If messages are not in memory, threads wait for the disk, not the event
+    loop.
+    """
 
     def __init__(self, services: BrokerServices) -> None:
         self._store = services.store

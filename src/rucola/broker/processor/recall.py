@@ -48,7 +48,7 @@ class RecallMessageProcessor:
         return self._when_safe(channel, command, answer, end)
 
     def _recall(self, channel: Channel, command: RemotingCommand) -> tuple[RemotingCommand, int]:
-        """The answer, and the end of the log that must be on the disk before it is sent."""
+        """Returns the response, and the end of the log that must be synced before it is sent."""
         header = RecallMessageRequestHeader.from_ext_fields(command.ext_fields)
         handle = self._check(header)
         properties = {

@@ -2,7 +2,7 @@
 client).
 
 The reply goes to the requesting client, found by the client id in the message. It is also stored if that is configured.
-Whether the store succeeds does not change the answer, which only says whether the client got the reply.
+Whether the store succeeds does not change the response, which only says whether the client got the reply.
 """
 
 from __future__ import annotations

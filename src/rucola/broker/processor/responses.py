@@ -1,4 +1,4 @@
-"""Answers and errors that several request processors use."""
+"""Responses and errors that several request processors use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rucola.protocol.headers.header import CommandHeader
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 NO_CODE = "not set any response code"
-"""The remark of answers for which the reference sets only the code."""
+"""The remark of responses for which the reference sets only the code."""
 
 
 def success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:
-    """The answer to a request that was served."""
+    """The response to a request that was served."""
     return command.answer(
         ResponseCode.SUCCESS,
         ext_fields=header.to_ext_fields() if header is not None else None,

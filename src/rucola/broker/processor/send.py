@@ -1,7 +1,7 @@
-"""Serves sends: checks, append, answers (RocketMQ 5.3.3, ``SendMessageProcessor``; requests 10, 310, 320).
+"""Serves sends: checks, append, responses (RocketMQ 5.3.3, ``SendMessageProcessor``; requests 10, 310, 320).
 
 The unit of work is a run: consecutive rows of one read with the same topic. A clean run costs one check of its queue
-ids and three kernel calls, for inspection, append and answers, whatever its length. A row that is not clean has no
+ids and three kernel calls, for inspection, append and responses, whatever its length. A row that is not clean has no
 UNIQ_KEY, or has a property that only the broker writes. It is rewritten into a one-row table and then processed in the
 same way. There is therefore only one path to the store.
 """
@@ -46,7 +46,9 @@ _BATCH_ROWS = 1024
 """Number of members for which a table is kept. Larger batches get tables of their own, which grow by a factor."""
 _BATCH_ROWS_FACTOR = 8
 BATCH_MESSAGES_MAX = 32_768
-"""Storing that many takes about 50 ms, in which nobody else is served; their ids fill a header of 1 MiB."""
+"""Maximum number of messages in a batch: storing so many takes about 50 ms, in which no other request is served, and
+their ids fill a header of 1 MiB.
+"""
 _MORE_ROWS = -2
 _TOPIC_BYTES_MAX = 127
 
@@ -81,7 +83,8 @@ class SendMessageProcessor:
         """Processes rows ``first`` to ``last`` (excluded), all of kind SEND and of one topic.
 
         Returns:
-            The first row not processed. Rows processed one by one take long, so a call processes only some of them.
+            The first row that was not processed. Rows that must be processed one by one take long, so a call processes
+            only some of them.
         """
         target = self._find_target(channel, source, table, first, last)
         if target is None:
@@ -163,7 +166,7 @@ class SendMessageProcessor:
     def _expand(
         self, channel: Channel, source: bytearray, table: array[int], row: int, target: SendTarget
     ) -> tuple[array[int], int, bool]:
-        """The members of a batch as rows, their number, and whether the answer waits for the disk.
+        """Returns the members of a batch as rows, their number, and whether the response waits for a sync.
 
         The rows are valid until the next call.
         """
@@ -276,7 +279,7 @@ class SendMessageProcessor:
         """Stores rows that passed every check, and answers them.
 
         Args:
-            wait: whether the answer waits for the disk, if this broker is configured to.
+            wait: whether the responses wait for a sync if the broker is configured to wait.
             detour: for a single row: the topic in which it waits before it goes to ``target``.
         """
         done = last
@@ -318,7 +321,9 @@ class SendMessageProcessor:
 
 
 def _judged(answers: bytes | bytearray, told: asyncio.Future[None]) -> bytes | bytearray:
-    """Answers sends that create their topic, or that arrive while it is being created."""
+    """Returns ``answers``, or the same responses with FLUSH_DISK_TIMEOUT if the topic of the messages could not be
+    kept.
+    """
     error = None if told.cancelled() else told.exception()
     return answers if error is None else flush_not_confirmed(answers, f"the topic cannot be kept: {error}")
 

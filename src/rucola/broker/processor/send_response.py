@@ -1,4 +1,4 @@
-"""Encodes the answers to sends: whole runs in the kernel, batches and refusals one by one."""
+"""Encodes the responses to sends: whole runs in the kernel, batches and refusals one by one."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from rucola.remoting.server import Channel
 
 
 class SendResponses:
-    """Encodes answers for producers. ``store_host`` is part of every message id."""
+    """Encodes responses for producers. ``store_host`` is part of every message id."""
 
     def __init__(self, config: BrokerConfig, store_host: bytes) -> None:
         self._fields = {"MSG_REGION": config.region_id, "TRACE_ON": "true" if config.trace_on else "false"}
         self._host_text = store_host.hex().upper()
         self.encode = SendAnswers(store_host, config.region_id, config.trace_on).encode
-        """``(source, table, first, last) -> bytearray``: the answers of stored rows."""
+        """``(source, table, first, last) -> bytearray``: the responses to stored rows."""
 
     def encode_batch(self, source: bytearray, table: array[int], row: int, members: array[int], count: int) -> bytes:
-        """The answer to batch ``row`` whose ``count`` members were stored; empty for a oneway request."""
+        """The response to batch ``row`` whose ``count`` members were stored; empty for a oneway request."""
         base = row * ROW_WIDTH
         if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             return b""
@@ -45,7 +45,7 @@ class SendResponses:
         return self._answer(table, base, ResponseCode.SUCCESS, "", fields)
 
     def encode_inner_batch(self, source: bytearray, table: array[int], row: int) -> bytes:
-        """The answer to batch ``row`` that was stored as one record; empty for a oneway request."""
+        """The response to batch ``row`` that was stored as one record; empty for a oneway request."""
         base = row * ROW_WIDTH
         if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             return b""
@@ -53,7 +53,7 @@ class SendResponses:
         return self._answer(table, base, ResponseCode.SUCCESS, "", {**fields, "batchUniqId": fields["transactionId"]})
 
     def encode_recallable(self, source: bytearray, table: array[int], row: int, handle: str) -> bytes:
-        """The answer to a message that its producer may withdraw with ``handle``; empty for a oneway request."""
+        """The response to a message that its producer may withdraw with ``handle``; empty for a oneway request."""
         base = row * ROW_WIDTH
         if table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             return b""
@@ -61,13 +61,13 @@ class SendResponses:
         return self._answer(table, base, ResponseCode.SUCCESS, "", {**fields, "recallHandle": handle})
 
     def refuse(self, channel: Channel, table: array[int], row: int, refusal: BrokerError) -> None:
-        """The answer that tells the producer of row ``row`` why its message was not stored."""
+        """The response that tells the producer of row ``row`` why its message was not stored."""
         base = row * ROW_WIDTH
         if not table[base + FrameColumn.FLAG] & FLAG_ONEWAY:
             channel.send(self._answer(table, base, refusal.code, refusal.remark, self._fields))
 
     def _stored_fields(self, source: bytearray, table: array[int], base: int) -> dict[str, str]:
-        """The answer's fields about one record."""
+        """The fields of a response about one record."""
         key = table[base + FrameColumn.UNIQ_KEY_POS]
         return {
             **self._fields,
@@ -84,8 +84,8 @@ class SendResponses:
 
 
 def flush_not_confirmed(answers: bytes | bytearray, remark: str) -> bytes:
-    """The same answers with FLUSH_DISK_TIMEOUT: stored, but not known to be on the disk. This is rare, so frames are
-    decoded.
+    """Returns the same responses with FLUSH_DISK_TIMEOUT: the messages are stored, but not known to be synced. This is
+    rare, so frames are decoded.
     """
     changed = []
     position = 0

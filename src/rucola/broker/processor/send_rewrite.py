@@ -41,7 +41,7 @@ _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
 a message that it consumed.
 """
 _UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
-"""If stored unchanged, they would give a record another place in its queue, or entries in other queues."""
+"""Properties that, stored unchanged, would give a record another place in its queue, or entries in other queues."""
 
 
 class MadeRow(NamedTuple):
@@ -57,9 +57,9 @@ class Detour(NamedTuple):
 
     topic: bytes
     asked_queue_id: int
-    """The queue to which the message was sent; the answer to its producer names this queue."""
+    """The queue to which the message was sent; the response to its producer names this queue."""
     recall_handle: str = ""
-    """The handle with which its producer may withdraw it."""
+    """The handle with which its producer may withdraw the message."""
 
 
 def row_of_command(command: RemotingCommand) -> MadeRow:

@@ -31,8 +31,8 @@ class SendTarget:
     queues: int
     """Queue ids below it are accepted: the larger number of read and write queues."""
     registration: asyncio.Future[None] | None
-    """Set for a topic that this send creates: producers hear of success when the topic is on the disk and the name
-    servers know it.
+    """Set for a topic that this send creates: producers get responses when the topic is synced and the name servers
+    know it.
     """
     plain: bool = True
     """Whether the topic has no options that affect its messages."""

@@ -1,7 +1,7 @@
 """Shows the progress of topics and groups (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 202, 208, 303, 315, 317,
 321).
 
-The figures of many queues are gathered in pieces, so the parts of one answer may differ slightly in time.
+The figures of many queues are gathered in pieces, so the parts of one response may differ slightly in time.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from rucola.runtime.clock import local_time_digits
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 _UNITS_MAX = 1024
-"""Maximum number of queue units in one answer."""
+"""Maximum number of queue units in one response."""
 
 
 class StatisticsProcessor:
-    """Answers from offsets and store times."""
+    """Serves requests from offsets and store times."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._config = services.config

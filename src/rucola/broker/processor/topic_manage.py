@@ -63,7 +63,7 @@ class TopicManageProcessor:
         return self._store_topics(command, [replace(config, attributes=attributes)])
 
     def update_topics(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """18; all or none."""
+        """Request 18: creates or changes several topics, all or none."""
         configs = CreateTopicListRequestBody.decode(command.body).topic_config_list
         changed = []
         for config in configs:
@@ -77,8 +77,8 @@ class TopicManageProcessor:
         return self._store_topics(command, changed)
 
     def delete_topic(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 215: deletes a topic together with its POP retry topics, under both kinds of names. The answer waits
-        until the deletion is on the disk.
+        """Request 215: deletes a topic together with its POP retry topics, under both kinds of names. The response
+        waits until the deletion is synced.
         """
         topic = DeleteTopicRequestHeader.from_ext_fields(command.ext_fields).topic
         self._refuse_system_topic(topic)
@@ -101,7 +101,7 @@ class TopicManageProcessor:
         return answer_when_told(success(command), written)
 
     def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 21: all topics in one answer, even if the request asks for pages, as in the reference."""
+        """Request 21: all topics in one response, even if the request asks for pages, as in the reference."""
         return success(command, None, TopicConfigSerializeWrapper(dict(self._topics.table), self._topics.data_version))
 
     def topic_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
