@@ -99,7 +99,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: 
     explorer = CrashExplorer(config(sync), SEED, sample=0)
     count = calls_of(FAULTS[fault][2], workload, config(sync), SEED)
     few = count < 122
-    hit = range(1 if few else 1 + sorted(FAULTS).index(fault), count + 1, 7 if few else 97)
+    hit = range(1 if few else 1 + sorted(FAULTS).index(fault), count + 1, 11 if few else 149)
     fired = [explorer.run_with_faults(WORKLOADS[workload], plan(fault, nth), sample=0) for nth in hit]
     assert sum(fired) >= 1
 

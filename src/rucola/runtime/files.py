@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from rucola.errors import DiskError, StoreLockedError
-from rucola.runtime.disk_calls import disk_call, disk_error, read_at, write_all
+from rucola.runtime.disk_calls import DiskCall, disk_error, read_at, write_all
 from rucola.runtime.mapped_segment import MappedSegment
 
 try:
@@ -68,7 +68,7 @@ class Files:
 
     def size(self, path: str) -> int:
         """Length of the file in bytes."""
-        with disk_call(path, "stat"):
+        with DiskCall(path, "stat"):
             return os.stat(path).st_size  # noqa: PTH116
 
     def length(self, path: str) -> int:
@@ -82,12 +82,12 @@ class Files:
 
     def modified_ms(self, path: str) -> int:
         """Time of the last write to the file, in milliseconds since the epoch."""
-        with disk_call(path, "stat"):
+        with DiskCall(path, "stat"):
             return os.stat(path).st_mtime_ns // 1_000_000  # noqa: PTH116
 
     def disk_usage(self, path: str) -> tuple[int, int]:
         """Used bytes on the file system that holds ``path``, and bytes that this process may still use there."""
-        with disk_call(path, "ask for the space"):
+        with DiskCall(path, "ask for the space"):
             if not hasattr(os, "statvfs"):
                 import shutil  # imported here, because a start would wait for it
 
@@ -121,7 +121,7 @@ class Files:
     def read_file(self, path: str) -> bytes | None:
         """The whole content, None when there is no such file."""
         try:
-            with disk_call(path, "read"), open(path, "rb") as file:  # noqa: PTH123
+            with DiskCall(path, "read"), open(path, "rb") as file:  # noqa: PTH123
                 return file.read()
         except DiskError as error:
             if isinstance(error.__cause__, FileNotFoundError):
@@ -130,7 +130,7 @@ class Files:
 
     def write_file(self, path: str, content: bytes) -> None:
         """Creates or overwrites ``path`` in place and syncs it and its directory. For files whose loss is harmless."""
-        with disk_call(path, "write"):
+        with DiskCall(path, "write"):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
             try:
                 write_all(descriptor, content, 0)
@@ -149,7 +149,7 @@ class Files:
             private: whether other users must not be able to read the file.
         """
         temporary = path + ".tmp"
-        with disk_call(path, "replace"):
+        with DiskCall(path, "replace"):
             mode = _PRIVATE_MODE if private else _FILE_MODE
             descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, mode)
             try:
@@ -167,14 +167,14 @@ class Files:
 
     def rename(self, path: str, new_path: str) -> None:
         """Renames within one file system; replaces what was at ``new_path``; the caller syncs the directories."""
-        with disk_call(path, "rename"):
+        with DiskCall(path, "rename"):
             os.replace(path, new_path)  # noqa: PTH105
 
     def link(self, path: str, new_path: str) -> bool:
         """Gives a file a second name; returns False, and changes nothing, if the name is taken. The caller syncs the
         directory.
         """
-        with disk_call(path, "link"):
+        with DiskCall(path, "link"):
             try:
                 os.link(path, new_path)
             except FileExistsError:
@@ -185,7 +185,7 @@ class Files:
         """Renames a directory, and syncs the new parent; returns False, and changes nothing, if there is a file or a
         directory that is not empty at ``new_path``.
         """
-        with disk_call(path, "rename"):
+        with DiskCall(path, "rename"):
             try:
                 os.rename(path, new_path)  # noqa: PTH104
             except OSError as error:
@@ -197,7 +197,7 @@ class Files:
 
     def sync_file(self, path: str) -> None:
         """Makes the content of a file durable that other code has written."""
-        with disk_call(path, "sync"):
+        with DiskCall(path, "sync"):
             descriptor = os.open(path, os.O_RDWR | _BINARY)
             try:
                 os.fsync(descriptor)
@@ -206,7 +206,7 @@ class Files:
 
     def remove(self, path: str) -> None:
         """Removes a file; the caller syncs the directory."""
-        with disk_call(path, "remove"):
+        with DiskCall(path, "remove"):
             os.remove(path)  # noqa: PTH107
 
     def remove_tree(self, path: str) -> None:
@@ -216,7 +216,7 @@ class Files:
         for name in self.list_files(path):
             self.remove(f"{path}/{name}")
         if self.exists(path):
-            with disk_call(path, "remove directory"):
+            with DiskCall(path, "remove directory"):
                 os.rmdir(path)  # noqa: PTH106
 
     def make_directory(self, path: str) -> None:
@@ -225,7 +225,7 @@ class Files:
             return
         parent = os.path.dirname(path) or "."  # noqa: PTH120
         self.make_directory(parent)
-        with disk_call(path, "create directory"):
+        with DiskCall(path, "create directory"):
             try:
                 os.mkdir(path, _DIRECTORY_MODE)  # noqa: PTH102
             except FileExistsError:
@@ -249,7 +249,7 @@ class Files:
 
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in ``path`` durable, where directories can be opened."""
-        with disk_call(path, "sync directory"):
+        with DiskCall(path, "sync directory"):
             try:
                 descriptor = os.open(path or ".", os.O_RDONLY)
             except (PermissionError, IsADirectoryError):
@@ -265,12 +265,12 @@ class Files:
 
     def read_at(self, path: str, position: int, length: int) -> bytes:
         """Up to ``length`` bytes from ``position``; fewer at the end of the file."""
-        with disk_call(path, "read"), open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        with DiskCall(path, "read"), open(path, "rb", buffering=0) as file:  # noqa: PTH123
             return read_at(file.fileno(), length, position)
 
     def write_at(self, path: str, position: int, content: bytes) -> None:
         """Writes ``content`` at ``position`` of an existing file, or of a new one, and syncs the data."""
-        with disk_call(path, "write"):
+        with DiskCall(path, "write"):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | _BINARY, _FILE_MODE)
             try:
                 write_all(descriptor, content, position)
@@ -293,7 +293,7 @@ class Files:
             DiskFullError: there is not enough space; nothing is left behind.
         """
         try:
-            with disk_call(path, "allocate"):
+            with DiskCall(path, "allocate"):
                 descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
                 try:
                     self.allocate(descriptor, 0, size if allocated is None else min(size, allocated))
@@ -316,7 +316,7 @@ class Files:
             size: bytes to map; None maps the whole file. The caller has compared lengths before.
             writable: False maps it for reading only.
         """
-        with disk_call(path, "map"):
+        with DiskCall(path, "map"):
             descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _BINARY | _NO_FOLLOW)
             try:
                 length = size if size is not None else os.fstat(descriptor).st_size
@@ -350,7 +350,7 @@ class Files:
         """
         if not hasattr(os, "geteuid") or not os.path.isdir(path):  # noqa: PTH112
             return ""
-        with disk_call(path, "list"):
+        with DiskCall(path, "list"):
             with os.scandir(path) as entries:
                 below = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
             for directory in (path, *below):
@@ -377,7 +377,7 @@ class Files:
         if self._identity(name) in _locked_here:
             # The file is not even opened: closing any descriptor of it would drop this process's record lock.
             raise StoreLockedError(path)
-        with disk_call(name, "lock"):
+        with DiskCall(name, "lock"):
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT | _BINARY | _NO_FOLLOW, _FILE_MODE)
             identity = self._identity(name)
             try:
@@ -404,7 +404,7 @@ class Files:
             # As above, the file is not even opened.
             return True
         try:
-            with disk_call(name, "look at the lock"):
+            with DiskCall(name, "look at the lock"):
                 descriptor = os.open(name, os.O_RDONLY | _BINARY | _NO_FOLLOW)
                 try:
                     return _first_byte_locked(descriptor)
@@ -424,7 +424,7 @@ class Files:
         return status.st_dev, status.st_ino
 
     def _names(self, path: str, directories: bool) -> list[str]:
-        with disk_call(path, "list"):
+        with DiskCall(path, "list"):
             try:
                 with os.scandir(path) as entries:
                     return sorted(entry.name for entry in entries if entry.is_dir() is directories)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from rucola.errors import DiskError
-from rucola.runtime.disk_calls import disk_call, disk_error, read_at, read_into, write_all
+from rucola.runtime.disk_calls import DiskCall, disk_error, read_at, read_into, write_all
 from rucola.runtime.memory import lock_memory
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class MappedSegment:
         with self._guard:
             if self._closed:
                 return False
-            with disk_call(self.path, "map"):
+            with DiskCall(self.path, "map"):
                 self.buffer = mmap.mmap(self._descriptor, self.size, access=self._access)
             self.view = memoryview(self.buffer)
             self._mapped = True
@@ -92,7 +92,7 @@ class MappedSegment:
 
     def allocate(self, position: int, length: int) -> None:
         """Allocates blocks for a part of the file that holds no data yet; see ``Files.allocate``."""
-        with disk_call(self.path, "allocate"):
+        with DiskCall(self.path, "allocate"):
             self._files.allocate(self._descriptor, position, length)
 
     def populate(self, position: int, length: int) -> None:
@@ -127,7 +127,7 @@ class MappedSegment:
 
     def write(self, position: int, content: bytes | memoryview) -> None:
         """Writes at ``position`` by a system call. The map shows the bytes as well. Other threads run meanwhile."""
-        with disk_call(self.path, "write"):
+        with DiskCall(self.path, "write"):
             write_all(self._descriptor, content, position)
 
     def lock(self, position: int, length: int) -> str:
