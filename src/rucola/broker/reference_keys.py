@@ -151,7 +151,7 @@ _MEANINGS = (
 
 
 def without_effect(keys: Iterable[str]) -> str:
-    """The consequence of not serving ``keys``: each consequence with its keys, in one line."""
+    """Returns one line with the consequences of not serving ``keys``, each followed by its keys."""
     table: dict[str, list[str]] = {}
     for key in keys:
         table.setdefault(next(meaning for pattern, meaning in _MEANINGS if pattern.search(key)), []).append(key)

@@ -27,7 +27,7 @@ of 16 MiB holds about 80,000.
 
 
 class Registration:
-    """Life: ``begin``, then ``register`` repeatedly, and ``close`` at the end."""
+    """Registrations of one broker. Call ``begin``, then ``register`` repeatedly, and ``close`` at the end."""
 
     def __init__(
         self,
@@ -104,13 +104,13 @@ class Registration:
 def answer_when_told(
     answer: RemotingCommand, told: Iterable[asyncio.Future[None] | None]
 ) -> Answer | asyncio.Future[Answer]:
-    """Sends ``answer`` once the change is on the disk and the name servers know it, or could not be reached.
+    """Sends ``answer`` once the changes are synced and the name servers know them, or could not be reached.
 
-    A client asks the name servers for the route as soon as it has its answer; if they do not know the topic, it asks
+    A client asks the name servers for the route as soon as it has the response; if they do not know the topic, it asks
     again only 20 s later.
 
     Args:
-        told: futures of changes; if one of them fails, the first error replaces the answer.
+        told: futures of changes; if one of them fails, the first error replaces ``answer``.
     """
     waiting = [each for each in told if each is not None]
     open_ = {each for each in waiting if not each.done()}

@@ -50,8 +50,8 @@ class RequestHandler:
     Args:
         table: processors of plain requests; processors for sends and pulls with unusual headers are added here.
         before_read: called before a request that may read messages.
-        waiters: answers that wait for the disk; None without SYNC_FLUSH.
-        waiting_max: maximum number of waiting answers; further sends are refused.
+        waiters: responses that wait for a sync; None without SYNC_FLUSH.
+        waiting_max: maximum number of waiting responses; further sends are refused.
         guard: answers forbidden requests and marks their rows as done; None without access control.
 
     Attributes:
@@ -88,7 +88,7 @@ class RequestHandler:
         self.rest_received(channel, batch, 0)
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Serves the frames from row ``first`` on, as many as fit into one turn of the loop."""
+        """Serves the frames from row ``first`` on, as many as fit into one iteration of the event loop."""
         if self.stopping:
             _send_away(channel, batch, first)
             return
@@ -110,7 +110,7 @@ class RequestHandler:
             kind = table[base + _KIND]
             last = _run_end(table, row, count) if kind == _SEND else row + 1
             if table[base + _FLAG] & FLAG_RESPONSE:
-                pass  # an answer to one of our requests; the channel has delivered it already
+                pass  # a response to a request of this broker; the channel has delivered it already
             elif kind == _PLAIN:
                 began_s = self._monotonic()
                 self._before_read()
@@ -125,7 +125,8 @@ class RequestHandler:
             run_ended = last == count or not table[last * ROW_WIDTH + _SAME_TOPIC]
             row = last
             if self._send.topics_made != topics_made:
-                # Creating files of new queues takes longer than thousands of messages, so they count towards this turn.
+                # Creating files of new queues takes longer than thousands of messages, so the time is checked after
+                # them.
                 topics_made = self._send.topics_made
                 self._before_read()
             elif row - asked_row < _unasked(kind, run_ended, channel):
@@ -164,7 +165,7 @@ class RequestHandler:
 
 
 def _unasked(kind: int, run_ended: bool, channel: Channel) -> int:
-    """Number of rows of one kind that are served without a look at the time."""
+    """Number of rows of one kind that are served before the time is checked."""
     if kind == _PULL:
         return 0 if channel.costly else _UNASKED_PULLS
     return _UNASKED_ROWS if kind == _SEND and run_ended else 0
@@ -180,8 +181,8 @@ def _run_end(table: array[int], row: int, count: int) -> int:
 
 
 def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
-    """The broker stops: tells every client to reconnect elsewhere, in the way that its version understands. The stop
-    waits for others, too, so this keeps to its time in each turn.
+    """Tells every client to reconnect elsewhere, in the way that its version understands, because the broker stops.
+    This is also limited to some rows in each iteration of the event loop, because the stop waits for other work, too.
     """
     table = batch.table
     for row in range(first, batch.count):

@@ -17,7 +17,7 @@ from rucola.store.results import StoreState
 
 
 class RuntimeInfo:
-    """Provides a table of texts by name."""
+    """Gathers the figures: a table of texts by name."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services

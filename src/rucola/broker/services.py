@@ -50,8 +50,8 @@ _CONSUMER_OFFSETS = "consumerOffset.json"
 
 
 class BrokerServices:
-    """Life: created with the broker, loaded with the store (``load``), completed by the broker before the first
-    request, and written at intervals (``persist``).
+    """The parts of a broker: created with it, loaded with the store (``load``), completed by the broker before the
+    first request, and written at intervals (``persist``).
 
     Args:
         config: the broker's options.
@@ -71,7 +71,7 @@ class BrokerServices:
         outer_api: calls the name servers.
         supervisor: supervises all periodic work.
         targets: the topics of sends, also of replies.
-        waiters: the answers that wait for the disk; None without SYNC_FLUSH.
+        waiters: the responses that wait for a sync; None without SYNC_FLUSH.
     """
 
     address: str
@@ -141,8 +141,8 @@ class BrokerServices:
         Raises:
             StoreLockedError: another process has the store; nothing was touched.
             StoreDamagedError: a file of the store is damaged.
-            DiskError: the operating system refused something.
-            ConfigError: access control is on and there are no good accounts.
+            DiskError: the operating system refused an operation.
+            ConfigError: access control is on and there are no valid accounts.
         """
         self.store.load()
         if self.access is not None:
@@ -168,11 +168,11 @@ class BrokerServices:
 
     @property
     def sends_waiting(self) -> int:
-        """Number of groups of answers that wait for the disk."""
+        """Number of batches of responses that wait for a sync."""
         return len(self.waiters) if self.waiters is not None else 0
 
     def when_safe(self, channel: Channel, command: RemotingCommand, answer: RemotingCommand, end: int) -> Answer:
-        """``answer``, or None if it is sent later: when the log is on the disk up to ``end``, or when the sync has
+        """Returns ``answer``, or None if it is sent later: when the log is synced up to ``end``, or when the sync has
         failed.
         """
         if self.waiters is None or command.is_oneway or end <= self.store.flushed_offset:
@@ -195,11 +195,13 @@ class BrokerServices:
         self.writer.write()
 
     def keep(self, name: str) -> Keep:
-        """Makes the table in the file ``name``, which the writer's thread writes."""
+        """Returns the function that creates the table in the file ``name``; the thread of ``writer`` writes the
+        file.
+        """
         return partial(self.writer.table, name, self.tables.replacer(name))
 
     def _load_topics(self) -> None:
-        """The topics are read here and never again. At that time the store is already locked."""
+        """Reads the topics, at the first call only. The store is already locked then."""
         if not self._topics_loaded:
             self._topics_loaded = True
             self.tables.load("topics.json", self.topics.load)
@@ -209,7 +211,7 @@ class BrokerServices:
 
         def range_of(topic: str, queue_id: int) -> tuple[int, int]:
             name = topic.encode("utf-8", "surrogateescape")
-            if name not in topics:  # a look for each queue of 20,000 groups would take seconds
+            if name not in topics:  # a look-up for each queue of 20,000 groups would take seconds
                 return 0, 0
             return self.store.min_queue_offset(name, queue_id), self.store.max_queue_offset(name, queue_id)
 

@@ -15,7 +15,7 @@ _PERSIST_INTERVAL_S = 10.0
 
 
 class DelayedDelivery:
-    """Calls ``service`` when there is work. Life: Call ``start``, then ``stop``, and ``persist`` last."""
+    """Calls ``service`` when there is work. Call ``start``, then ``stop``, and ``persist`` last."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class DelayedDelivery:
         self._work.start()
 
     def arrived(self) -> None:
-        """A message arrived in the schedule topic; it may be the first to become due."""
+        """Looks for due messages, because one has arrived in the schedule topic and may be the first to become due."""
         self._work.soon()
 
     async def catch_up(self) -> None:
@@ -52,7 +52,7 @@ class DelayedDelivery:
             await self._persisting.stop()
 
     def persist(self) -> None:
-        """Writes the progress of delivery, as far as the deliveries are on the disk. When the broker stops, the store
-        has synced everything before.
+        """Writes the progress of delivery, as far as the deliveries are synced. When the broker stops, the store has
+        synced everything before.
         """
         self._supervisor.call(_PROGRESS, self._service.persist)

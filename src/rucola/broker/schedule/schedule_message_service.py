@@ -2,8 +2,8 @@
 
 Each level has a queue of the schedule topic, in which messages lie in the order of their due times. Its progress is the
 queue offset of the first undelivered message. Delivering a message stores it again under its own topic and queue. Only
-progress that is known to be on the disk is written to ``delayOffset.json``, so a crash may deliver a message twice but
-never loses one.
+the progress of synced deliveries is written to ``delayOffset.json``, so a crash may deliver a message twice but never
+loses one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ScheduleMessageService:
     Args:
         levels_ms: delay of each level, level 1 first.
         wall_ms: returns the time of a change. Due times derive from the store time and are compared with it.
-        keep: makes ``delayOffset.json``.
+        keep: creates the writer of ``delayOffset.json``.
     """
 
     def __init__(self, store: MessageStore, levels_ms: list[int], wall_ms: Callable[[], int], keep: Keep) -> None:
@@ -56,9 +56,7 @@ class ScheduleMessageService:
         self._written: dict[int, int] = {}
         self._writing: tuple[DataVersion, dict[int, int]] = (self._data_version, {})
         self._unsafe: deque[tuple[int, int, int]] = deque()
-        """Physical end of a delivered record, its level, and the progress that is valid once this record is on the
-        disk.
-        """
+        """Physical end of a delivered record, its level, and the progress that is valid once this record is synced."""
 
     def load(self, text: bytes | None) -> None:
         """Loads ``delayOffset.json`` after the store. Offsets outside of their queues are moved into them.
@@ -111,9 +109,7 @@ class ScheduleMessageService:
         return min([pause for pause in pauses_ms if pause is not None], default=None)
 
     def persist(self) -> None:
-        """Requests a write of the progress if it changed since the last one, as far as the deliveries are on the
-        disk.
-        """
+        """Requests a write of the progress if it changed since the last one, as far as the deliveries are synced."""
         while self._unsafe and self._unsafe[0][0] <= self._store.flushed_offset:
             _, level, queue_offset = self._unsafe.popleft()
             self._safe[level] = queue_offset
@@ -173,8 +169,8 @@ class ScheduleMessageService:
         """Stores the message for its consumers.
 
         Returns:
-            The outcome, and the physical offset that must be on the disk before the message counts as delivered. A
-            message that can never be delivered is logged and skipped.
+            The outcome, and the physical offset up to which the log must be synced before the message counts as
+            delivered. A message that can never be delivered is logged and skipped.
         """
         record = self._store.message_at(physical_offset, cold)
         try:

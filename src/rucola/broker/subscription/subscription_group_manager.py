@@ -1,8 +1,8 @@
 """The broker's consumer groups (RocketMQ 5.3.3, ``SubscriptionGroupManager``). Event loop only.
 
-Listeners hear of every change at once. It is written to ``subscriptionGroup.json`` together with other changes, and the
-answer to the request waits for that write. Nobody waits for a group that its first request created: if a crash removes
-it, its next request creates it again.
+Listeners hear of every change at once. The change is written to ``subscriptionGroup.json`` together with others, and
+the response to the request waits for that write. Nobody waits for a group that its first request created: if a crash
+removes it, its next request creates it again.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ class SubscriptionGroupManager:
         """Creates or changes groups.
 
         Returns:
-            The future ends when they are on the disk. ``DiskError``: they cannot be written, and the table is as it was
-            before.
+            The future ends when the groups are synced. ``DiskError``: they cannot be written, and the table is as it
+            was before.
         """
         for config in configs:
             self._undo.note(config.group_name, self.table.get(config.group_name))
@@ -113,7 +113,7 @@ class SubscriptionGroupManager:
         return not self.forbidden.get(group, {}).get(topic, 0) & _READ
 
     def set_readable(self, group: str, topic: str, readable: bool) -> asyncio.Future[None]:
-        """Forbids the group to read the topic, or allows it again; the future ends when the change is on the disk."""
+        """Forbids the group to read the topic, or allows it again; the future ends when the change is synced."""
         if readable is self.is_readable(group, topic):
             return self._kept.changed()
         topics = self.forbidden.setdefault(group, {})

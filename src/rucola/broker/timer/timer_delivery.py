@@ -27,13 +27,11 @@ _log = logging.getLogger(__name__)
 
 _EXPIRE_INTERVAL_S = 30.0
 _FLUSH_PAUSE_S = 0.05
-"""The longest wait for a sync of the commit log. A message that is not on the disk by then is recorded the next
-time.
-"""
+"""The longest wait for a sync of the commit log. A message that is not synced by then is recorded the next time."""
 
 
 class TimerDelivery:
-    """The parts that handle timed messages, and their life: ``load``, ``start``, ``stop``, ``close``.
+    """The parts that handle timed messages. Call ``load``, ``start``, ``stop`` and ``close`` in this order.
 
     Attributes:
         rewriter: handles new messages that name a time.
@@ -67,7 +65,7 @@ class TimerDelivery:
 
         Raises:
             StoreDamagedError: the timer files do not match the configuration.
-            DiskError: the operating system refused something.
+            DiskError: the operating system refused an operation.
         """
         self.service.load()
 
@@ -82,12 +80,12 @@ class TimerDelivery:
         self._work.start()
 
     def arrived(self) -> None:
-        """A message arrived in the timer topic."""
+        """Looks for work, because a message has arrived in the timer topic."""
         if self._work is not None:
             self._work.soon()
 
     async def catch_up(self) -> None:
-        """Deliver what is due by a clock that was moved on."""
+        """Delivers what is due after the clock was moved forward."""
         if self._work is not None:
             await self._work.catch_up()
 

@@ -5,8 +5,8 @@ under its time step, and a message that is already due is delivered at once. Tim
 when it is over: its messages are stored again under their own topics and queues. A message with a longer delay than a
 unit allows is stored in the timer topic again half-way.
 
-Progress in both directions is recorded only once the stored messages are on the disk. After a crash, recent messages
-may therefore be delivered again, as in the reference. None is lost, and none is delivered early.
+Progress in both directions is recorded only once the stored messages are synced. After a crash, recent messages may
+therefore be delivered again, as in the reference. None is lost, and none is delivered early.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class TimerMessageService:
 
         Raises:
             StoreDamagedError: the timer files do not match the configuration.
-            DiskError: the operating system refused something.
+            DiskError: the operating system refused an operation.
         """
         store = self._store
         queue = TimerQueue(
@@ -144,7 +144,7 @@ class TimerMessageService:
         return waiting + self._store.max_queue_offset(TIMER, 0) - self._timers.queue_offset
 
     def delivered_until_ms(self, cold: ColdRecords | None = None) -> int:
-        """All messages that are due before this time and were stored before it have reached their topics.
+        """Returns a time: all messages that are due before it, and were stored before it, have reached their topics.
 
         Args:
             cold: see ``MessageStore.message_at``.

@@ -2,8 +2,8 @@
 
 Every change raises the data version, and the listeners (the caches of the processors) hear of it at once. It is then
 written to ``topics.json`` together with other changes. After the write, the written changes are registered with the
-name servers. The future of a change ends after the registration, and the answer to the request waits for that. A change
-that cannot be written is undone, unless consumers need it.
+name servers. The future of a change ends after the registration, and the response to the request waits for that. A
+change that cannot be written is undone, unless consumers need it.
 """
 
 from __future__ import annotations
@@ -117,9 +117,9 @@ class TopicConfigManager:
         """Creates or changes topics.
 
         Returns:
-            The future ends when they are on the disk and the name servers know them or could not be reached.
-            ``DiskError``: they cannot be written, and the table is unchanged; otherwise a crash could remove a
-            topic with messages.
+            The future ends when the topics are synced and the name servers know them or could not be reached.
+            ``DiskError``: they cannot be written, and the table is unchanged; otherwise a crash could remove a topic
+            with messages.
         """
         for config in configs:
             self._undo.note(config.topic_name, self.table.get(config.topic_name))
@@ -239,7 +239,7 @@ class TopicConfigManager:
 
 
 def _end(told: asyncio.Future[None], source: asyncio.Future[None]) -> None:
-    """Waiting ends with the registration, whatever its result; the result of the write reaches everybody who waits."""
+    """Ends ``told`` when the registration ends, whatever its result, unless the table could not be written."""
     if told.done():
         return
     error = None if source.cancelled() else source.exception()

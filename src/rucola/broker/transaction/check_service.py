@@ -13,17 +13,18 @@ from rucola.broker.transaction.transactional_message_service import Transactiona
 from rucola.runtime.supervision import PeriodicWork, Supervisor
 
 _SCANNED_AT_ONCE = 64
-"""Half messages that one turn of the loop scans: about 2 ms."""
+"""Number of half messages that one iteration of the event loop scans, in about 2 ms."""
 _CHECK_S = 0.005
-"""Time for checks in one turn of the loop."""
+"""Time for checks in one iteration of the event loop."""
 
 
 class TransactionCheckService:
-    """Calls ``service`` at intervals. Event loop only. Life: Call ``start``, then ``stop``, and ``write_ops`` last.
+    """Calls ``service`` at intervals. Event loop only. Call ``start``, then ``stop``, and ``write_ops`` last.
 
     Args:
         interval_ms: pause between two rounds of checks.
-        op_interval_ms: how long after an outcome the op message is written; it holds this outcome and all later ones.
+        op_interval_ms: how long after an outcome the op message is written; it holds this outcome and all that follow
+            until then.
     """
 
     def __init__(
@@ -54,17 +55,19 @@ class TransactionCheckService:
 
     @property
     def is_behind(self) -> bool:
-        """Whether so many half messages are not scanned yet that a request which needs them waits for ``scan``."""
+        """Whether requests that need all half messages must wait for ``scan``, because too many are not scanned yet."""
         return self._halves.behind > _SCANNED_AT_ONCE
 
     async def scan(self, cold_reads: ColdReads) -> None:
-        """Scans the visible half messages, a few in each turn of the loop. However many wait for it, one task scans."""
+        """Scans the visible half messages, a few in each iteration of the event loop. One task scans, however many
+        callers wait for it.
+        """
         if self._scanning is None or self._scanning.done():
             self._scanning = self._loop.create_task(self._scan(cold_reads))
         await asyncio.shield(self._scanning)
 
     def finished(self) -> None:
-        """A half message has been committed or rolled back."""
+        """Schedules the op message, because a half message was committed or rolled back."""
         if self._op_call is None:
             self._op_call = self._loop.call_later(
                 self._op_interval_ms / 1000, self._supervisor.call, "outcomes of transactions", self.write_ops

@@ -88,8 +88,8 @@ class HalfMessages:
         names.
         """
         self._marks: deque[tuple[int, int, int]] = deque()
-        """Progress that becomes valid once the log is on the disk up to a physical offset: this offset, the half
-        progress and the op progress.
+        """Progress that becomes valid once the log is synced up to a physical offset: this offset, the half progress
+        and the op progress.
         """
 
     def load(self) -> None:
@@ -197,7 +197,7 @@ class HalfMessages:
         return True
 
     def settle(self) -> None:
-        """Commits the progress whose outcomes are on the disk."""
+        """Commits the progress whose outcomes are synced."""
         mark: tuple[int, int, int] | None = None
         while self._marks and self._marks[0][0] <= self._store.flushed_offset:
             mark = self._marks.popleft()

@@ -116,7 +116,7 @@ class TransactionalMessageService:
             cold: see ``MessageStore.message_at``. A missing record is reported before anything is changed.
 
         Returns:
-            The physical offset up to which the log must be on the disk before the outcome is safe.
+            The physical offset up to which the log must be synced before the outcome is durable.
 
         Raises:
             BrokerError: the request does not name a half message of its group, or the transaction has ended otherwise.
@@ -141,7 +141,7 @@ class TransactionalMessageService:
         message again.
 
         Returns:
-            The physical offset up to which the log must be on the disk for that.
+            The physical offset up to which the log must be synced before the outcome is durable.
 
         Raises:
             BrokerError: the store refuses messages at the moment.
@@ -167,11 +167,11 @@ class TransactionalMessageService:
         clients = self._producers.clients(half.group)
         is_removed = half.physical_offset < self._store.min_offset
         if not (hopeless or clients or is_removed):
-            return  # and is not read: thousands may wait for one producer
+            return  # without a read, because thousands may wait for one producer
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
-            if is_removed:  # with its segment, so it can no longer be decided
+            if is_removed:  # together with its segment, so it can no longer be decided
                 self._finish(half.identity, 0)
             return
         if hopeless:
@@ -188,7 +188,7 @@ class TransactionalMessageService:
         clients[self._asked % len(clients)].channel.invoke_oneway(self._question(copy, properties, result))
 
     def resume_check(self, physical_offset: int, cold: ColdRecords | None = None) -> int:
-        """Puts a given-up message back: its producer is asked again, with a new count of checks.
+        """Puts a given-up message back, so that its producer is asked again, with a new count of checks.
 
         A message that is still waiting for its producer stays unchanged.
 
@@ -197,7 +197,7 @@ class TransactionalMessageService:
             cold: as in ``end``.
 
         Returns:
-            The physical offset up to which the log must be on the disk before it is safe.
+            The physical offset up to which the log must be synced before the message is durable.
 
         Raises:
             BrokerError: there is no such message, or its transaction has ended since it was put back.
@@ -231,7 +231,7 @@ class TransactionalMessageService:
         """Stores a newer copy of a half message, which replaces the one before.
 
         Args:
-            renewed: the entry must not be older than the copy.
+            renewed: whether the age of the message begins anew, with the copy.
         """
         result = self._store.put_message(copy)
         if result.status is PutMessageStatus.PUT_OK:
@@ -287,8 +287,8 @@ class TransactionalMessageService:
         return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
-        """Whether its age alone ends it. That is so only if no producer can be asked or none decided, because a clock
-        that jumps forward makes all messages old.
+        """Whether to give ``half`` up, because its checks are used up or because it is too old. Its age counts only if
+        no producer can be asked or none decided, because a clock that jumps forward makes all messages old.
         """
         if half.checks >= self._rules.check_max:
             return True
@@ -297,7 +297,9 @@ class TransactionalMessageService:
         return old and (half.checks > 0 or not self._producers.clients(half.group))
 
     def _old(self, half: Half, now_ms: int) -> bool:
-        """Whether its check is due; also true if the clock was set back to a time before the message was born."""
+        """Whether the check of ``half`` is due; also true if the clock was set back to a time before the message was
+        born.
+        """
         limit_ms = self._rules.timeout_ms if half.immunity_s is None else half.immunity_s * 1000
         return not 0 <= now_ms - half.born_ms <= limit_ms
 
