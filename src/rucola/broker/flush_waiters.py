@@ -92,7 +92,7 @@ class FlushWaiters:
             try:
                 parts.setdefault(channel, []).append(self._refuse(answers, remark))
             except Exception:  # noqa: BLE001 - as in _send
-                _log.exception("an encoded answer cannot be decoded; answer to %s", channel.remote_address)
+                _log.exception("an encoded response cannot be decoded; response to %s", channel.remote_address)
         _send(parts)
 
 
@@ -101,4 +101,4 @@ def _send(parts: dict[Peer, list[Answers]]) -> None:
         try:
             channel.send(answers[0] if len(answers) == 1 else b"".join(answers))
         except Exception:  # noqa: BLE001 - a failed connection must not cost the others their responses
-            _log.exception("answer to %s was not sent", channel.remote_address)
+            _log.exception("response to %s was not sent", channel.remote_address)

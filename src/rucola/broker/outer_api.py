@@ -107,7 +107,7 @@ class BrokerOuterApi:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Closes the connections."""
         await self._client.close()
 
     def _body(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> bytes:

@@ -29,8 +29,8 @@ class NamesrvAdminProcessor:
     Args:
         routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
-        persist: called after each change of ``kv_config``; its future ends when the change is on the disk.
-        limits: of the topics.
+        persist: called after each change of ``kv_config``; its future ends when the change is synced.
+        limits: limits of the topics.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class NamesrvAdminProcessor:
     # -- key-value configuration ---------------------------------------------------------------------------------------
 
     def put_kv_config(self, _channel: Channel, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 100: sets a value; the answer waits for the disk."""
+        """Request 100: sets a value; the response waits until the value is synced."""
         namespace, key, value = _kv_header(command)
         if value is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "value is null")
@@ -121,7 +121,7 @@ class NamesrvAdminProcessor:
         return success(command, headers.GetKVConfigResponseHeader(value))
 
     def delete_kv_config(self, _channel: Channel, command: RemotingCommand) -> Awaitable[RemotingCommand]:
-        """Request 102: deletes a value; the answer waits for the disk."""
+        """Request 102: deletes a value; the response waits until the change is synced."""
         namespace, key, _ = _kv_header(command)
         self._kv_config.delete(namespace, key)
         return self._when_kept(command)

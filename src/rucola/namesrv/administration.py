@@ -1,6 +1,5 @@
-"""The table of administrative requests. Their processor is imported on a thread, with the first of them.
-
-Many name servers never get one.
+"""The table of administrative requests. A thread imports their processor with the first such request, because many name
+servers never get one.
 """
 
 from __future__ import annotations
@@ -47,8 +46,8 @@ def register_administration(
     """Registers these requests in ``table``.
 
     Args:
-        persist: called after each change of ``kv_config``; its future ends when the change is on the disk.
-        limits: of the topics.
+        persist: called after each change of ``kv_config``; its future ends when the change is synced.
+        limits: limits of the topics.
     """
 
     imports = BackgroundImports()

@@ -1,4 +1,4 @@
-"""The name server's life: listen, remove brokers that fell silent, stop (RocketMQ 5.3.3, ``NamesrvController``)."""
+"""Runs a name server: listens, removes silent brokers, stops (RocketMQ 5.3.3, ``NamesrvController``)."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class NameServer:
     """One name server. It is started and stopped once, on an event loop.
 
     Args:
-        judge: decides about requests that are not open to everybody; None trusts this machine and peers with a
-            certificate.
+        judge: decides whether to serve requests that are not open to everybody; None trusts this machine and peers with
+            a certificate.
 
     Attributes:
         routes: the registered brokers and their topics.
@@ -188,11 +188,11 @@ class NameServer:
         await self._processors.close()
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serves all frames of one read."""
+        """Serves all frames that one read delivered."""
         self.rest_received(channel, batch, 0)
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Serves the frames from row ``first`` on, as many as fit into one turn of the loop."""
+        """Serves the frames from row ``first`` on, as many as fit into one iteration of the event loop."""
         table = batch.table
         for row in range(first, batch.count):
             if (row > first or channel.costly) and channel.turn_is_over():
@@ -228,7 +228,7 @@ class NameServer:
         self._files.replace_file(self._config.kv_config_path, b"".join(content))
 
     def _remove_soon(self) -> None:
-        """Removes the data of absent brokers, some topics in each turn of the loop."""
+        """Removes the data of absent brokers, some topics in each iteration of the event loop."""
         if self._removing is None:
             self._removing = asyncio.get_running_loop().call_soon(self._remove_left)
 

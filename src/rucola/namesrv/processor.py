@@ -50,7 +50,7 @@ class NamesrvProcessor:
     Args:
         routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
-        limits: of registrations.
+        limits: limits of registrations.
     """
 
     def __init__(self, routes: RouteInfoManager, kv_config: KVConfigManager, limits: RouteLimits) -> None:
@@ -96,8 +96,8 @@ class NamesrvProcessor:
         return self._unregister(command)
 
     def _in_order(self, serve: Callable[[], Awaitable[Answer]], size: int) -> Awaitable[Answer]:
-        """Calls ``serve`` when all earlier requests have been served, and returns its answer; ``size`` bytes wait until
-        then.
+        """Calls ``serve`` when all earlier requests have been served, and returns its response; ``size`` bytes wait
+        until then.
 
         Raises:
             BrokerError: too many bytes are waiting.
@@ -132,7 +132,7 @@ class NamesrvProcessor:
         return self._registered(command, header, result, is_new)
 
     def _forget_if_closed(self, channel: Channel) -> None:
-        """Ends registrations that a closed connection made in the turns after its end."""
+        """Removes what a connection registered after it was closed."""
         if channel.closed:
             self._routes.channel_closed(channel)
 
@@ -244,7 +244,7 @@ def _registration(
 
 
 def success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:
-    """The answer to a request that succeeded."""
+    """The response to a request that succeeded."""
     return command.answer(
         ResponseCode.SUCCESS,
         ext_fields=header.to_ext_fields() if header is not None else None,

@@ -43,7 +43,7 @@ class BrokerRegistration(NamedTuple):
 
 
 class RegistrationResult(NamedTuple):
-    """The answer to a registration: a slave learns the addresses of its master; for a master they are empty."""
+    """The response to a registration: a slave learns the addresses of its master; for a master they are empty."""
 
     master_address: str = ""
     ha_address: str = ""
@@ -109,13 +109,13 @@ class RouteInfoManager:
     def register_steps(
         self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: object
     ) -> Generator[None, None, RegistrationResult | None]:
-        """Registers a broker and its topics, or renews the registration; yields after some topics each.
+        """Registers a broker and its topics, or renews the registration; yields each time after some topics.
 
-        No other registration may begin before it ends.
+        No other registration may begin before this one ends.
 
         Returns:
-            None if the registration is refused: an unknown broker registers exactly one topic. Such a request may be a
-            change of one topic that overtook the first full registration.
+            None if the registration is refused, because an unknown broker registers exactly one topic: the request may
+            be a change of one topic that overtook the first full registration.
         """
         while broker.broker_name in self._left:
             self.drop_left()

@@ -1,7 +1,7 @@
 """Typed calls, one per request code, over a ``RemotingClient``.
 
 Each call takes the server's address first and its timeout in milliseconds last. It raises ``BrokerError`` for a code
-that is not an ordinary outcome of the call, ``FormatError`` for an answer that does not follow protocol.md 2, and the
+that is not an ordinary outcome of the call, ``FormatError`` for a response that does not follow protocol.md 2, and the
 errors of ``RemotingClient.invoke``.
 """
 
@@ -51,7 +51,9 @@ PULL_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PullAnswer:
-    """Answer to 11 and 361: one of ``PULL_CODES``, the offset of the next pull, and the stored records unchanged."""
+    """Response to 11 (PULL_MESSAGE) and 361 (LITE_PULL_MESSAGE): one of ``PULL_CODES``, the offset of the next pull,
+    and the stored records unchanged.
+    """
 
     code: int
     header: PullMessageResponseHeader
@@ -60,12 +62,13 @@ class PullAnswer:
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """Answer to 12: stored records whose key has the same hash, and the progress of the broker's index.
+    """Response to 12 (QUERY_MESSAGE): stored records whose key has the same hash, and the progress of the broker's
+    index.
 
     Attributes:
         records: empty if there are none.
-        index_physical_offset: of the newest message in the index; 0 if the broker does not say, as for a query without
-            a result.
+        index_physical_offset: physical offset of the newest message in the index; 0 if the broker does not say, as for
+            a query without a result.
         is_partial: whether records may be missing, because the search was cut short.
     """
 
@@ -151,7 +154,7 @@ class RemotingApi(NameServerApi):
     async def end_transaction(
         self, address: str, header: EndTransactionRequestHeader, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """END_TRANSACTION (37) with a decision; the answer confirms that the broker has it."""
+        """END_TRANSACTION (37) with a decision; the response confirms that the broker has it."""
         await self._call(address, RequestCode.END_TRANSACTION, header, timeout_ms=timeout_ms)
 
     # offsets
@@ -177,7 +180,7 @@ class RemotingApi(NameServerApi):
     async def update_consumer_offset(
         self, address: str, group: str, queue: MessageQueue, consumer_offset: int, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """UPDATE_CONSUMER_OFFSET (15); waits for the answer."""
+        """UPDATE_CONSUMER_OFFSET (15); waits for the response."""
         header = UpdateConsumerOffsetRequestHeader(
             group, queue.topic, queue.queue_id, consumer_offset, queue.broker_name
         )

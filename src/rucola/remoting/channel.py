@@ -1,7 +1,8 @@
-"""One accepted connection: reads frames into a reused buffer, collects answers, and sends them with one write.
+"""One accepted connection: reads frames into a reused buffer, collects responses, and sends them with one write.
 
-For each read, the loop asks for the buffer, the kernel of ``protocol`` finds the frames, the handler answers all of
-them, and one write sends the collected answers. If the peer does not accept them, no more requests are read from it.
+For each read, the event loop asks for the buffer, the kernel of ``protocol`` finds the frames, the handler answers all
+of them, and one write sends the collected responses. If the peer does not accept them, no more requests are read from
+it.
 
 Task rule: everything here runs on the server's event loop.
 """
@@ -37,16 +38,17 @@ class FramesHandler(Protocol):
     """The handler of a server's frames."""
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Handles complete frames of one read. ``batch`` is valid during this call; postponed rows are copied.
+        """Handles complete frames that one read delivered. ``batch`` is valid during this call; postponed rows are
+        copied.
 
-        Rows with bit 0 of FLAG are answers to ``Channel.invoke`` that were already delivered: skip them.
+        Rows with bit 0 of FLAG are responses to ``Channel.invoke`` that were already delivered: skip them.
         """
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         """Continues at row ``first``, which was given to ``channel.put_off``."""
 
     def channel_closed(self, channel: Channel) -> None:
-        """``channel`` has ended; called once per channel."""
+        """Called once per channel, when ``channel`` has ended."""
 
 
 class ChannelOwner(Protocol):
@@ -62,19 +64,19 @@ class ChannelOwner(Protocol):
         """Correlation id of the server's next request to a client."""
 
     def opened(self, channel: Channel) -> None:
-        """``channel`` was accepted."""
+        """Called when ``channel`` was accepted."""
 
     def closed(self, channel: Channel) -> None:
-        """``channel`` has ended."""
+        """Called when ``channel`` has ended."""
 
     def refused(self, channel: Channel, error: FormatError) -> None:
-        """``channel`` sent something that is not a frame."""
+        """Called when ``channel`` sent something that is not a frame."""
 
     def overrun(self, channel: Channel) -> None:
-        """``channel`` accepts its answers too slowly."""
+        """Called when ``channel`` accepts its responses too slowly."""
 
     def grew(self, channel: Channel, size: int) -> None:
-        """``channel`` has ``size`` bytes of answers that were not sent yet."""
+        """Called when ``channel`` has ``size`` bytes of responses that were not sent yet."""
 
     def has_room(self, channel: Channel, size: int, needed: int) -> bool:
         """Whether more may be read of a large frame of ``needed`` bytes, of which ``size`` have arrived; if not, the
@@ -82,13 +84,13 @@ class ChannelOwner(Protocol):
         """
 
     def large_frame_ended(self, channel: Channel) -> None:
-        """A large frame of ``channel`` is complete."""
+        """Called when a large frame of ``channel`` is complete."""
 
 
 class Channel(asyncio.BufferedProtocol):
     """A client's connection, from the server's view.
 
-    Life: ``RemotingServer`` creates one for every accepted connection. A channel ends by ``close``, by the peer, by an
+    ``RemotingServer`` creates one for every accepted connection. A channel ends by ``close``, by the peer, by an
     undecodable frame or by silence. ``handler.channel_closed`` is then called exactly once.
 
     Attributes:
@@ -98,15 +100,16 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer has shown a valid certificate.
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether its last request took so long that the next one waits for a turn with time left. This also
-            holds for a connection that has sent none yet, because many new ones may begin with a costly request.
+        costly: whether its last request took so long that the next one waits for a turn of the event loop with time
+            left (see ``Turn``). This also holds for a connection that has sent none yet, because many new ones may
+            begin with a costly request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.
         active: whether a byte was received or sent since ``ConnectionWatch`` last looked.
         idle_since: when ``ConnectionWatch`` first saw that no byte had passed, in seconds.
         begun_since: time in seconds since which the same frame is incomplete.
-        stalled_since: time in seconds since which the peer has accepted no part of the unsent answers.
+        stalled_since: time in seconds since which the peer has accepted no part of the unsent responses.
         unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked. If the peer has caught up since,
             the number is larger than any possible one.
     """
@@ -191,9 +194,7 @@ class Channel(asyncio.BufferedProtocol):
 
     def owe(self, size: int) -> None:
         """Counts a request that waits in the server; ``size`` is the number of bytes kept of the request or of its
-        answer.
-
-        Above the limit for unsent answers, reading pauses until enough of these bytes are released.
+        response. Above the limit for unsent responses, reading pauses until enough of these bytes are released.
         """
         self._owed += size + _REQUEST_BYTES
         if not self.held_back and self._owed > self._server.options.outbound_bytes_high:
@@ -208,15 +209,15 @@ class Channel(asyncio.BufferedProtocol):
             self._read_on()
 
     def turn_is_over(self) -> bool:
-        """Whether further requests of this read should wait for the next turn of the loop; see ``put_off``."""
+        """Whether further requests of this read should wait for the next turn of the event loop; see ``put_off``."""
         self._gathered_bytes += sum(map(len, self._parts[self._counted :]))
         self._counted = len(self._parts)
         return self._gathered_bytes > ANSWER_BYTES or self._server.turn.is_over(self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:
-        """Passes the rows from ``row`` on to ``handler.rest_received`` in a later turn of the loop, in a copy.
+        """Passes the rows from ``row`` on to ``handler.rest_received`` in a later turn of the event loop, in a copy.
 
-        Reading pauses until they are served. While the peer does not accept its answers, the rows wait for that too.
+        Reading pauses until they are served. While the peer does not accept its responses, the rows wait for that too.
         """
         self._put_off = batch if batch.kept_bytes else self._reader.keep(batch), row
         self._is_begun = self._is_begun or row > 0
@@ -224,12 +225,12 @@ class Channel(asyncio.BufferedProtocol):
         self._serve_rest_soon()
 
     def room_found(self) -> None:
-        """There is room again for the large frame that this connection has begun."""
+        """Continues to read, because there is room again for the large frame that this connection has begun."""
         self._waits_for_room = False
         self._read_on()
 
     async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Sends a request to the client and waits for its answer.
+        """Sends a request to the client and waits for the response.
 
         Clients drop unknown requests, so a timeout is an ordinary outcome (protocol.md 2.6).
 
@@ -238,7 +239,7 @@ class Channel(asyncio.BufferedProtocol):
             timeout_ms: how long to wait.
 
         Raises:
-            RemotingTimeoutError: no answer in time.
+            RemotingTimeoutError: no response in time.
             RemotingClosedError: the connection ended first.
         """
         if self.closed:
@@ -276,12 +277,12 @@ class Channel(asyncio.BufferedProtocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """Number of unsent answer bytes for a slow peer; 0 while reading is paused because of them."""
+        """Number of unsent bytes of responses for a slow peer; 0 unless reading is paused because of them."""
         return self._transport.get_write_buffer_size() if self._paused and self._transport is not None else 0
 
     @property
     def buffered_bytes(self) -> int:
-        """Number of answer bytes that the system has not taken yet."""
+        """Number of bytes of responses that the operating system has not accepted yet."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def close(self) -> None:
@@ -349,7 +350,7 @@ class Channel(asyncio.BufferedProtocol):
             self._large_frame()
 
     def pause_writing(self) -> None:
-        """Called by the event loop: the peer does not accept its answers, so no more requests are read."""
+        """Called by the event loop: the peer does not accept its responses, so no more requests are read."""
         self._paused = True
         self._stop_reading()
 

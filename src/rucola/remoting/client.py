@@ -1,7 +1,7 @@
 """The remoting client: one connection per address, opened on first use and reopened after a loss.
 
-Requests are pipelined: everything sent within one turn of the event loop is collected and leaves with few writes.
-Answers are matched by ``opaque`` in any order. Sources: protocol.md 1.7, 1.8; RocketMQ 5.3.3, NettyRemotingClient.
+Requests are pipelined: everything sent within one iteration of the event loop is collected and sent with few writes.
+Responses are matched by ``opaque`` in any order. Sources: protocol.md 1.7, 1.8; RocketMQ 5.3.3, NettyRemotingClient.
 
 Task rule: a client belongs to the event loop it was first used on.
 """
@@ -42,11 +42,11 @@ _OPAQUE = int(FrameColumn.OPAQUE)
 _WRITE_AT_BYTES = 64 * 1024
 _WRITE_AT_PARTS = 64
 """At this number of bytes or parts, the collected frames are sent at once; a message counts as two parts, header and
-body. Thus the server is busy during a long turn of the loop; otherwise it would be idle until the turn ends. Smaller
-values cost both sides CPU time for writes and reads.
+body. Thus the server has work during a long iteration of the client's event loop; otherwise it would be idle until the
+iteration ends. Smaller values cost both sides CPU time for writes and reads.
 """
 _LOOP_LATE_S = 0.5
-"""A timer that is later than this was delayed by the application."""
+"""A timer that fires later than this, in seconds, was delayed by the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class RemotingClient:
         self.processors[code] = processor
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_ms: int = 3_000) -> RemotingCommand:
-        """Sends a request and waits for its answer, whatever its code.
+        """Sends a request and waits for the response, whatever its code.
 
         Args:
             address: the server as ``host:port``.
@@ -103,14 +103,14 @@ class RemotingClient:
 
         Raises:
             RemotingConnectError: nobody listens there, or connecting took too long.
-            RemotingTimeoutError: no answer in time.
-            RemotingClosedError: the connection ended before the answer, or this client is closed.
+            RemotingTimeoutError: no response in time.
+            RemotingClosedError: the connection ended before the response, or this client is closed.
         """
         command.opaque = self.next_opaque()
         return await self.submit(address, command.encode(), command.opaque, timeout_ms)
 
     def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
-        """Sends a request without an answer. It is lost silently if the connection is lost."""
+        """Sends a request without a response. The request is lost silently if the connection is lost."""
         command.opaque = self.next_opaque()
         command.flag |= FLAG_ONEWAY
         self.send_oneway(address, command.encode())
@@ -124,7 +124,7 @@ class RemotingClient:
     def submit(
         self, address: str, frame: bytes, opaque: int, timeout_ms: int = 3_000
     ) -> asyncio.Future[RemotingCommand]:
-        """Sends an encoded request; the future receives its answer or one of the errors of ``invoke``.
+        """Sends an encoded request; the future receives the response or one of the errors of ``invoke``.
 
         Args:
             address: the server as ``host:port``.
@@ -145,7 +145,7 @@ class RemotingClient:
         Args:
             address: the server as ``host:port``.
             opaque: the correlation id in the frame, from ``next_opaque``.
-            waiter: gets the answer or an error.
+            waiter: gets the response or an error.
             frame: the whole frame, or all of it before ``body``.
             body: the rest of the frame.
         """
@@ -185,7 +185,8 @@ class RemotingClient:
             gone = [asyncio.ensure_future(connection.gone.wait()) for connection in connections]
             await asyncio.wait(gone, timeout=self.options.closing_ms / 1000)
             for connection in connections:
-                connection.abort()  # else a peer that accepts nothing would delay us as long as the system retries
+                # Otherwise a peer that accepts nothing would delay this as long as the system retries.
+                connection.abort()
             await asyncio.gather(*gone)
 
     def lost(self, connection: Connection) -> None:
@@ -267,8 +268,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ended(reason)
 
     def send(self, frame: bytes, body: bytes = b"") -> None:
-        """Sends a frame, or the part before ``body`` and then ``body``, together with the others of this turn of the
-        loop.
+        """Sends a frame, or the part before ``body`` and then ``body``, together with the others of this iteration of
+        the event loop.
         """
         parts = self._parts
         parts.append(frame)
@@ -298,15 +299,15 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def _expired(self, late: list[Waiter]) -> None:
-        """Closes a connection that no longer answers anything, so that the next request, including retries, opens a new
-        one.
+        """Closes a connection on which nothing is answered any more, so that the next request, including a retry, opens
+        a new one.
 
         A single short timeout proves little, and a connection that answers other requests is only slow. The connection
         is closed if several requests in a row have expired and nothing at all has arrived for ``silence_ms`` since the
         first of them was sent. Silence before that does not count: either no request was waiting, or the server held
         pulls as the client had asked.
 
-        If the application has blocked the loop, unread answers may be waiting; they are read first.
+        If the application has blocked the event loop, unread responses may be waiting; they are read first.
         """
         transport = self._transport
         if transport is None:

@@ -1,4 +1,5 @@
-"""Decides which connections to close: limits the number of connections, silence, incomplete frames and unsent answers.
+"""Decides which connections to close: limits the number of connections, silence, incomplete frames and unsent
+responses.
 
 A hostile peer costs one connection and the bytes that it sent, for a limited time; other peers are not affected
 (security.md S-02, S-07 to S-09). Nothing here runs for each message: channels count what happens, and ``overdue``
@@ -51,7 +52,8 @@ class ConnectionWatch:
         """Counts ``channel``; returns why it must be closed, or an empty text.
 
         Args:
-            descriptor: of its socket. The system gives the lowest free number, so it tells how many are open.
+            descriptor: descriptor of its socket. The system gives the lowest free number, so it tells how many are
+                open.
         """
         refusal = self._refusal(channel, descriptor)
         self.refused += bool(refusal)
@@ -70,7 +72,7 @@ class ConnectionWatch:
         return ""
 
     def closed(self, channel: Channel) -> None:
-        """``channel`` has ended; called once for each opened channel."""
+        """Called once for each opened channel, when ``channel`` has ended."""
         address = channel.host[:-_PORT_BYTES]
         self._count -= 1
         self._by_address[address] -= 1
@@ -85,7 +87,7 @@ class ConnectionWatch:
             channel.stalled_since = now
         channel.unsent_before = unsent
         if now - channel.stalled_since > options.stalled_timeout_ms / 1000:
-            return f"no answer taken for {options.stalled_timeout_ms} ms"
+            return f"no response accepted for {options.stalled_timeout_ms} ms"
         begun = channel.begun_bytes
         # no frame has begun, it began recently, or reading is paused
         if not begun or channel.framed or not channel.is_read:

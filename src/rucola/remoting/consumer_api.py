@@ -54,7 +54,7 @@ class ConsumerApi(RemotingApi):
         queues: Collection[MessageQueue],
         timeout_ms: int = TIMEOUT_MS,
     ) -> None:
-        """UNLOCK_BATCH_MQ (42); waits for the answer."""
+        """UNLOCK_BATCH_MQ (42); waits for the response."""
         body = LockBatchRequestBody(group, client_id, mq_set=list(queues))
         await self._call(address, RequestCode.UNLOCK_BATCH_MQ, body=body.encode(), timeout_ms=timeout_ms)
 
@@ -69,9 +69,8 @@ class ConsumerApi(RemotingApi):
     async def pop(
         self, address: str, header: PopMessageRequestHeader, timeout_ms: int
     ) -> tuple[PopMessageResponseHeader | None, bytes]:
-        """POP_MESSAGE (200050): the data for the receipts, and the stored records; none if no message came in time.
-
-        No header if the broker considers the request outdated by its born time.
+        """POP_MESSAGE (200050): the header with the data for the receipts, and the stored records, empty if no message
+        came in time. The header is None if the broker considers the request outdated by its born time.
         """
         answer = await self._call(address, RequestCode.POP_MESSAGE, header, timeout_ms=timeout_ms, expected=_POPPED)
         if answer.code == ResponseCode.POLLING_TIMEOUT and _TOO_OLD in (answer.remark or ""):

@@ -1,8 +1,9 @@
-"""Serves requests that were put off in earlier turns of the event loop. No connection waits for all of another's.
+"""Serves requests that were put off in earlier turns (iterations) of the event loop. No connection waits for all of
+another's.
 
-Two groups take turns in using the first half of each turn: connections whose last read has had no request served yet,
-and those that wait for the rest of a read. The former get one request served each, the latter a short time each.
-Inside a group, the connections are served in the order of their arrival. One that is not done goes to the end.
+Two groups alternate in using the first half of each turn: connections whose last read has had no request served yet,
+and those that wait for the rest of a read. The former get one request served each, the latter a short time each. Inside
+a group, the connections are served in the order of their arrival. One that is not done goes to the end.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class DeferredReads:
     """The connections that wait. Event loop only.
 
     Args:
-        turn: the turn of the server's loop; its time limits what is served.
+        turn: the turn of the server's event loop; its time limits what is served.
     """
 
     def __init__(self, turn: Turn) -> None:

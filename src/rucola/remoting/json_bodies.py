@@ -1,4 +1,4 @@
-"""Parses long JSON bodies on a thread: 256 KiB of the slowest kind take most of a second.
+"""Parses long JSON bodies in a thread: 256 KiB of the slowest kind take most of a second.
 
 One thread serves all connections: the interpreter runs only one thread at a time, and each further thread would take
 time from the event loop. Event loop only.
@@ -45,7 +45,7 @@ JSON_CODES = frozenset(
 
 
 def is_long(command: RemotingCommand) -> bool:
-    """Whether the body of ``command`` is JSON that must be parsed on a thread first."""
+    """Whether the body of ``command`` is JSON that must be parsed in a thread first."""
     return len(command.body) > SHORT_BYTES and command.code in JSON_CODES and type(command.body) is not ReadBody
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 GRACE_S = 2.0
 """Time that a large frame always gets, even while others wait for room."""
 GRACE_AFTER_WAIT_S = 0.5
-"""The same for a frame that had to wait: its next bytes have been on the way meanwhile."""
+"""The same for a frame that had to wait, whose next bytes have been on the way meanwhile."""
 RATE_MIN = 1024 * 1024
 """Minimum rate in bytes per second for a frame that takes longer."""
 RETRY_S = 0.25
@@ -33,7 +33,7 @@ class _BegunFrame:
         needed: size in bytes of the whole frame.
         size: bytes that have arrived.
         since_s: when the frame began or was let in; ``since_size`` bytes had arrived then.
-        let_in: it waited, and what it still needs is reserved now.
+        let_in: whether it waited and now has room reserved for all its missing bytes.
     """
 
     needed: int
@@ -74,7 +74,7 @@ class LargeFrames:
 
     @property
     def waiting(self) -> int:
-        """Connections that wait for room."""
+        """Number of connections that wait for room."""
         return sum(frame.waits for frame in self._frames.values())
 
     def grew(self, channel: Channel, size: int, needed: int, now_s: float) -> bool:
@@ -88,10 +88,10 @@ class LargeFrames:
         frame.size = size
         if not (frame.let_in or self._total <= self._shared_max or len(self._frames) == 1):
             frame.waits = True
-        return not frame.waits  # one that waits is asked about again when its deferred requests were served
+        return not frame.waits  # the channel asks again for a frame that waits, once its deferred requests were served
 
     def ended(self, channel: Channel) -> None:
-        """Releases the room: the frame is complete, or the connection closed."""
+        """Releases the room of a frame that is complete, or whose connection has closed."""
         frame = self._frames.pop(channel, None)
         if frame is not None:
             self._total -= frame.size
@@ -118,7 +118,7 @@ class LargeFrames:
             frame = self._frames[channel]
             if not frame.waits:
                 continue
-            # One at least must be able to finish, or none ever would.
+            # At least one frame must be able to finish, or none ever would.
             if frame.missing > free and (admitted or len(self._frames) > len(waiting)):
                 break
             free -= frame.missing

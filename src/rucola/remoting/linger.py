@@ -14,7 +14,9 @@ import asyncio
 __all__ = ["Linger"]
 
 _LOOKS = 4
-"""This takes about half as much CPU time as a sleep. With 12 there was no gain."""
+"""Number of checks of the sockets before the event loop sleeps. They take about half as much CPU time as a sleep. With
+12 checks there was no gain.
+"""
 
 
 class Linger:
@@ -27,14 +29,14 @@ class Linger:
         self._left = 0
 
     def expect_more(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Announces that more requests are likely: ``loop`` does not sleep in its next few turns."""
+        """Announces that more requests are likely: ``loop`` does not sleep in its next few iterations."""
         if not self._left:
             self._loop = loop
             loop.call_soon(self._look)
         self._left = _LOOKS
 
     def _look(self) -> None:
-        """A due callback keeps the loop from sleeping; its turn asks the system for new events."""
+        """Keeps the event loop awake: with a callback due, the loop asks the system for new events without sleeping."""
         self._left -= 1
         if self._left and self._loop is not None:
             self._loop.call_soon(self._look)

@@ -1,7 +1,7 @@
-"""Limits the bytes of all answers that peers have not taken yet.
+"""Limits the bytes of all responses that peers have not accepted yet.
 
-Each connection has a limit of its own. Thousands of connections that ask for long answers and read none stay below it,
-and together need more memory than the machine has.
+Each connection has a limit of its own. Thousands of connections that ask for long responses and read none stay below
+it, and together need more memory than the machine has.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 COUNTED_BYTES = 64 * 1024
 """A connection with fewer unsent bytes is not counted."""
 _LEFT = 0.75
-"""Part of the limit that remains after connections were closed."""
+"""Fraction of the limit that remains in use after connections were closed."""
 
 
 class Outbound:
@@ -32,21 +32,21 @@ class Outbound:
 
     @property
     def total_bytes(self) -> int:
-        """The unsent bytes, or more."""
+        """Number of unsent bytes when they were last counted; there may be fewer by now."""
         return self._total
 
     def grew(self, channel: Channel, size: int) -> list[Channel]:
         """Counts ``size`` unsent bytes of ``channel``.
 
         Returns:
-            The connections to close, because all together have too many: those with the most.
+            The connections to close if all together have too many unsent bytes: those with the most.
         """
         self._total += size - self._sizes.get(channel, 0)
         self._sizes[channel] = size
         return self._largest() if self._total > self._bytes_max else []
 
     def ended(self, channel: Channel) -> None:
-        """The connection has closed."""
+        """Forgets a closed connection."""
         self._total -= self._sizes.pop(channel, 0)
 
     def _largest(self) -> list[Channel]:

@@ -1,7 +1,7 @@
-"""Request processors by code: decodes a plain request, calls its processor, and always sends an answer (protocol.md
+"""Request processors by code: decodes a plain request, calls its processor, and always sends a response (protocol.md
 1.10).
 
-A processor takes the channel and the request. It returns the answer, or None if it will answer later, or an awaitable
+A processor takes the channel and the request. It returns the response, or None if it will answer later, or an awaitable
 of either. It refuses by raising ``BrokerError``. Any other exception fails only that request.
 """
 
@@ -23,7 +23,7 @@ from rucola.remoting.turn import Resumed
 logger = logging.getLogger(__name__)
 
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
-"""Remark of the SYSTEM_BUSY answer to a request that would have to wait behind too many others."""
+"""Remark of the SYSTEM_BUSY response to a request that would have to wait behind too many others."""
 
 _OVER_LIMIT = 2
 _BORN_TIME = "bornTime"
@@ -119,7 +119,9 @@ class ProcessorTable:
         answered.add_done_callback(finished)
 
     def _has_share(self, channel: Channel) -> bool:
-        """Whether a request of ``channel`` may wait although the limit is reached: it has less than its part of it."""
+        """Whether a request of ``channel`` may wait although the limit is reached, because fewer requests of
+        ``channel`` wait than its share of the limit.
+        """
         part = self._waiting_max / (len(self._waiting_of) + 1)
         return self._waiting_of.get(channel, 0) < part and len(self._waiting) < _OVER_LIMIT * self._waiting_max
 
@@ -175,7 +177,7 @@ def _forgive(command: RemotingCommand, waited_ms: int) -> None:
 
 
 def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -> RemotingCommand:
-    """The answer to a request whose processor raised. A defect is logged here; a refusal is not."""
+    """The response to a request whose processor raised. A defect is logged here; a refusal is not."""
     if isinstance(error, BrokerError):
         return command.answer(error.code, error.remark)
     if not isinstance(error, FormatError):
@@ -188,7 +190,7 @@ def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -
 def serve_again(
     channel: Channel, command: RemotingCommand, processor: Callable[[Channel, RemotingCommand], Answer]
 ) -> None:
-    """Lets ``processor`` process a request again after its wait has ended; sends the answer, if there is one."""
+    """Lets ``processor`` process a request again after its wait has ended; sends the response, if there is one."""
     try:
         answer = processor(channel, command)
     except Exception as error:  # noqa: BLE001 - see ProcessorTable.process

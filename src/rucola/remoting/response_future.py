@@ -1,8 +1,7 @@
-"""Requests that wait for their answers on one connection, matched by ``opaque``.
-
-Answers may come in any order (protocol.md 1.1). One timer per connection expires late requests. It is set for the
-earliest deadline, and examines all waiting requests only when it fires. A request that is answered in time therefore
-costs one dictionary entry and no timer.
+"""Requests that wait for their responses on one connection, matched by ``opaque``. Responses may come in any order
+(protocol.md 1.1). One timer per connection expires late requests. It is set for the earliest deadline, and examines all
+waiting requests only when it fires. A request that is answered in time therefore costs one dictionary entry and no
+timer.
 
 Everything here runs on the connection's event loop and uses ``loop.time()``.
 """
@@ -19,7 +18,7 @@ from rucola.protocol.frame import FrameBatch
 
 
 class Waiter:
-    """Waits for one answer. Either ``answered`` or ``failed`` is called, exactly once, on the event loop."""
+    """Waits for one response. Either ``answered`` or ``failed`` is called, exactly once, on the event loop."""
 
     __slots__ = ("deadline", "timeout_ms")
 
@@ -33,16 +32,16 @@ class Waiter:
         self.timeout_ms = timeout_ms
 
     def answered(self, batch: FrameBatch, row: int) -> None:
-        """Takes the answer in frame ``row`` of ``batch``. The batch is valid only during this call."""
+        """Takes the response in frame ``row`` of ``batch``. The batch is valid only during this call."""
         raise AssertionError("a waiter takes answers")
 
     def failed(self, error: RemotingError) -> None:
-        """The request failed: no answer will come."""
+        """Called when the request failed, so that no response will come."""
         raise AssertionError("a waiter takes failures")
 
 
 class ResponseFuture(Waiter):
-    """A waiter that hands the decoded answer to an ``asyncio.Future``."""
+    """A waiter that hands the decoded response to an ``asyncio.Future``."""
 
     __slots__ = ("future",)
 
@@ -71,7 +70,7 @@ class ResponseTable:
     Args:
         loop: the connection's event loop.
         address: the peer as ``host:port``, for the errors.
-        on_expired: called with requests that got no answer in time, before their waiters.
+        on_expired: called with requests that got no response in time, before their waiters.
 
     Attributes:
         waiting: the waiters by ``opaque``; the dictionary is never replaced. Code that adds a waiter directly
@@ -98,14 +97,14 @@ class ResponseTable:
         return len(self.waiting)
 
     def add(self, opaque: int, waiter: Waiter, timeout_ms: int) -> None:
-        """Waits for the answer ``opaque`` for at most ``timeout_ms``."""
+        """Waits for the response ``opaque`` for at most ``timeout_ms``."""
         waiter.wait_for(timeout_ms, self._loop.time())
         self.waiting[opaque] = waiter
         if waiter.deadline < self.timer_at:
             self.expire_at(waiter.deadline)
 
     def take(self, opaque: int) -> Waiter | None:
-        """The waiter for the answer ``opaque``; None if there is none (any more)."""
+        """The waiter for the response ``opaque``; None if there is none (any more)."""
         return self.waiting.pop(opaque, None)
 
     def close(self, connect_error: str | None = None) -> None:

@@ -38,7 +38,9 @@ _LOG_INTERVAL_S = 10.0
 """Seconds between two log lines about invalid data, which peers can send thousands of times per second."""
 
 _ACCEPTED_TOGETHER = 64
-"""Connections that one turn of the loop accepts. Those over the limit hold a descriptor until the next turn."""
+"""Number of connections that one iteration of the event loop accepts. A connection that is refused still holds its
+descriptor until the next iteration.
+"""
 
 
 def server_tls(config: TlsConfig) -> ServerTls | None:
@@ -192,7 +194,7 @@ class RemotingServer:
     # called by the channels
 
     def opened(self, channel: Channel) -> None:
-        """``channel`` was accepted."""
+        """Called when ``channel`` was accepted."""
         if self._server is None:
             channel.abort()  # the system accepted it before close() and reports it afterwards
         self.channels.add(channel)
@@ -202,7 +204,7 @@ class RemotingServer:
             channel.abort()
 
     def closed(self, channel: Channel) -> None:
-        """``channel`` has ended."""
+        """Called when ``channel`` has ended."""
         self.channels.discard(channel)
         self._watch.closed(channel)
         self.large_frames.ended(channel)
@@ -212,7 +214,9 @@ class RemotingServer:
             self._forget_ended()
 
     def _forget_ended(self) -> None:
-        """Tells the handler of ended connections; thousands that end at once take several turns of the loop."""
+        """Tells the handler of ended connections; thousands that end at once take several iterations of the event
+        loop.
+        """
         loop = asyncio.get_running_loop()
         self._forgetting = False
         while self._ended:
@@ -225,7 +229,7 @@ class RemotingServer:
             self._all_closed.set()
 
     def large_frame_ended(self, channel: Channel) -> None:
-        """A large frame of ``channel`` is complete."""
+        """Called when a large frame of ``channel`` is complete."""
         self.large_frames.ended(channel)
 
     def has_room(self, channel: Channel, size: int, needed: int) -> bool:
@@ -252,18 +256,20 @@ class RemotingServer:
         self._room_timer = loop.call_later(RETRY_S, self._look_for_room) if self.large_frames.waiting else None
 
     def refused(self, channel: Channel, error: FormatError) -> None:
-        """``channel`` sent something that is not a frame."""
+        """Called when ``channel`` sent something that is not a frame."""
         self._log(channel.remote_address, str(error))
 
     def overrun(self, channel: Channel) -> None:
-        """``channel`` accepts its answers too slowly."""
-        self._log(channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of unread answers")
+        """Called when ``channel`` accepts its responses too slowly."""
+        self._log(channel.remote_address, f"more than {self.options.outbound_bytes_max} bytes of unread responses")
 
     def grew(self, channel: Channel, size: int) -> None:
-        """``channel`` has ``size`` bytes of unsent answers; closes those with the most if all have too many."""
+        """Called when ``channel`` has ``size`` bytes of unsent responses; closes the channels with the most unsent
+        bytes if all together have too many.
+        """
         for each in self.outbound.grew(channel, size):
             limit = self.options.outbound_total_max
-            self._log(each.remote_address, f"more than {limit} bytes of unread answers of all connections")
+            self._log(each.remote_address, f"more than {limit} bytes of unread responses of all connections")
             each.abort()
 
     def _log(self, peer: str, reason: str) -> None:

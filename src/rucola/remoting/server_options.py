@@ -21,16 +21,16 @@ class ServerOptions:
         frame_timeout_ms: time in which a frame must be completed, plus the time that its bytes take at
             ``frame_bytes_per_s_min``.
         frame_bytes_per_s_min: the lowest accepted rate of a sending peer.
-        stalled_timeout_ms: a peer that has accepted none of its unsent answers for this long is closed.
-        connections_max: maximum number of connections; connections_per_address_max: of one address.
+        stalled_timeout_ms: a connection whose peer has accepted none of its unsent responses for this long is closed.
+        connections_max: maximum number of connections; connections_per_address_max: the same for one address.
         receive_bytes: largest read; the connections share its buffer.
         begun_bytes_max: maximum number of bytes of all incomplete frames that are too large to be copied to the shared
             buffer for each read.
-        outbound_bytes_high: amount of unsent answers at which reading from the connection pauses.
-        outbound_bytes_max: amount of unsent answers at which the connection is dropped.
-        outbound_total_max: amount of unsent answers of all connections together at which those with the most are
+        outbound_bytes_high: bytes of unsent responses at which reading from the connection pauses.
+        outbound_bytes_max: bytes of unsent responses at which the connection is dropped.
+        outbound_total_max: bytes of unsent responses of all connections together at which those with the most are
             dropped.
-        close_grace_ms: how long ``RemotingServer.close`` waits for unsent answers.
+        close_grace_ms: how long ``RemotingServer.close`` waits for unsent responses.
         backlog: number of connections that the system holds before they are accepted (serverSocketBacklog, 1024).
         tls: encryption; None accepts plain connections only.
     """

@@ -1,7 +1,7 @@
-"""Limits the time that a server's requests may take in one turn of the event loop.
+"""Limits the time that a server's requests may take in one turn of the event loop, which is one iteration of it.
 
 Sends need no limit: a kernel processes all sends of a read in one call. Other requests are processed one by one, and
-one read can contain thousands of them. When their time is up, or the answers of a connection become large, the
+one read can contain thousands of them. When their time is up, or the responses of a connection become large, the
 remaining requests wait for the next turn.
 """
 
@@ -19,19 +19,21 @@ Steps = Generator[None, None, T]
 TURN_S = 0.01
 """Time of one turn for all connections together; a request that has begun is always finished."""
 LONG_S = 0.015
-"""When the reads of a turn have taken longer, the requests of a new read wait, whatever the last one of its connection
-took. Otherwise, each of thousands of connections would get one request served.
+"""When the reads of a turn have taken longer, the requests of a new read wait, whatever time the last request of its
+connection took. Otherwise, each of thousands of connections would get one request served.
 """
 SERVED_READS = 64
-"""Number of reads whose requests never wait for this reason."""
+"""Number of reads in a turn whose requests are served even if the turn takes longer than ``LONG_S``."""
 ANSWER_BYTES = 1024 * 1024
-"""Limit for one connection."""
+"""Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
 """A connection whose last request took longer gets no request served in a turn whose time is up, not even one.
 Otherwise, each of many connections could send one costly request per turn.
 """
 RESUMED_A_TURN = 1
-"""Number of requests that waited for something else and go on in one turn after it. Each may take 20 ms."""
+"""Number of requests that go on in one turn after they have waited for the same event, such as an import. Each may take
+20 ms.
+"""
 PIECE_S = 0.005
 """Time for work that is done in pieces, in each turn."""
 _UNSEEN_S = 0.001
@@ -41,7 +43,7 @@ round.
 
 
 class Turn:
-    """The current turn of the loop. Event loop only."""
+    """The current turn of the event loop. Only that loop may call it."""
 
     def __init__(self) -> None:
         self._began_s = float("-inf")
@@ -51,7 +53,8 @@ class Turn:
         self._slice_ends_s = float("inf")
 
     def is_over(self, loop: asyncio.AbstractEventLoop, part: float = 1) -> bool:
-        """Whether the requests of this turn have used up ``part`` of its time, or those of one connection its slice.
+        """Whether the requests of this turn have used up the fraction ``part`` of its time, or those of one connection
+        its slice.
 
         The first call of a turn starts it.
         """
@@ -114,7 +117,7 @@ class Resumed:
 
 
 def at_once(steps: Steps[T]) -> T:
-    """The result of ``steps``, without a pause between them."""
+    """Runs ``steps`` without a pause between them; returns their result."""
     while True:
         try:
             next(steps)
@@ -123,7 +126,7 @@ def at_once(steps: Steps[T]) -> T:
 
 
 async def in_turns(steps: Steps[T]) -> T:
-    """The result of ``steps``, which get ``PIECE_S`` in each turn of the loop."""
+    """Runs ``steps`` for ``PIECE_S`` in each turn of the event loop; returns their result."""
     time = asyncio.get_running_loop().time
     ends_s = time() + PIECE_S
     while True:

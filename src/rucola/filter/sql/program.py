@@ -71,7 +71,7 @@ class SqlExpression:
         self._outcomes = bytearray(64)
 
     def match(self, source: bytes | bytearray | memoryview, places: array[int], count: int, outcomes: bytearray) -> int:
-        """Evaluate the expression for many messages.
+        """Evaluates the expression for many messages.
 
         Args:
             source: the buffer with the property texts.
@@ -89,12 +89,12 @@ class SqlExpression:
         )
 
     def evaluate_text(self, properties: bytes) -> Outcome:
-        """Evaluate the expression for one message with this property text."""
+        """Evaluates the expression for one message with this property text."""
         self.match(properties, array("q", (0, len(properties))), 1, self._outcomes)
         return Outcome(self._outcomes[0])
 
     def evaluate(self, properties: Mapping[str, str]) -> Outcome:
-        """Evaluate the expression for these properties. Unlike in stored messages, values may be empty or hold
+        """Evaluates the expression for these properties. Unlike in stored messages, values may be empty or hold
         separators.
         """
         source = bytearray()
@@ -110,7 +110,7 @@ class SqlExpression:
 
 
 def compile_sql(text: str) -> SqlExpression:
-    """Compile an expression.
+    """Compiles an expression.
 
     Raises:
         FormatError: the expression cannot be compiled; the error has the position of the offending character.
