@@ -60,7 +60,7 @@ _FIGURES = (
     ),
     Figure(
         "rucola_segments_forced",
-        "Segments removed before fileReservedTime, because the disk was full.",
+        "Segments removed before fileReservedTime, because the disk was nearly full.",
         CounterMetricFamily,
         lambda broker: broker.store.stats.forced_segments,
     ),
