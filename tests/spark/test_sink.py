@@ -367,7 +367,7 @@ def test_repeats_are_dropped_from_a_stream(spark: SparkSession, shared_broker: B
     )
     assert query.awaitTermination(PATIENCE_S)
     assert sorted(int(row.body) for row in spark.table("once").collect()) == list(range(300))
-    with pytest.raises(ConfigError, match="a time for a stream"):
+    with pytest.raises(ConfigError, match="an interval for a stream"):
         drop_repeats(stream)
     with pytest.raises(ConfigError, match="storeTimestamp"):
         drop_repeats(stream.select("msgId", "topic"), within="1 minute")

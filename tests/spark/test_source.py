@@ -203,7 +203,7 @@ def test_a_query_reads_the_columns_it_uses(spark: SparkSession, directory: Path)
         assert set(loaded[1].columns) == columns
         if "tags" in columns:
             assert sorted(found.collect()) == sorted(query(load(spark, **given)).collect())
-    with pytest.raises(ConfigError, match="the query determines them"):
+    with pytest.raises(ConfigError, match="the query determines the columns"):
         prune(spark, lambda rows: rows, **given, columns="topic")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RocketMQReader(DataSourceReader):
-    """Reads the messages between the starting and the ending offsets at the time of planning."""
+    """Reads the messages between the starting and the ending offsets, which are fixed when Spark plans the query."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
@@ -46,20 +46,21 @@ class RocketMQReader(DataSourceReader):
             catalog.close()
 
     def _planned(self, ranges: list[QueueRange], catalog: Catalog, wanted: KeyLookup | None) -> list[SourceRange]:
-        """Pieces with all messages of the ranges that the query needs."""
+        """Pieces that hold all messages of ``ranges`` that the query needs."""
         found = None if wanted is None else catalog.plan_lookup(ranges, *wanted)
         return catalog.plan(ranges) if found is None else found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition. Spark turns an empty plan into one partition without a value."""
+        """The rows of one partition. If the plan is empty, Spark makes one partition without a value."""
         if partition.value is None:
             return iter(())
         return read_range(self.options, self.schema, partition.value)
 
 
 class FilteringReader(RocketMQReader):
-    """A reader that leaves out messages which the query's filters drop. Spark must get it only when it pushes filters
-    down; otherwise it refuses readers that accept filters.
+    """Leaves out messages that the query's filters drop.
+
+    Spark must get this reader only when it pushes filters down; otherwise Spark refuses readers that accept filters.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

@@ -1,5 +1,5 @@
-"""Avro and Protocol Buffers in Python: converts their types to Spark's types, and their content to rows. The decoders
-are pickled and sent to the tasks.
+"""Decodes Avro and Protocol Buffers in Python: converts their types to Spark's types, and their content to rows. The
+decoders are pickled and sent to the tasks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rucola.errors import ConfigError, MissingProgramError
 ERROR = "_error"
 ADVICE = "pip install 'rucola[decoding]', on the driver and on every executor"
 DEPTH_MAX = 16
-"""Deepest nesting of messages; deeper messages, and messages that contain themselves, have no type in Spark."""
+"""Limit on the nesting of messages; deeper messages, and messages that contain themselves, have no Spark type."""
 
 _AVRO_TYPES: dict[str, DataType] = {
     "boolean": BooleanType(),
@@ -82,24 +82,24 @@ class _Decoder(ABC):
         self.skip_bytes = skip_bytes
 
     def row(self, body: bytes | str | None) -> dict[str, Any]:
-        """The fields of one body; ``_error`` alone when it cannot be decoded."""
+        """The fields of one body; only ``_error`` if the body cannot be decoded."""
         if body is None:
             return {ERROR: "no body"}
         content = body.encode() if isinstance(body, str) else body
         if len(content) < self.skip_bytes:
-            return {ERROR: f"shorter than the {self.skip_bytes} bytes before its content"}
+            return {ERROR: f"the body is shorter than the {self.skip_bytes} bytes to skip"}
         try:
             return self.decode(content[self.skip_bytes :])
-        except Exception as error:  # noqa: BLE001 - a foreign decoder may raise anything over foreign bytes
+        except Exception as error:  # noqa: BLE001 - a decoder may raise anything for unknown bytes
             return {ERROR: f"{type(error).__name__}: {error}"}
 
     @abstractmethod
     def decode(self, content: bytes) -> dict[str, Any]:
-        """The fields; may raise any exception."""
+        """Decodes the fields of ``content``; may raise any exception."""
 
 
 class AvroDecoder(_Decoder):
-    """One Avro datum of a record schema.
+    """Decodes bodies that are one Avro datum of a record schema.
 
     Args:
         text: the schema as JSON.
@@ -135,7 +135,7 @@ class AvroDecoder(_Decoder):
         source = io.BytesIO(content)
         row: Any = schemaless_reader(source, self._parsed, None)
         if source.tell() < len(content):
-            raise ValueError(f"{len(content) - source.tell()} bytes are left")
+            raise ValueError(f"{len(content) - source.tell()} bytes are left after the datum")
         return {name: _plain(value) for name, value in row.items()}
 
     @cached_property
@@ -184,7 +184,7 @@ class AvroDecoder(_Decoder):
 
 
 class ProtobufDecoder(_Decoder):
-    """One message of Protocol Buffers.
+    """Decodes bodies that are one message of Protocol Buffers.
 
     Args:
         descriptors: a serialized ``FileDescriptorSet`` that includes all imports.
@@ -192,7 +192,7 @@ class ProtobufDecoder(_Decoder):
         skip_bytes: number of bytes before the message.
 
     Raises:
-        ConfigError: ``descriptors`` is not a descriptor set, or does not contain the message.
+        ConfigError: ``descriptors`` is not a descriptor set, or does not contain ``message``.
         MissingProgramError: protobuf is not installed.
     """
 
@@ -200,7 +200,7 @@ class ProtobufDecoder(_Decoder):
         super().__init__(skip_bytes)
         self._descriptors = descriptors
         self._message = message
-        self._class  # noqa: B018 - reports the mistake on the driver
+        self._class  # noqa: B018 - fails on the driver if the schema is wrong
 
     def __reduce__(self) -> tuple[Callable[[bytes, str, int], ProtobufDecoder], tuple[bytes, str, int]]:
         return ProtobufDecoder, (self._descriptors, self._message, self.skip_bytes)

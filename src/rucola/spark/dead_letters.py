@@ -17,12 +17,12 @@ ID, TOPIC, REASON = "_msgId", "_topic", "_error"
 
 
 class DeadLetterFile:
-    """The file of one attempt of a task. It is created with the first refused row, and gets its name when it is
-    complete.
+    """The file of dead letters that one attempt of a task writes. It is created with the first refused row, and gets
+    its name when it is complete.
 
     Args:
         path: the directory, or its URI; empty for none.
-        job: names the query and the micro-batch; empty in a batch.
+        job: text that names the query and the micro-batch; empty in a batch.
         partition_id: number of the partition.
         attempt_id: number of the attempt, unique in an application.
     """
@@ -42,7 +42,7 @@ class DeadLetterFile:
         self._tables.append(table.append_column(REASON, pa.array([str(refused[n]) for n in numbers], pa.string())))
 
     def close(self) -> None:
-        """Writes the file under a name that Spark ignores, and then renames it."""
+        """Writes the file under a name that Spark ignores, then renames it."""
         if not self._tables:
             return
         if "://" in self._path:

@@ -96,7 +96,9 @@ def decode(
     taken = {name.lower() for name in (facts.columns if facts is not None else ())} | {ERROR}
     new = [into] if into else names
     if clash := [name for name in new if name.lower() in taken]:
-        raise ConfigError("into", into or "", f"a name for a struct column; the rows already have a column {clash[0]}")
+        raise ConfigError(
+            "into", into or "", f"a name for a struct column, because the rows already have a column {clash[0]}"
+        )
     fields_of = [f.col(f"{_DECODED}.`{name}`").alias(name) for name in names]
     added = [f.when(f.col(_PROBLEM).isNull(), f.struct(*fields_of)).alias(into)] if into else fields_of
     found = decoded.select("*", *added, f.col(_PROBLEM).alias(ERROR)).drop(_DECODED, _PROBLEM)
@@ -125,7 +127,7 @@ def poison_rows(decoded: DataFrame) -> DataFrame:
 
 
 def without_poison(decoded: DataFrame) -> DataFrame:
-    """The rows that were decoded, without ``_error``."""
+    """The rows whose bodies could be decoded, without the column ``_error``."""
     from pyspark.sql import functions as f
 
     return decoded.where(f.col(ERROR).isNull()).drop(ERROR)
@@ -148,7 +150,9 @@ def sample_schema(spark: SparkSession, rows: int = SAMPLE_ROWS, **options: str) 
     sample = spark.read.format("rocketmq").options(**options, columns="body").load().limit(rows).collect()
     objects = [text for text in (_object_text(bytes(row.body or b"")) for row in sample) if text is not None]
     if not objects:
-        raise ConfigError("format", "json", f"bodies that are JSON objects; {len(sample)} were looked at")
+        raise ConfigError(
+            "format", "json", f"bodies that are JSON objects; none of the {len(sample)} bodies examined is one"
+        )
     found = spark.range(1).select(f.schema_of_json(f.lit(f"[{','.join(objects)}]"))).first()
     assert found is not None
     whole = StructType.fromDDL(f"found {found[0]}")
@@ -172,7 +176,7 @@ def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
     from pyspark.sql.types import StringType, StructField, StructType
 
     if any(name.lower() in (_RECORD, ERROR) for name in schema.fieldNames()):
-        raise ConfigError("schema", schema.simpleString(), f"no field {_RECORD} or {ERROR}")
+        raise ConfigError("schema", schema.simpleString(), f"a schema without the fields {_RECORD} and {ERROR}")
     # Spark puts a corrupt record into this field; the other fields keep the values that could be read.
     with_record = StructType([*schema.fields, StructField(_RECORD, StringType())])
     text = f.try_validate_utf8(f.col(body).cast("string"))
@@ -184,7 +188,7 @@ def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
         .when(f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{_RECORD}").isNotNull(), "not JSON of the schema")
     )
     # The value is exploded from an array of one. Otherwise Spark would move a filter on the error in front of the
-    # computed columns, and parse each body three times. It moves no filter in front of ``explode``.
+    # computed columns, and parse each body three times. Spark moves no filter in front of ``explode``.
     decoded = rows.withColumn(_DECODED, f.explode(f.array(value))).withColumn(_PROBLEM, problem)
     return decoded.withColumn(_DECODED, f.when(f.col(_PROBLEM).isNull(), f.col(_DECODED)))
 
@@ -207,9 +211,9 @@ def _decode_in_python(
             raise ConfigError("message", "", "the full name of a message in the descriptor set")
         decoder = ProtobufDecoder(_file_bytes(schema), message, skip_bytes)
     fields = decoder.schema()
-    # PySpark's annotations leave structs out, although its documentation has them.
+    # PySpark's type annotations omit structs, although its documentation allows them.
     returned: Any = StructType([*fields.fields, StructField(ERROR, StringType())])
-    # Spark inspects the types of a function's arguments, so it gets an annotated function and not the object.
+    # Spark inspects the types of a function's arguments, so it gets an annotated function instead of the decoder.
     function: Any = arrow_udf(_arrow_function(decoder, returned), returned)
     return fields.fieldNames(), function(value)
 
@@ -248,7 +252,7 @@ def _json_schema(schema: StructType | str | None) -> StructType:
 
 
 def _file_text(name: str, endings: Sequence[str]) -> str | None:
-    """The content of the file ``name``; None if ``name`` does not look like a file name."""
+    """The content of file ``name``; None if ``name`` does not look like a file name."""
     return _file_bytes(name).decode() if name.lower().endswith(tuple(endings)) else None
 
 

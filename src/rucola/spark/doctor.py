@@ -1,7 +1,7 @@
 """Runs the tasks of the store doctor (``store.doctor``) as tasks of Spark.
 
-Driver and executors must see the store under the same path. A task that fails is retried by Spark, and may run twice at
-a time: each attempt writes under a name of its own, and the driver publishes one of them.
+Driver and executors must see the store under the same path. Spark retries a task that fails, and may run a task twice
+at once. Each attempt therefore writes under a name of its own, and the driver publishes one attempt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def in_spark(spark: SparkSession) -> Runner:
-    """A runner of tasks in a session, one Spark task each.
+    """Returns a runner that executes the store doctor's tasks in a session, each as one Spark task.
 
     The runner raises ``StoreDamagedError`` if a task found damage, and Spark's error if a task failed too often.
     """
@@ -51,7 +51,7 @@ def in_spark(spark: SparkSession) -> Runner:
                 try:
                     run_task(phase, staging, number, attempt)
                 except StoreDamagedError as error:
-                    # Another attempt would find the same.
+                    # Another attempt would find the same damage, so the task does not fail.
                     yield _batch(DAMAGE_SCHEMA, [(error.path, error.position, error.problem, error.advice)])
 
         _watch(_frame(spark, len(tasks), work, DAMAGE_SCHEMA), look)
@@ -60,7 +60,7 @@ def in_spark(spark: SparkSession) -> Runner:
 
 
 def findings(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
-    """The findings of ``rucola store verify`` in stores, one task for each store."""
+    """The findings of ``rucola store verify`` in ``stores``; checks each store in one Spark task."""
     roots = list(stores)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -77,8 +77,9 @@ def findings(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
 
 
 def statistics(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
-    """Messages and bytes of stores by topic, queue, tag and hour, one task for each segment. A message counts where its
-    segment is; sum the columns over the fields that matter.
+    """Counts of messages and bytes in ``stores`` by topic, queue, tag and hour, with one Spark task per segment.
+
+    Each segment has rows of its own, so one combination of fields may have several rows. Sum the columns.
     """
     from rucola.store.doctor.census import segments_of
 
@@ -94,8 +95,9 @@ def statistics(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
 
 
 def find(spark: SparkSession, stores: Sequence[str], wanted: MessageQuery) -> DataFrame:
-    """The messages of stores that match, one task for each segment. For a key in one store, the format's option
-    ``keys`` uses the index.
+    """The messages in ``stores`` that match ``wanted``, with one Spark task per segment.
+
+    To find a key in one store, prefer option ``keys`` of the format ``rocketmq``: it uses the index.
     """
     from rucola.store.doctor.census import segments_of
 
@@ -125,19 +127,19 @@ def find(spark: SparkSession, stores: Sequence[str], wanted: MessageQuery) -> Da
 def _frame(
     spark: SparkSession, count: int, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """One task for each of ``count`` numbers."""
+    """A DataFrame of the rows that ``work`` makes of the numbers 0 to ``count`` - 1, with one task for each number."""
     return spark.range(0, count, 1, max(count, 1)).mapInArrow(work, schema)
 
 
 def _tasks(batches: Iterator[pa.RecordBatch], tasks: Sequence[T]) -> Iterator[T]:
-    """The tasks whose numbers are in the first column."""
+    """The tasks whose indices are in the first column of ``batches``."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             yield tasks[number]
 
 
 def _batch(schema: str, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
-    """Rows of a schema in Spark's notation."""
+    """A record batch of ``rows``; ``schema`` is in Spark's DDL notation."""
     import pyarrow
 
     types = {"string": pyarrow.string(), "int": pyarrow.int32(), "long": pyarrow.int64(), "binary": pyarrow.binary()}
@@ -148,7 +150,7 @@ def _batch(schema: str, rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
 
 
 def _watch(frame: DataFrame, look: Callable[[], None]) -> None:
-    """Collects the damage that tasks report, and calls ``look`` meanwhile.
+    """Waits until the tasks end and calls ``look`` at intervals; raises the first damage that a task reports.
 
     Raises:
         StoreDamagedError: a task found damage.

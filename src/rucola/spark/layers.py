@@ -1,7 +1,7 @@
-"""Tables that most pipelines make of a topic: stored records, their origins, counts, and dead letters by group.
+"""Tables that most pipelines derive from a topic: stored records, their origins, counts, and dead letters by group.
 
-Each function takes a DataFrame and returns one, of a batch or a stream, so a declarative pipeline and a streaming query
-use the same ones. Functions of a domain stay with the domain: ``examples/pipeline`` is a template.
+Each function maps a DataFrame of a batch or a stream to another one, so declarative pipelines and streaming queries
+share the functions. Functions for one business domain do not belong here: ``examples/pipeline`` is a template.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ BRONZE_COLUMNS = (
     "topic", "brokerName", "queueId", "queueOffset", "physicalOffset", "bornTimestamp", "storeTimestamp", "msgId",
     "keys", "tags", "flag", "reconsumeTimes", "properties", "body",
 )  # fmt: skip
-"""The columns that ``bronze`` keeps. A replay and ``decode`` need them."""
+"""The columns that ``bronze`` keeps. A replay and ``decode`` need these columns."""
 ORIGIN, GROUP = "originTopic", "consumerGroup"
 
 
 def bronze(rows: DataFrame) -> DataFrame:
-    """One row per record in the log, as the source gives it, repeats included.
+    """One row per record in the log, as the source returns it, including repeats.
 
     Args:
         rows: rows of ``format("rocketmq")`` with at least ``BRONZE_COLUMNS``.
@@ -34,12 +34,12 @@ def bronze(rows: DataFrame) -> DataFrame:
 def with_origin(records: DataFrame, properties_as_map: bool = False) -> DataFrame:
     """Adds ``originTopic``, the topic that a producer sent the message to, and ``consumerGroup``.
 
-    A message that a consumer gave back is in the retry topic of its group, and later in the group's dead-letter topic.
-    ``consumerGroup`` is null for all other messages.
+    A message that a consumer could not process moves to the retry topic of its group, and later to the group's
+    dead-letter topic. ``consumerGroup`` is null for all other messages.
 
     Args:
         records: rows with ``topic`` and ``properties``.
-        properties_as_map: whether ``properties`` is a map, and no JSON object.
+        properties_as_map: whether ``properties`` is a map instead of a JSON text.
     """
     from pyspark.sql import functions as f
 
@@ -58,7 +58,7 @@ def topic_stats(records: DataFrame, every: str = "1 minute") -> DataFrame:
 
     Args:
         records: rows of ``bronze``.
-        every: length of a period, an interval such as ``1 minute``.
+        every: length of one period as a Spark interval, such as ``1 minute``.
     """
     from pyspark.sql import functions as f
 
@@ -72,10 +72,10 @@ def topic_stats(records: DataFrame, every: str = "1 minute") -> DataFrame:
 
 
 def dead_letters(records: DataFrame) -> DataFrame:
-    """Counts of the messages that consumer groups gave up, by group and by the topic that they were sent to.
+    """Counts of the messages that consumer groups gave up, by group and by the topic that producers sent them to.
 
     Args:
-        records: rows of ``bronze``; rows of other topics than dead-letter topics are left out.
+        records: rows of ``bronze``; only rows of dead-letter topics are counted.
     """
     from pyspark.sql import functions as f
 

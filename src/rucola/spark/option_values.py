@@ -1,4 +1,4 @@
-"""Converts options from Spark, with names in any case and texts as values, to checked values.
+"""Converts Spark's options, whose names may have any case and whose values are texts, to checked values.
 
 An unknown name is refused, and the error names the most similar option, so that a typing error never becomes a silent
 default.
@@ -30,7 +30,8 @@ ACCESS_OPTIONS: tuple[Option, ...] = (
     Option(
         "accessKey",
         "",
-        "account that signs every request, with `secretKey`; needs `nameServer`, as do the next options",
+        "account that signs every request, together with `secretKey`; this option and the following ones need "
+        "`nameServer`",
     ),
     Option("secretKey", "", "its secret"),
     Option("securityToken", "", "sent along and signed"),
@@ -43,20 +44,20 @@ ACCESS_OPTIONS: tuple[Option, ...] = (
     ),
 )
 SIMILAR = 0.7
-"""From this similarity on, 1 being equal, a name is taken for a mistyped one."""
+"""A name that is at least this similar to a known one counts as mistyped; 1 means equal."""
 ACCESS_NAMES = ("accessKey", "secretKey", "securityToken", "caCertificate")
 
 
 def known_values(
     given: Mapping[str, str], defaults: Mapping[str, str], aliases: Mapping[str, str], elsewhere: Mapping[str, str]
 ) -> dict[str, str]:
-    """Every option by its own name, including defaults.
+    """Returns the values of all options, including defaults, by the proper name of the option.
 
     Args:
         given: the user's options.
         defaults: every known option.
-        aliases: further names, in lower case, and the options that they stand for.
-        elsewhere: names from other sources and sinks, in lower case, and the hint for each.
+        aliases: for each alias in lower case, the option that it stands for.
+        elsewhere: for each option name of other sources and sinks, in lower case, a hint for the error.
 
     Raises:
         ConfigError: a name is unknown, or is given twice with different values.
@@ -67,7 +68,9 @@ def known_values(
     for key, value in given.items():
         name = known.get(key.lower())
         if name is None and key.lower() in elsewhere:
-            raise ConfigError(key, shown(key, value), f"known options only; here it is {elsewhere[key.lower()]}")
+            raise ConfigError(
+                key, shown(key, value), f"known options only; the option here is {elsewhere[key.lower()]}"
+            )
         if name is None:
             raise ConfigError(key, shown(key, value), f"known options only; {_hint(key, known)}")
         if name in seen and seen[name] != value:
@@ -78,7 +81,7 @@ def known_values(
 
 
 def _hint(key: str, known: Mapping[str, str]) -> str:
-    """The nearest known name, or all of them when none is near."""
+    """A hint with the known name nearest to ``key``, or with all known names if none is near."""
     nearest = difflib.get_close_matches(key.lower(), list(known), n=1, cutoff=SIMILAR)
     return f"the nearest is {known[nearest[0]]}" if nearest else "they are " + ", ".join(sorted(set(known.values())))
 

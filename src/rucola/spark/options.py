@@ -93,17 +93,19 @@ OPTIONS: tuple[Option, ...] = (
         "",
         "milliseconds; start at the first message stored at or after this time; takes precedence over the offsets",
     ),
-    Option("startingOffsetsByTimestamp", "", "the same for each queue, `{topic:{broker:{queue:ms}}}`"),
+    Option("startingOffsetsByTimestamp", "", "start times for each queue, `{topic:{broker:{queue:ms}}}`"),
     Option(
         "startingOffsetsByTimestampStrategy",
         "error",
         "`error` or `latest`: the reaction to a queue without messages at or after the time",
     ),
     Option(
-        "endingOffsets", "latest", "batch only: `latest` or a document; the message at the given offset is not read"
+        "endingOffsets",
+        "latest",
+        "batch only: `latest` or offsets as for `startingOffsets`; the message at the given offset is not read",
     ),
     Option("endingTimestamp", "", "batch only: milliseconds; read only messages that were stored before this time"),
-    Option("endingOffsetsByTimestamp", "", "batch only: the same for each queue"),
+    Option("endingOffsetsByTimestamp", "", "batch only: such end times for each queue"),
     Option(
         "failOnDataLoss",
         "true",
@@ -112,13 +114,21 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "maxOffsetsPerTrigger",
         "",
-        "stream only: number of messages in a micro-batch, shared among the queues in proportion to their backlog",
+        "stream only: largest number of messages in a micro-batch, shared among the queues in proportion to their "
+        "backlog",
     ),
     Option("minOffsetsPerTrigger", "", "stream only: a micro-batch waits until there are at least this many messages"),
     Option(
-        "maxTriggerDelay", "15m", "stream only: the longest time that it waits for them; a number with ms, s, m, h or d"
+        "maxTriggerDelay",
+        "15m",
+        "stream only: the longest time that a micro-batch waits for `minOffsetsPerTrigger`; "
+        "a number with ms, s, m, h or d",
     ),
-    Option("maxBytesPerTrigger", "", "stream only: bytes in a micro-batch, estimated from the mean record size"),
+    Option(
+        "maxBytesPerTrigger",
+        "",
+        "stream only: largest number of bytes in a micro-batch, estimated from the mean record size",
+    ),
     Option("minPartitions", "", "ranges are split until there are about this many tasks"),
     Option("maxRecordsPerPartition", "", "messages per task"),
     Option("maxBytesPerPartition", str(128 * MEBIBYTE), "bytes of the log for each task, with `storePath`"),
@@ -141,8 +151,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "useIndex",
         "",
-        "whether a batch may use the index, which lacks the messages of times with `messageIndexEnable=false`; the "
-        "default is true for option `keys`, and false for filters on `keys` and `msgId`",
+        "whether a batch may use the index; it lacks messages that were stored while `messageIndexEnable` was false; "
+        "the default is true for option `keys`, and false for filters on `keys` and `msgId`",
     ),
     Option("columns", "", "columns separated by commas; other columns are not decoded"),
     Option(
@@ -157,7 +167,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "consumerGroup",
         DEFAULT_GROUP,
-        "group named in pull requests; no progress is stored for it; the default group exists on every broker",
+        "consumer group that pull requests name; no progress is stored for it; the default group exists on every "
+        "broker",
     ),
     Option(
         "groupIdPrefix",
@@ -166,12 +177,14 @@ OPTIONS: tuple[Option, ...] = (
         "brokers create it at its first read",
     ),
     *ACCESS_OPTIONS,
-    Option("pullBatchSize", "1024", "messages requested in one pull, 1 to 65536; the broker may return fewer"),
+    Option(
+        "pullBatchSize", "1024", "number of messages requested in one pull, 1 to 65536; the broker may return fewer"
+    ),
     Option("pullTimeoutMs", "3000", "time for one answer"),
     Option(
         "retryTimeoutMs",
         "120000",
-        "how long a failing broker is asked again before a batch fails; a stream waits without end",
+        "how long requests to a failing broker are repeated before a batch fails; a stream waits without limit",
     ),
 )
 ELSEWHERE = {
@@ -180,14 +193,14 @@ ELSEWHERE = {
     "namesrvaddr": "nameServer",
     "tls.client.trustcertpath": "caCertificate",
 }
-"""Options of other sources, and their names in this one; a hint by similar spelling would be wrong."""
+"""Options of other sources, and the option of this source that replaces each; similar spelling would mislead."""
 GROUP_HASH_DIGITS = 12
 DEFAULTS = {option.name: option.default for option in OPTIONS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(ReadOptions):
-    """The same with what only Spark asks for."""
+    """The options of the source: those of every reader, and those that only Spark needs."""
 
     offsets_per_trigger_max: int | None
     bytes_per_trigger_max: int | None
@@ -195,7 +208,7 @@ class SourceOptions(ReadOptions):
     trigger_delay_max_ms: int
     push_filters: bool
     use_index: bool | None
-    """None: for option ``keys`` and not for filters."""
+    """None means true for option ``keys``, and false for filters."""
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
@@ -258,7 +271,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
 
 
 def _check_directories(values: dict[str, str]) -> None:
-    """Checks the options about store directories, and makes paths of URIs."""
+    """Checks the options about store directories, and replaces their URIs in ``values`` by paths."""
     names = [name.strip() for name in values["brokerName"].split(",")]
     paths = values["storePath"].split(",") if len(names) > 1 else [values["storePath"]]
     if len(set(names)) < len(names) or not all(names):
@@ -273,19 +286,19 @@ def _check_directories(values: dict[str, str]) -> None:
 
 
 def _group(values: dict[str, str], subscription: Subscription) -> str:
-    """The group named in pull requests."""
+    """The consumer group that pull requests name."""
     prefix = values["groupIdPrefix"]
     if not prefix:
         return values["consumerGroup"]
     if values["consumerGroup"] != DEFAULT_GROUP:
         raise ConfigError("groupIdPrefix, consumerGroup", "both", "one of the two, or neither")
-    # The same in every run, task and retry: a group for each of them would be left behind in the brokers.
+    # The name is the same in every run, task and retry. Otherwise each of them would leave a group in the brokers.
     what = f"{values['nameServer']} {subscription}"
     return f"{prefix}-{hashlib.sha256(what.encode()).hexdigest()[:GROUP_HASH_DIGITS]}"
 
 
 def _local_path(text: str) -> str:
-    """The path of a ``file:`` URI; any other text is a path already."""
+    """The path that a ``file:`` URI or a plain path names."""
     uri = urlsplit(text)
     if uri.scheme == "file" and uri.netloc in ("", "localhost"):
         return unquote(uri.path)
@@ -356,8 +369,8 @@ def _ending(values: dict[str, str]) -> Position:
 
 
 def _position(values: dict[str, str], side: str, names: tuple[str, ...]) -> Position:
-    """One end of the range. One time takes precedence over times per queue, and these take precedence over offsets, as
-    in Spark's Kafka source.
+    """The position of one end of the range. One time takes precedence over times per queue, and these take precedence
+    over offsets, as in Spark's Kafka source.
     """
     timestamp, by_queue, offsets = (values[side + end] for end in ("Timestamp", "OffsetsByTimestamp", "Offsets"))
     if timestamp:

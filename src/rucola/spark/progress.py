@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class Reached(NamedTuple):
-    """The part of a progress report about sources of this format."""
+    """The offsets that a progress report of Spark contains for sources of this format."""
 
     end: QueueOffsets
     """Offsets after the last message of the micro-batch."""
@@ -49,7 +49,7 @@ class Reached(NamedTuple):
 
 
 def reached(sources: Iterable[Any]) -> Reached:
-    """The offsets in the reports of sources; sources of other formats are ignored."""
+    """Extracts the offsets from the reports of a query's sources; ignores sources of other formats."""
     found = Reached({}, {})
     for source in sources:
         try:
@@ -63,19 +63,19 @@ def reached(sources: Iterable[Any]) -> Reached:
 
 
 class ProgressPublisher(StreamingQueryListener):
-    """Publishes the progress of the streams of a session.
+    """Publishes the progress of the streams in a session.
 
-    Life cycle: Pass it to ``spark.streams.addListener``; at the end call ``removeListener`` and ``close``. Spark calls
-    it in one thread.
+    Life cycle: Pass the publisher to ``spark.streams.addListener``; at the end call ``removeListener`` and ``close``.
+    Spark calls it in one thread.
 
     Args:
-        name_server: name servers, ``host:port`` separated by ``;``; needed with ``commit_group``.
+        name_server: name servers, ``host:port`` separated by ``;``; required with ``commit_group``.
         commit_group: consumer group that gets the progress; empty for none. Brokers create the group if it does not
             exist.
-        query_name: name of the only stream that is published; None for all streams, which then must not share topics.
-        registry: where metrics are registered, such as ``prometheus_client.REGISTRY``; None for no metrics. This needs
+        query_name: name of the one stream to publish; None for all streams, which then must not share topics.
+        registry: registry for the metrics, such as ``prometheus_client.REGISTRY``; None for no metrics. Metrics need
             prometheus-client.
-        config: account and encryption.
+        config: settings of the consumer, such as account and encryption.
 
     Raises:
         ConfigError: one of ``name_server`` and ``commit_group`` is given without the other.
@@ -99,7 +99,7 @@ class ProgressPublisher(StreamingQueryListener):
         self._committed: QueueOffsets = {}
 
     def close(self) -> None:
-        """Leaves the brokers."""
+        """Closes the connections to the brokers."""
         if self._consumer is not None and self._started:
             self._consumer.shutdown()
             self._started = False
@@ -132,7 +132,7 @@ class ProgressPublisher(StreamingQueryListener):
             self._metrics.forget(str(event.id))
 
     def _commit(self, consumer: PullConsumer, end: Mapping[MessageQueue, int]) -> None:
-        """Sends the changed offsets to the brokers; raises the first error after all queues were tried."""
+        """Sends the changed offsets to the brokers; tries all queues, then raises the first error."""
         if not self._started:
             consumer.start()
             self._started = True
@@ -175,7 +175,7 @@ class _Metrics:
         )
         self._observed = Gauge(
             "rucola_spark_observed",
-            "Numbers that the query observes, from the last micro-batch.",
+            "Values that the query observed (``observe``) in the last micro-batch.",
             [*query, "name", "metric"],
             registry=registry,
         )

@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SCAN = "DataSourceV2ScanRelation"
-"""Class of the nodes of an optimized plan that read a source."""
+"""Class of those nodes in an optimized plan that read a source."""
 
 
 def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **options: str) -> DataFrame:
-    """The result of ``query`` over a load of ``format("rocketmq")`` that has only the columns that the query uses.
+    """Returns the result of ``query`` over a load of ``format("rocketmq")`` that has only the columns the query uses.
 
-    The query is built twice: first over all columns, because Spark's optimized plan then shows which ones it uses, and
+    The query is built twice: first over all columns, because Spark's optimized plan then shows which of them it uses;
     then over those columns. If the session pushes filters down (``spark.sql.python.filterPushdown.enabled``) and the
     query reads the rows once, fewer messages are read, too.
 
     Args:
-        spark: a session, but not one of Spark Connect, which does not show its plans.
-        query: builds a DataFrame from the rows, a new one in each call, and does nothing else. If it joins the rows
-            with themselves, the columns of both sides are read for both.
+        spark: a session, but not a Spark Connect session, because that does not show its plans.
+        query: function that builds a new DataFrame from the rows in each call, and does nothing else. If it joins the
+            rows with themselves, each side is read with the columns of both sides.
         options: options of ``format("rocketmq")`` for a batch, without ``columns``.
 
     Raises:
         ConfigError: ``columns`` is given, or the session does not show plans.
     """
     if any(name.lower() == "columns" for name in options):
-        raise ConfigError("columns", "given", "no columns: the query determines them")
+        raise ConfigError("columns", "given", "no option columns, because the query determines the columns")
 
     def load(**more: str) -> DataFrame:
         return spark.read.format("rocketmq").options(**{**options, **more}).load()
@@ -43,29 +43,29 @@ def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **option
     names = [name for name in rows.columns if name in use.columns] or [rows.columns[0]]
     chosen = {"columns": ",".join(names)}
     if spark.conf.get(PUSHDOWN, "false") == "true" and not any(name.lower() == "pushfilters" for name in options):
-        # Spark keeps one plan for all reads of a load, made with the filters that it pushed last.
+        # Spark keeps one plan for all reads of a load, based on the filters that it pushed last.
         chosen["pushFilters"] = "true" if use.reads == 1 else "false"
     return query(load(**chosen))
 
 
 class Use(NamedTuple):
-    """How a query uses rows."""
+    """How a query uses the rows of one load."""
 
     columns: set[str]
-    """Names of the columns that it uses, either as its own columns or in intermediate steps."""
+    """Names of the columns that the query uses, in its result or in intermediate steps."""
     reads: int
-    """How often it reads the rows."""
+    """How many times the query reads the rows."""
 
 
 def use_of(rows: DataFrame, result: DataFrame) -> Use:
-    """How ``result`` uses ``rows``, which are those of one load.
+    """Finds out how ``result`` uses ``rows``, the rows of one load.
 
     Raises:
         ConfigError: the session does not show plans.
     """
     if not hasattr(result, "_jdf"):
         raise ConfigError(
-            "spark", "Spark Connect", "a session in this process; with option columns you can choose them yourself"
+            "spark", "Spark Connect", "a session in this process; use option columns to choose the columns yourself"
         )
     table = _plan(rows, "analyzed").table()
     plan = _plan(result, "optimizedPlan")

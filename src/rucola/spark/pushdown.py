@@ -1,11 +1,11 @@
 """Uses the filters of a batch query to read less: leaves out topics, queues and offsets, selects tags, looks up keys.
 
 This works only with ``spark.sql.python.filterPushdown.enabled`` and option ``pushFilters``. Spark 4.3 keeps one plan
-for each ``load()``, in ``PythonDataSourceV2.readInfo``, made with the filters that it pushed last. All reads of this
+for each ``load()``, in ``PythonDataSourceV2.readInfo``, based on the filters that it pushed last. All reads of this
 load use that plan, and a query without filters does not call Python again, so the source cannot notice it. Therefore
 each load may be read only once. Every filter is handed back, so Spark applies all of them to the rows that are read.
-This module may leave out too little, but never too much. The store times of a queue are assumed to increase, except
-when its broker's clock steps back by up to ``CLOCK_STEP_MS``.
+So this module may keep messages that no query wants, but must never leave out a wanted one. The store times of a queue
+are assumed to increase, except when its broker's clock steps back by up to ``CLOCK_STEP_MS``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ _KAFKA_NAMES = {"key": "keys", "partition": "queueid", "offset": "queueoffset", 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The messages that filters can let through; None means no restriction. Offsets and times are in the range from
-    ``_min`` to before ``_end``.
+    """Conditions that the messages wanted by a query's filters meet; None means no condition.
+
+    Offsets and times are in the half-open range from ``_min`` to ``_end``.
     """
 
     topics: frozenset[object] | None = None
@@ -59,7 +60,7 @@ class Wanted:
 
 
 def wanted_by(filters: Iterable[Filter]) -> Wanted:
-    """The messages that all of the filters can let through; filters that are not understood are ignored."""
+    """The conditions of all ``filters`` together; filters that are not understood are ignored."""
     wanted = Wanted()
     for one in filters:
         if isinstance(
@@ -77,7 +78,7 @@ def wanted_by(filters: Iterable[Filter]) -> Wanted:
 
 
 def cut_ranges(wanted: Wanted, ranges: Sequence[QueueRange], catalog: Catalog) -> list[QueueRange]:
-    """The parts of the ranges that may hold such messages."""
+    """The parts of ``ranges`` that may hold ``wanted`` messages."""
     kept = []
     for one in ranges:
         queue = one.queue
@@ -133,7 +134,7 @@ def _with_values(wanted: Wanted, field: str, one: Filter) -> Wanted:
         return wanted
     values -= {None}
     before: frozenset[object] | None = getattr(wanted, field)
-    if not values:  # only nulls: this filter is left to Spark
+    if not values:  # the filter compares only with null, so it is left to Spark
         return wanted
     chosen: Any = {field: values if before is None else values & before}
     return replace(wanted, **chosen)
@@ -172,9 +173,9 @@ def _values(one: Filter) -> list[object]:
 
 
 def _bounds(one: Filter, values: list[int]) -> tuple[int | None, int | None] | None:
-    """The smallest value that a filter can let through, and the largest one plus 1; None if they are not known.
+    """Returns the smallest value that passes a filter, and the largest one plus 1; None if they are not known.
 
-    Times have lost their microseconds, so the bounds are a millisecond wider than the operators say.
+    The values of times are rounded down to milliseconds, so strict comparisons are treated as inclusive ones.
     """
     if not values or len(values) < len([value for value in _values(one) if value is not None]):
         return None

@@ -1,4 +1,4 @@
-"""Reads a range in a task. Heavy modules are imported in the function, not above."""
+"""Reads a range in a task. Modules that are slow to import are imported inside the function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_range(options: ReadOptions, schema: StructType, piece: SourceRange) -> Iterator[pa.RecordBatch]:
-    """The rows of ``piece`` as record batches that match ``schema`` exactly. Runs in a task."""
+    """Yields the rows of ``piece`` as record batches that match ``schema`` exactly. Runs in a task."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from rucola.arrow.reading import read_range as read

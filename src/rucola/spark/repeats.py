@@ -3,7 +3,7 @@
 The sink sends at least once: a failed task runs again, and a broker that crashes may have stored messages without a
 response. The UNIQ_KEY of a message depends on its row and not on the attempt, so repeats have the same id. The id has
 the form that clients use: 32 upper-case hex digits, with the milliseconds since the start of the month in bytes 10 to
-13. Here these are 0, and RocketMQ's tools search from that time on.
+13. Here these are 0. RocketMQ's tools search from the time in an id, so they search from the start of the month.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 OFFSET_MAX = 1 << 40
-"""Queue offsets in ids are below it."""
+"""Upper limit, exclusive, of queue offsets in ids."""
 OFFSET_DIGITS = tuple((14 + i, 36 - 4 * i) for i in range(6)) + tuple((28 + i, 12 - 4 * i) for i in range(4))
-"""For each digit that holds part of the queue offset: its place in the id, and the lowest bit of that part."""
+"""For each hex digit that holds bits of the queue offset: its index in the id, and the number of its lowest bit."""
 _TIME = "00000000"
 
 
 def position_id(scope: str, topic: str, broker_name: str, queue_id: int, queue_offset: int) -> str:
-    """The id of a message that is made from one source message; unique among the messages of a queue.
+    """Makes the id of a message from the position of its source message; ids from one queue are distinct.
 
     Args:
-        scope: names the pipeline.
+        scope: name of the pipeline.
         topic: topic of the source message.
         broker_name: broker of the source message.
         queue_id: queue of the source message.
-        queue_offset: its queue offset, below 2^40.
+        queue_offset: queue offset of the source message, below 2^40.
     """
     queue = _queue_digits(scope, topic, broker_name, queue_id)
     return f"{queue}{queue_offset >> 16:06X}{_TIME}{queue_offset & 0xFFFF:04X}"
 
 
 def value_id(scope: str, value: object) -> str:
-    """The id for a value that a user chose to distinguish messages: text, bytes or a number."""
+    """Makes the id from a value that a user chose to distinguish messages: text, bytes or a number."""
     content = value if isinstance(value, bytes) else str(value).encode()
     digits = hashlib.blake2b(scope.encode() + b"\0" + content, digest_size=12).hexdigest().upper()
     return f"{digits[:20]}{_TIME}{digits[20:]}"
 
 
 def drop_repeats(rows: DataFrame, *, within: str | None = None, by: str = "msgId") -> DataFrame:
-    """Keeps one row for each id in a topic and drops its repeats in any queue.
+    """Keeps one row for each id in a topic; drops repeats, also from other queues.
 
     Args:
         rows: rows of ``format("rocketmq")``, with the columns ``by``, ``topic`` and, in a stream, ``storeTimestamp``.
-        within: streams only: how long after a message its repeats are dropped, an interval such as ``10 minutes``.
+        within: streams only: an interval such as ``10 minutes``; repeats are dropped for this time after the message.
             Spark keeps the ids of this interval as state. It also drops rows that are older than the newest row by more
             than the interval.
         by: the column with the id.
@@ -66,7 +66,7 @@ def drop_repeats(rows: DataFrame, *, within: str | None = None, by: str = "msgId
         if missing:
             raise ConfigError("columns", ", ".join(facts.columns), "with " + ", ".join(missing))
         if facts.is_streaming != (within is not None):
-            raise ConfigError("within", str(within), "a time for a stream, none for a batch")
+            raise ConfigError("within", str(within), "an interval for a stream, and none for a batch")
     if within is None:
         return rows.dropDuplicates(["topic", by])
     return rows.withWatermark("storeTimestamp", within).dropDuplicatesWithinWatermark(["topic", by])
@@ -74,6 +74,6 @@ def drop_repeats(rows: DataFrame, *, within: str | None = None, by: str = "msgId
 
 @lru_cache(4096)
 def _queue_digits(scope: str, topic: str, broker_name: str, queue_id: int) -> str:
-    """The 14 digits that all ids of a queue begin with."""
+    """The first 14 hex digits, which all ids of a queue share."""
     text = "\0".join((scope, topic, broker_name, str(queue_id)))
     return hashlib.blake2b(text.encode(), digest_size=7).hexdigest().upper()

@@ -1,4 +1,4 @@
-"""Sends rows of messages into a topic, in tasks of Spark: messages of a store, of brokers, or of a table of them."""
+"""Sends stored messages into a topic, in Spark tasks. The messages come from a store, from brokers or from a table."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 0.5
 SELECTING = ("topic", "subscribe", "subscribepattern", "assign")
-"""Options of the source, in lower case, that ``plan_options`` replaces; so are those that begin as ``_BOUNDS``."""
+"""Source options, in lower case, that ``plan_options`` replaces, besides those that begin with ``_BOUNDS``."""
 _BOUNDS = ("starting", "ending")
 
 log = logging.getLogger(__name__)
@@ -41,20 +41,21 @@ def replay(
 ) -> Tally:
     """Sends each row to a topic again, as a new message with the old body, flag and user properties.
 
-    A second run gives the same ids, unless option ``idScope`` differs, so ``drop_repeats`` removes what both have sent.
+    A second run gives the same ids, unless option ``idScope`` differs, so ``drop_repeats`` removes the messages that
+    both runs have sent.
 
     Args:
         rows: rows with the columns of the source, from ``format("rocketmq")`` or a table.
-        options: options of the sink: ``nameServer``, ``topic`` and others; ``queueColumn`` may be ``queueId``, which
-            keeps the numbers of the queues.
-        rate: messages a second at most. One task then sends at a time.
+        options: options of the sink: ``nameServer``, ``topic`` and others; with ``queueColumn`` set to ``queueId``,
+            messages keep their queue ids.
+        rate: largest number of messages sent per second. With a rate, only one task sends at a time.
         dry_run: counts the messages and sends none.
-        progress: gets the number of messages that are sent, now and then; not with Spark Connect.
-        settled: is called after each task with all that is sent, in the order of the tasks. One task then sends at a
-            time.
+        progress: is called at intervals with the number of messages sent so far; not with Spark Connect.
+        settled: is called after each task, in the order of the tasks, with the counts of all messages sent so far. With
+            this function, too, only one task sends at a time.
 
     Returns:
-        Counts of the messages that were sent, by queue of the source.
+        Counts of the sent messages, by source queue.
 
     Raises:
         ConfigError: an option does not fit, or a column is missing.
@@ -63,7 +64,7 @@ def replay(
     from rucola.spark.replay_rows import COLUMNS, SUMMARY, SUMMARY_DDL, Tally, replay_layout
 
     if rate is not None and rate <= 0:
-        raise ConfigError("rate", str(rate), "messages a second, above 0")
+        raise ConfigError("rate", str(rate), "a number of messages per second, above 0")
     checked = parse_sink_options(options)
     replay_layout(checked)
     missing = [name for name in COLUMNS if name not in rows.columns]
@@ -86,7 +87,7 @@ def replay(
 
 
 def with_keys(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The rows that have one of the keys, or one of them as their ``msgId``."""
+    """The rows that have one of ``keys``, or whose ``msgId`` is one of them."""
     from pyspark.sql import functions as f
 
     wanted: Column = f.array(*map(f.lit, keys))
@@ -95,12 +96,12 @@ def with_keys(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def plan_options(given: Mapping[str, str], plan: Plan, tasks: int) -> dict[str, str]:
-    """Options of the source that read exactly the ranges of ``plan``, in about ``tasks`` tasks.
+    """Returns options of the source that read exactly the ranges of ``plan``, in about ``tasks`` tasks.
 
     Args:
         given: the user's options of the source.
         plan: the ranges; at least one.
-        tasks: smallest number of tasks.
+        tasks: the smallest number of tasks, approximately.
     """
     import json
 
@@ -123,7 +124,7 @@ def plan_options(given: Mapping[str, str], plan: Plan, tasks: int) -> dict[str, 
 
 @dataclass(frozen=True)
 class _Task:
-    """One task: sends its rows and gives one row for each queue of the source."""
+    """Runs one task: sends its rows, then returns one row of counts for each source queue."""
 
     options: SinkOptions
     rate: float | None
@@ -146,7 +147,9 @@ class _Task:
 
 @contextmanager
 def _counted(rows: DataFrame, progress: Callable[[int], None] | None) -> Iterator[Accumulator[int] | None]:
-    """A counter of the messages of all tasks that have ended; ``progress`` gets its value now and then."""
+    """Makes an accumulator of the messages from ended tasks; meanwhile calls ``progress`` with its value at
+    intervals.
+    """
     if progress is None:
         yield None
         return

@@ -1,10 +1,10 @@
-"""Sends stored messages again: the part of a replay that needs PyArrow and no Spark.
+"""Sends stored messages again: the part of a replay that needs PyArrow but not Spark.
 
 ``rucola replay`` runs it in its own process, ``rucola.spark.replay`` in tasks. A replayed message is a new message with
 the body, flag and user properties of the old one. Brokers and clients write further properties about one delivery
 (retries, delays, transactions, POP, the real topic of a waiting message); these are left out, as RocketMQ itself clears
-them when it stores a message for the next delivery. The id is made from the source position, so the repeats that a
-second run sends are recognised.
+them when it stores a message for the next delivery. The id is made from the source position, so repeats sent by a
+second run have the same id and can be dropped.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ SUMMARY = pa.schema(
         ("lastTimestamp", pa.timestamp("us", "UTC")),
     ]
 )
-"""One row for each queue of the source; ``endOffset`` follows the last message."""
+"""One row for each source queue; ``endOffset`` is the offset after the last message."""
 QUEUE = ("topic", "brokerName", "queueId")
 TURNS_A_SECOND = 10
 _HOW = ("sum", "sum", "sum", "min", "max", "min", "max")
 
 
 class Tally:
-    """Counts of the messages that a replay has sent so far, for each queue of the source.
+    """Counts of the messages that a replay has sent so far, by source queue.
 
     Attributes:
-        table: rows of ``SUMMARY``.
+        table: the counts, with the columns of ``SUMMARY``.
     """
 
     def __init__(self, table: pa.Table | None = None) -> None:
         self.table = SUMMARY.empty_table() if table is None else table
 
     def add(self, more: pa.Table) -> None:
-        """Adds rows of ``SUMMARY``."""
+        """Adds counts, with the columns of ``SUMMARY``."""
         values = SUMMARY.names[len(QUEUE) :]
         sums = pa.concat_tables([self.table, more]).group_by(QUEUE).aggregate(list(zip(values, _HOW, strict=True)))
         found = sums.rename_columns({f"{name}_{how}": name for name, how in zip(values, _HOW, strict=True)})
         self.table = found.select(SUMMARY.names).cast(SUMMARY)
 
     def add_rows(self, rows: pa.RecordBatch, refused: Refused) -> None:
-        """Adds messages, rows of ``COLUMNS``; ``refused`` has the numbers of those that were not sent."""
+        """Counts messages, given as rows of ``COLUMNS``; ``refused`` has the indices of the rows that were not sent."""
         marks = pa.array([int(number in refused) for number in range(rows.num_rows)], pa.int64())
         offset, stored = rows.column("queueOffset"), rows.column("storeTimestamp")
         sizes = pc.cast(pc.fill_null(pc.binary_length(rows.column("body")), 0), pa.int64())
@@ -79,22 +79,22 @@ class Tally:
 
     @property
     def messages(self) -> int:
-        """Number of messages, the refused ones included."""
+        """Number of messages, including refused ones."""
         return self._sum("messages")
 
     @property
     def refused(self) -> int:
-        """Number of messages that became dead letters; in a dry run, of those that cannot be sent."""
+        """Number of messages that became dead letters; in a dry run, number of messages that cannot be sent."""
         return self._sum("refused")
 
     @property
     def body_bytes(self) -> int:
-        """Bytes of all bodies."""
+        """Total size of all bodies in bytes."""
         return self._sum("bodyBytes")
 
     @property
     def ends(self) -> QueueOffsets:
-        """For each queue, the offset after the last message."""
+        """For each source queue, the offset after the last message."""
         rows = self.table.select([*QUEUE, "endOffset"]).to_pylist()
         return {MessageQueue(row["topic"], row["brokerName"], row["queueId"]): row["endOffset"] for row in rows}
 
@@ -117,13 +117,14 @@ def replay_batches(
 
     Args:
         batches: rows of the source with at least ``COLUMNS``.
-        options: options of the sink; ``queueColumn`` may be ``queueId``, which keeps the numbers of the queues.
-        rate: messages a second at most.
+        options: options of the sink; with ``queueColumn`` set to ``queueId``, messages keep their queue ids.
+        rate: largest number of messages sent per second.
         dry_run: counts the messages and sends none.
-        settled: is called when more messages are stored, with all that are. It gets them in the order of ``batches``.
-        place: identifies the task; names the files of dead letters.
+        settled: is called each time more messages are stored, with the counts of all stored messages. Messages are
+            counted in the order of ``batches``.
+        place: identifies the task; files of dead letters are named after it.
         clock: measures the rate.
-        pause: waits for seconds.
+        pause: function that waits for a number of seconds.
 
     Raises:
         ConfigError: an option does not fit a replay, or a column is missing.
@@ -152,7 +153,7 @@ def replay_batches(
 
 
 def replay_layout(options: SinkOptions) -> SinkLayout:
-    """The part of a message that each of ``COLUMNS`` holds.
+    """The assignment of ``COLUMNS`` to the parts of a message.
 
     Raises:
         ConfigError: an option does not fit a replay.
@@ -160,7 +161,7 @@ def replay_layout(options: SinkOptions) -> SinkLayout:
     if not options.topic:
         raise ConfigError("topic", "", "the topic to replay into")
     if options.id_column:
-        allowed = "not in a replay, whose ids are made from the source position; idScope makes other ids"
+        allowed = "no idColumn in a replay, whose ids are made from the source position; use idScope for different ids"
         raise ConfigError("idColumn", options.id_column, allowed)
     if options.queue_column.lower() not in ("", "queueid"):
         raise ConfigError("queueColumn", options.queue_column, "queueId, or nothing")
@@ -171,7 +172,7 @@ def replay_layout(options: SinkOptions) -> SinkLayout:
 def paced(
     batches: Iterable[pa.RecordBatch], rate: float, clock: Clock, pause: Callable[[float], None]
 ) -> Iterator[pa.RecordBatch]:
-    """The same rows, at most ``rate`` a second. Time that the taker loses is not made up for by a burst."""
+    """Yields the same rows, at most ``rate`` per second. If the caller is slow, no burst makes up for the lost time."""
     step = max(1, int(rate / TURNS_A_SECOND))
     due = clock.monotonic()
     for batch in batches:

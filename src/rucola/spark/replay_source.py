@@ -1,7 +1,8 @@
 """The messages that a replay takes from a store directory or from brokers, and how far it has come.
 
-The ranges of all queues are fixed when a replay is planned, so it ends even if its target is the topic that it reads,
-and a run that continues reads what is left of the same ranges. Imports no Spark, and PyArrow only where it reads.
+The ranges of all queues are fixed when a replay is planned. So it ends even if its target is the topic that it reads,
+and a later run continues with the rest of the same ranges. Imports no Spark, and PyArrow only inside the functions that
+read.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
     from rucola.spark.replay_rows import Tally
 
 KEY_COLUMNS = ("keys", "msgId")
-"""The columns in which a key may be."""
+"""The columns in which a key is searched."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The messages to read.
+    """The messages that a replay reads.
 
     Attributes:
-        options: where to read and how to choose.
+        options: where to read from, and which messages to choose.
         ranges: the offsets of each queue.
-        keys: only messages with one of these keys; empty for all.
+        keys: selects only messages with one of these keys; empty for all.
     """
 
     options: ReadOptions
@@ -46,12 +47,12 @@ class Plan:
 
     @property
     def count(self) -> int:
-        """Messages in the ranges; conditions choose among them."""
+        """Number of messages in the ranges, before conditions are applied."""
         return sum(one.count for one in self.ranges)
 
     @property
     def end(self) -> QueueOffsets:
-        """Where each queue ends."""
+        """The end offset of each queue."""
         return {one.queue: one.end for one in self.ranges}
 
 
@@ -59,9 +60,9 @@ def plan_replay(options: ReadOptions, keys: Sequence[str] = (), done: Done | Non
     """Fixes the ranges of all queues.
 
     Args:
-        options: where to read and how to choose.
-        keys: only messages with one of these keys; empty for all.
-        done: what earlier runs have done; the plan is then the rest.
+        options: where to read from, and which messages to choose.
+        keys: selects only messages with one of these keys; empty for all.
+        done: progress of earlier runs; the plan is then the rest.
 
     Raises:
         ConfigError: a topic does not exist, or the options do not fit a replay.
@@ -84,7 +85,7 @@ def plan_replay(options: ReadOptions, keys: Sequence[str] = (), done: Done | Non
 
 
 def read_plan(plan: Plan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The messages with these columns; those of one queue come in their order."""
+    """Yields the messages of ``plan`` with these columns; messages of one queue come in queue order."""
     import pyarrow as pa
 
     from rucola.arrow.columns import arrow_schema
@@ -106,13 +107,13 @@ def read_plan(plan: Plan, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class Done:
-    """How far a replay has come.
+    """The progress of a replay.
 
     Attributes:
         next: for each queue, the offset of the first message that is not sent yet.
-        end: for each queue, where the replay ends.
-        messages: number of messages that all runs have sent, the refused ones included.
-        refused: number of those that became dead letters.
+        end: for each queue, the offset at which the replay ends.
+        messages: number of messages that all runs have sent, including refused ones.
+        refused: number of refused messages, which became dead letters.
     """
 
     next: QueueOffsets
@@ -122,21 +123,21 @@ class Done:
 
     @staticmethod
     def nothing(plan: Plan) -> Done:
-        """Before the first message."""
+        """The progress before the first message is sent."""
         return Done({one.queue: one.start for one in plan.ranges}, plan.end)
 
     def plus(self, tally: Tally) -> Done:
-        """The progress with the messages that a run has sent since."""
+        """The progress including the messages in ``tally``, which a run has sent since."""
         return Done(self.next | tally.ends, self.end, self.messages + tally.messages, self.refused + tally.refused)
 
 
 class Checkpoint:
-    """A file that says how far a replay has come. It is replaced as a whole.
+    """A file that holds the progress of a replay. Each save replaces the whole file.
 
     Args:
-        path: the file.
-        replay: what distinguishes this replay from others, without secrets.
-        files: the disk.
+        path: path of the file.
+        replay: options that distinguish this replay from others, without secrets.
+        files: access to the disk.
     """
 
     def __init__(self, path: str, replay: Mapping[str, str], files: Files | None = None) -> None:
@@ -148,7 +149,7 @@ class Checkpoint:
         """The progress that an earlier run has saved; None if there was none.
 
         Raises:
-            ConfigError: the file belongs to another replay, or is no checkpoint.
+            ConfigError: the file belongs to another replay, or was not written by a replay.
         """
         content = self._files.read_file(self._path)
         if content is None:
@@ -163,12 +164,12 @@ class Checkpoint:
         if replay != self._replay:
             names = sorted(name for name in {*replay, *self._replay} if replay.get(name) != self._replay.get(name))
             raise ConfigError(
-                "checkpoint", self._path, f"a file of this replay; it has another value of {', '.join(names)}"
+                "checkpoint", self._path, f"a file of this replay; in the file, these values differ: {', '.join(names)}"
             )
         return done
 
     def save(self, done: Done) -> None:
-        """Replaces the file; it survives a power cut when this returns."""
+        """Replaces the file durably: after this call the progress survives a power cut."""
         document = {
             "replay": self._replay,
             "next": to_document(done.next),
@@ -180,14 +181,14 @@ class Checkpoint:
 
 
 def _place(piece: SourceRange) -> tuple[str, int]:
-    """Sorts the pieces of a lookup in such a way that the messages of a queue come in their order."""
+    """Sort key for the pieces of a lookup, so that the messages of each queue come in queue order."""
     if isinstance(piece, LogRange):
         return piece.broker_name, piece.start_physical_offset
     return piece.broker_name, piece.physical_offsets[0] if isinstance(piece, RecordRange) else 0
 
 
 def _with_keys(batch: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
-    """The messages that have one of the keys, or one of them as their id."""
+    """The messages that have one of ``keys``, or whose id is one of them."""
     import pyarrow as pa
 
     wanted = set(keys)

@@ -1,6 +1,5 @@
-"""The columns of the source as Spark has them, and the schema that a user gives.
-
-Spark prunes no columns for Python sources, so narrowing is by option ``columns`` or by ``.schema(...)``.
+"""The columns of the source in Spark's form, and the schema that a user gives. Spark prunes no columns for Python
+sources, so users choose columns by option ``columns`` or ``.schema(...)``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def check_schema(options: SourceOptions, schema: StructType) -> tuple[str, ...]:
     """Names of the columns to build for ``schema``, which comes from the user or from ``to_ddl``.
 
     Raises:
-        ConfigError: a field is not a column of the source, has another type or cannot be NOT NULL, or option
+        ConfigError: a field is not a column of the source, has a wrong type or must not be NOT NULL, or option
             ``columns`` names other columns.
     """
     known = {column.name.lower(): column for column in all_columns(options)}
@@ -44,6 +43,8 @@ def check_schema(options: SourceOptions, schema: StructType) -> tuple[str, ...]:
     names = tuple(schema.fieldNames())
     if options.columns and [name.lower() for name in names] != [name.lower() for name in options.columns]:
         raise ConfigError(
-            "columns", ", ".join(options.columns), "either columns or .schema(...); the two name different columns"
+            "columns",
+            ", ".join(options.columns),
+            "option columns or .schema(...), not both, because they name different columns",
         )
     return names

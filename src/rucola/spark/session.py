@@ -1,7 +1,7 @@
 """A local Spark session that starts quickly, for tests, the demo and the command line.
 
-The defaults suit a session that lives for seconds: a compiler tier and a collector without warm-up, no web interface,
-few shuffle partitions, and workers that run this same interpreter.
+The defaults suit a session that lives for seconds: a JIT compiler tier and a garbage collector that start quickly, no
+web interface, few shuffle partitions, and workers that run the current Python interpreter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOME_PARTS = ("bin", "jars", "sbin", "data")
-"""Parts of an installed PySpark that make a Spark home, without the Python sources."""
+"""Parts of an installed PySpark that make up a Spark home, without the Python sources."""
 JAVA_VERSION_MIN = 17
 JAVA_ADVICE = "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
@@ -44,7 +44,7 @@ FAST_START = {
 
 
 def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkSession:
-    """A session on this machine that knows the format ``rocketmq``.
+    """Starts a session on this machine that knows the format ``rocketmq``.
 
     Args:
         name: application name.
@@ -55,7 +55,7 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
         MissingProgramError: Java is missing or too old.
     """
     check_java()
-    # Otherwise Spark takes "python3" from PATH, and the format is silently not found.
+    # Otherwise Spark runs "python3" from PATH, which may not have this package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Otherwise Spark looks up the machine's own name and logs a warning about the result.
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -70,11 +70,12 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
 
 @contextmanager
 def _quick_workers() -> Iterator[None]:
-    """Lets a Java process that starts meanwhile start its Python workers three times as quickly.
+    """While this context is active, a starting Java process starts its Python workers three times as quickly.
 
-    Spark puts a zip of PySpark before the installed one on their path. Each process compiles the modules of a zip anew,
-    which takes a second. A worker is the last of several processes that start one another, and it must answer within
-    ten seconds. A Spark home of links has no such zip. A user's own ``SPARK_HOME`` is left alone.
+    Normally Spark puts a zip file of PySpark first on the workers' module path. Each process compiles the modules in a
+    zip file anew, which takes a second. A worker is the last in a chain of processes that start one another, and it
+    must be ready within ten seconds. This context sets ``SPARK_HOME`` to a directory of symbolic links that has no such
+    zip file. A ``SPARK_HOME`` set by the user is left alone.
     """
     if "SPARK_HOME" in os.environ or not (home := _spark_home()):
         yield
@@ -88,8 +89,9 @@ def _quick_workers() -> Iterator[None]:
 
 @cache
 def _spark_home() -> str:
-    """A directory with links to the parts of PySpark that Java needs. It is removed when the process ends. Empty if it
-    fails.
+    """Makes a directory of symbolic links to the parts of PySpark that Java needs; returns its path, or "" on failure.
+
+    The directory is removed when the process ends.
     """
     import pyspark
 
@@ -101,19 +103,19 @@ def _spark_home() -> str:
     try:
         for name in HOME_PARTS:
             Path(home, name).symlink_to(installed / name)
-    except OSError:  # a system without links
+    except OSError:  # the system has no symbolic links
         return ""
     return home
 
 
 def check_java() -> None:
-    """Returns if Spark will find a Java that it can run on.
+    """Checks that Spark will find a Java version that it can run on.
 
     Raises:
         MissingProgramError: Java is missing or too old; the error says what was found and what to install.
     """
     home = os.environ.get("JAVA_HOME")
-    program = shutil.which(os.path.join(home, "bin", "java") if home else "java")  # noqa: PTH118 - text in, text out
+    program = shutil.which(os.path.join(home, "bin", "java") if home else "java")  # noqa: PTH118 - gives a text
     if program is None:
         raise MissingProgramError("Java", "none", JAVA_ADVICE)
     answer = subprocess.run([program, "-version"], capture_output=True, text=True, check=False, timeout=60)
@@ -123,6 +125,6 @@ def check_java() -> None:
 
 
 def java_version(text: str) -> int | None:
-    """The feature release in the output of ``java -version``, 8 for "1.8.0"; None if the output contains none."""
+    """The feature release in the output of ``java -version``, such as 8 for "1.8.0"; None if there is none."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match.group(1)) if match else None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
-"""Properties that Spark gives the tasks of a streaming query."""
+"""Local properties that Spark sets in the tasks of a streaming query."""
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,8 @@ class TaskWritten(WriterCommitMessage):
 
 
 class RocketMQWriter(DataSourceArrowWriter):
-    """Sends the rows of a batch. All work is done when the tasks end: a commit adds nothing, and an abort takes nothing
-    back.
+    """Sends the rows of a batch. Rows are stored when the tasks end: a commit adds nothing, and an abort undoes
+    nothing.
     """
 
     def __init__(self, options: SinkOptions, layout: SinkLayout) -> None:
@@ -54,11 +54,11 @@ class RocketMQStreamWriter(DataSourceStreamArrowWriter):
         self.layout = layout
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Sends the rows of one task and waits until brokers have them."""
+        """Sends the rows of one task and waits until brokers have stored them."""
         return _written(self.options, self.layout, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Tells how much was refused."""
+        """Logs how many rows were refused."""
         _tell(messages, f"micro-batch {batchId}")
 
 

@@ -1,4 +1,6 @@
-"""The options of ``df.write.format("rocketmq")``, and the part of a message that each column holds. Pure functions."""
+"""The options of ``df.write.format("rocketmq")``, and the assignment of columns to the parts of a message. Pure
+functions.
+"""
 
 from __future__ import annotations
 
@@ -30,34 +32,33 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option(
         "idScope",
         "",
-        "text that is part of every id, so that two pipelines give one row two ids; with ids from the source "
-        "position, the default is the id of the streaming query",
+        "text that is part of every id, so that two pipelines make different ids for one row; if ids are made from "
+        "the source position, the default is the id of the streaming query",
     ),
     Option(
         "queueColumn",
         "",
-        "column with the number of the queue to send to; the default is `queueId`, unless the rows have a source "
-        "position",
+        "column with the id of the queue to send to; the default is `queueId`, unless the rows have a source position",
     ),
     Option("deadLetterTopic", "", "topic for rows that cannot be sent; without it or a path, they fail the query"),
     Option("deadLetterPath", "", "directory, or its URI, for rows that cannot be sent, as Parquet files"),
     Option(
         "acceptedStatus",
         "SEND_OK",
-        "answers that count as success, separated by commas; after other answers (`FLUSH_DISK_TIMEOUT`, "
+        "send statuses that count as success, separated by commas; after other statuses (`FLUSH_DISK_TIMEOUT`, "
         "`FLUSH_SLAVE_TIMEOUT`, `SLAVE_NOT_AVAILABLE`) the message is sent again",
     ),
-    Option("producerGroup", "rucola-spark", "group named in send requests"),
+    Option("producerGroup", "rucola-spark", "producer group that send requests name"),
     *ACCESS_OPTIONS,
     Option("batchBytes", str(256 << 10), "largest number of message bytes in one request"),
     Option(
-        "maxBytesInFlight", str(32 * MEBIBYTE), "bytes that one task may have in flight before it waits for answers"
+        "maxBytesInFlight", str(32 * MEBIBYTE), "bytes that one task may have in flight before it waits for responses"
     ),
     Option("maxMessageSize", str(4 * MEBIBYTE), "largest body; rows with larger bodies cannot be sent"),
     Option(
         "compressMsgBodyOverHowmuch", "4096", "larger bodies are compressed, and each is sent in a request of its own"
     ),
-    Option("sendTimeoutMs", "3000", "time limit of one request, including its own retries"),
+    Option("sendTimeoutMs", "3000", "time limit of one request, including its retries"),
     Option("retryTimeoutMs", "120000", "how long failing requests are repeated before the task fails"),
 )
 DEFAULTS = {option.name: option.default for option in SINK_OPTIONS}
@@ -69,7 +70,7 @@ ELSEWHERE = {
     "storepath": "nameServer; messages are sent to brokers, not written to a directory",
 }
 OF_SPARK = frozenset({"checkpointlocation", "queryname"})
-"""Spark passes these options to every streaming sink, the second one in a declarative pipeline."""
+"""Options that Spark passes to every streaming sink; it passes the second one in a declarative pipeline."""
 
 _TEXT = ("string",)
 _BYTES = ("string", "binary")
@@ -92,7 +93,7 @@ COLUMN_TYPES: dict[str, tuple[str, ...]] = {
 """The columns that the sink accepts, and their Spark types."""
 KAFKA_NAMES = {"value": "body", "key": "keys"}
 LEFT_OUT = frozenset(column.name.lower() for column in ROCKETMQ_COLUMNS)
-"""Columns of the source that rows may have and the sink ignores."""
+"""Source columns that rows may have but that the sink ignores."""
 POSITION = ("topic", "brokerName", "queueId", "queueOffset")
 
 
@@ -120,14 +121,14 @@ class SinkOptions:
 
 @dataclass(frozen=True)
 class SinkLayout:
-    """The part of a message that each field of a row holds.
+    """The assignment of a row's fields to the parts of a message.
 
     Attributes:
-        fields: number of the field by the name in ``COLUMN_TYPES``.
-        names: all fields, in order.
-        has_position: whether rows contain their source position, and so have an id.
-        id_field: number of the field that determines the id; None without ``idColumn``.
-        queue_field: number of the field with the queue to send to; None if the producer chooses the queue.
+        fields: index of the field for each name in ``COLUMN_TYPES``.
+        names: names of all fields, in order.
+        has_position: whether rows contain their source position, from which ids are made.
+        id_field: index of the field that determines the id; None without ``idColumn``.
+        queue_field: index of the field with the id of the queue to send to; None if the producer chooses the queue.
     """
 
     fields: dict[str, int]
@@ -188,7 +189,7 @@ def sink_layout(options: SinkOptions, schema: StructType) -> SinkLayout:
     names = schema.fieldNames()
     numbers = {name.lower(): at for at, name in enumerate(names)}
     if len(numbers) < len(names):
-        raise ConfigError("columns", ", ".join(names), "each name once, regardless of its case")
+        raise ConfigError("columns", ", ".join(names), "each column name only once, regardless of case")
     known = {name.lower(): name for name in COLUMN_TYPES} | KAFKA_NAMES
     chosen = {option: _named(options, option, numbers) for option in ("idColumn", "queueColumn")}
     fields: dict[str, int] = {}
@@ -212,7 +213,7 @@ def sink_layout(options: SinkOptions, schema: StructType) -> SinkLayout:
     if "queueOffset" in fields and not has_position and chosen["idColumn"] is None:
         missing = ", ".join(name for name in POSITION if name not in fields)
         raise ConfigError(
-            "columns", "queueOffset", f"together with {missing}, which complete the source position; or idColumn"
+            "columns", "queueOffset", f"only together with {missing}, the rest of the source position; or use idColumn"
         )
     queue_field = chosen["queueColumn"]
     if queue_field is None and "queueOffset" not in fields:
@@ -231,7 +232,7 @@ def _accepted(text: str) -> frozenset[SendStatus]:
 
 
 def _named(options: SinkOptions, option: str, numbers: Mapping[str, int]) -> int | None:
-    """Number of the column that an option names; None if the option is not given."""
+    """Index of the column that an option names; None if the option is not given."""
     name = options.id_column if option == "idColumn" else options.queue_column
     if name and name.lower() not in numbers:
         raise ConfigError(option, name, "a column of the rows: " + ", ".join(numbers))

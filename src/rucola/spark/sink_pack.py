@@ -1,7 +1,8 @@
 """Packs rows into the bodies of batch requests, column by column, without an object for each row.
 
-It takes the rows that most tasks have: for any queue of one topic, not delayed, with bodies that are sent as they are.
-All other rows become messages one by one (``sink_rows``). Imports no Spark; imported inside ``write()`` only.
+It packs the kind of rows that most tasks have: for any queue of one topic, not delayed, with bodies that are sent as
+they are. All other rows become messages one by one (``sink_rows``). This module imports no Spark, and is imported only
+inside ``write()``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from rucola.spark.repeats import OFFSET_DIGITS, OFFSET_MAX, position_id, value_i
 from rucola.spark.sink_options import POSITION, SinkLayout, SinkOptions
 
 BATCH_MESSAGES_MAX = 1_000
-"""Largest number of messages in a request, so that small ones are spread over the queues, too."""
+"""Largest number of messages in a request, so that small messages are spread over the queues, too."""
 _NOT_PACKED = frozenset({"queueId", "shardingKey", "flag", "delayLevel", "delayMs", "deliverAt"})
 _TEXTS = (("tags", message_const.TAGS), ("keys", message_const.KEYS))
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
@@ -41,12 +42,12 @@ Offsets = npt.NDArray[np.int32]
 
 
 class PackedBatch(NamedTuple):
-    """The body of one request.
+    """The body of one batch request.
 
     Attributes:
-        first: number of its first row.
+        first: index of its first row.
         rows: number of its rows, which are consecutive.
-        body: the messages.
+        body: the encoded messages.
     """
 
     first: int
@@ -54,7 +55,7 @@ class PackedBatch(NamedTuple):
     body: bytes
 
     def messages(self, topic: str) -> list[Message]:
-        """The messages, with the ids that they have in the body."""
+        """Decodes the messages, with the ids that they have in the body."""
         made = []
         for body, flag, properties in members_of(self.body):
             message = Message(topic, body, flag=flag)
@@ -68,12 +69,12 @@ class RowPacker:
 
     Args:
         options: options of the sink.
-        layout: the part of a message that each field of a row holds.
+        layout: the assignment of a row's fields to the parts of a message.
         scope: text that is part of every id.
         has_id: whether ids are made from the rows.
 
     Attributes:
-        can_pack: whether it can pack any rows of this layout.
+        can_pack: whether rows with this layout can be packed at all.
     """
 
     def __init__(self, options: SinkOptions, layout: SinkLayout, scope: str, *, has_id: bool) -> None:
@@ -88,14 +89,15 @@ class RowPacker:
         self._new_ids = UniqueIds(bytes(4), os.getpid(), os.urandom(4), SystemClock())
 
     def pack(self, rows: pa.RecordBatch, properties: Sequence[dict[str, str]] | None) -> list[PackedBatch] | None:
-        """The requests for ``rows``, in order.
+        """Packs ``rows`` into requests, in order.
 
         Args:
             rows: the rows, of a layout that can be packed.
-            properties: the properties of each row where they are not only texts in columns; None to take the columns.
+            properties: the properties of each row, if they come from more than text columns; None to take the text
+                columns.
 
         Returns:
-            None if the rows must become messages one by one.
+            The requests; None if the rows must become messages one by one.
 
         Raises:
             ConfigError: two rows have the same source position.
@@ -123,7 +125,7 @@ class RowPacker:
         return packed
 
     def _texts(self, rows: pa.RecordBatch) -> tuple[Offsets, Bytes] | None:
-        """The properties of each row, from columns of texts."""
+        """Encodes the properties of each row from its text columns."""
         offsets, texts = np.zeros(rows.num_rows + 1, np.int32), np.empty(0, np.uint8)
         for field, name in _TEXTS:
             if field not in self._fields:
@@ -148,7 +150,7 @@ class RowPacker:
         return _joined([self._new_ids.next() for _ in range(rows.num_rows)])
 
     def _position_ids(self, rows: pa.RecordBatch) -> Bytes | None:
-        """``position_id`` of each row; rows of one queue share its first digits."""
+        """The ``position_id`` of each row; rows of one queue share the first digits."""
         columns = [rows.column(self._fields[name]) for name in POSITION]
         if any(column.null_count for column in columns):
             return None
@@ -173,9 +175,9 @@ class RowPacker:
 
 
 def same_position() -> ConfigError:
-    """The error for two rows with one source position: consumers would drop one of their messages as a repeat."""
+    """The error for two rows with the same source position: consumers would drop one message as a repeat."""
     return ConfigError(
-        "idColumn", "", "a column that distinguishes rows, because several have the same source position"
+        "idColumn", "", "a column that distinguishes rows, because several rows have the same source position"
     )
 
 

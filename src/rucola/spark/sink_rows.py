@@ -1,4 +1,4 @@
-"""Converts rows to messages, in a task. Imports no Spark; it needs PyArrow and is imported inside ``write()``."""
+"""Converts rows to messages, in a task. Imports PyArrow but not Spark; is itself imported only in ``write()``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 4096
 CHUNK_BYTES = 4 << 20
-"""Approximate size of the messages sent together."""
+"""Approximate size in bytes of the messages that are sent together."""
 NOT_CARRIED = message_const.DELAYING | {
     message_const.WAIT,
     message_const.UNIQ_KEY,
@@ -73,16 +73,16 @@ NOT_CARRIED = message_const.DELAYING | {
 
 @dataclass
 class Chunk:
-    """Messages that are sent together, with the row of each one.
+    """Messages that are sent together, each with its row.
 
     Attributes:
-        rows: the rows, for the dead letters.
-        messages: one for each row, even an invalid one; empty as long as ``packed`` holds them.
-        queues: if a column chooses queues: broker name (empty for any broker) and queue id, by number of the row.
-        invalid: the reason why a row does not make a message, by number of the row.
-        size: bytes of the bodies.
+        rows: the rows, from which dead letters are made.
+        messages: one message for each row, even an invalid one; empty while ``packed`` holds the messages.
+        queues: if a column chooses queues, the broker name (empty for any broker) and queue id for each row index.
+        invalid: for the index of each invalid row, the reason why no message can be made from it.
+        size: total size of the bodies in bytes.
         topic: the topic of packed rows.
-        packed: requests for all rows, if they could be packed.
+        packed: the requests that hold all rows, if the rows could be packed.
     """
 
     rows: pa.RecordBatch
@@ -94,7 +94,7 @@ class Chunk:
     packed: list[PackedBatch] = field(default_factory=list)
 
     def unpack(self) -> None:
-        """Makes messages of the packed requests."""
+        """Replaces the packed requests by single messages."""
         for batch in self.packed:
             self.messages += batch.messages(self.topic)
         self.packed = []
@@ -105,7 +105,7 @@ class RowReader:
 
     Args:
         options: options of the sink.
-        layout: the part of a message that each field of a row holds.
+        layout: the assignment of a row's fields to the parts of a message.
         query_id: id of the streaming query; empty in a batch.
     """
 
@@ -118,11 +118,10 @@ class RowReader:
         self._packer = RowPacker(options, layout, self._scope, has_id=self._has_id)
 
     def chunks(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
-        """The rows of ``batch``, in order.
+        """Yields the messages for the rows of ``batch`` in chunks, in order.
 
         Raises:
-            ConfigError: two rows have the same source position, so consumers would drop one of their messages as a
-                repeat.
+            ConfigError: two rows have the same source position, so consumers would drop one message as a repeat.
         """
         start = 0
         mean = max(1, batch.nbytes // max(1, batch.num_rows))
@@ -143,7 +142,7 @@ class RowReader:
         return self._row_by_row(rows)
 
     def _has_objects(self, rows: pa.RecordBatch) -> bool:
-        """Whether the properties of a row come from more than texts."""
+        """Whether the properties of a row come from more than text columns."""
         keys = self._layout.fields.get("keys")
         return "properties" in self._layout.fields or (
             keys is not None and not pa.types.is_string(rows.column(keys).type)

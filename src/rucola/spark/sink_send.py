@@ -1,9 +1,8 @@
-"""Sends the messages of a task to the brokers: checks each answer, sends failed messages again, and reports refused
-ones.
+"""Sends the messages of a task to the brokers: checks each response, repeats failed messages, reports refused ones.
 
-Messages for any queue are sent in batches, to the queues in turn. Messages for a certain queue, or with a sharding key,
-are sent to their queue in order, one batch after another. Delayed messages are sent one by one, because RocketMQ does
-not accept them in a batch.
+Messages for any queue are sent in batches, to the queues in turn. Messages for a specific queue, or with a sharding
+key, are sent to their queue in order, one batch after another. Delayed messages are sent one by one, because RocketMQ
+does not accept them in a batch.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 1.0
 BATCH_MESSAGES_MAX = 1_000
 REFUSALS = frozenset({int(ResponseCode.NO_PERMISSION), int(ResponseCode.TOPIC_NOT_EXIST)})
-"""Answers that may be temporary; if they are not, the message is the reason."""
+"""Response codes that may be temporary. If they persist until the time limit, the message itself is refused."""
 _STATUS_CODES = {
     SendStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
     SendStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
@@ -44,7 +43,7 @@ _STATUS_CODES = {
 Outcome = SendResult | RucolaError
 Refused = dict[int, RucolaError]
 Attempt = Callable[[list[int]], Awaitable[list[Outcome]]]
-"""Sends messages, identified by their numbers, and returns the outcome of each."""
+"""Sends messages, identified by their indices, and returns the outcome of each."""
 
 log = logging.getLogger(__name__)
 
@@ -100,11 +99,11 @@ class RowSender:
 
         Args:
             messages: the messages to send.
-            queues: broker name and queue id by number of the message; an empty broker name means the first broker that
+            queues: broker name and queue id for each message index; an empty broker name means the first broker that
                 has the queue.
 
         Returns:
-            The reason why no attempt can send a message, by number of the message.
+            For the index of each refused message, the reason why no attempt can send it.
 
         Raises:
             RucolaError: brokers failed until the time limit; some of the messages may be stored.
@@ -140,7 +139,7 @@ class RowSender:
         """Sends packed rows of one topic to its queues in turn.
 
         Returns:
-            The requests that did not succeed. ``send`` must decide about their messages.
+            The requests that did not succeed; their messages must be sent with ``send``.
         """
         outcomes: list[asyncio.Future[SendResult] | RucolaError] = []
         for batch in batches:
@@ -153,7 +152,7 @@ class RowSender:
         for batch, outcome in zip(batches, outcomes, strict=True):
             why = self._error_of(outcome if isinstance(outcome, RucolaError) else await _outcome(outcome))
             if why is not None:
-                log.info("%d rows for topic %s are sent once more: %s", batch.rows, topic, why)
+                log.info("%d rows for topic %s are sent again: %s", batch.rows, topic, why)
                 failed.append(batch)
         return failed
 
@@ -203,7 +202,7 @@ class RowSender:
         return await self._until_settled(messages, numbers, attempt)
 
     async def _send_alone(self, messages: Sequence[Message], wanted: list[tuple[int, MessageQueue]]) -> Refused:
-        """Sends messages that no batch accepts, each for one queue."""
+        """Sends messages that cannot be in a batch, each to its own queue."""
         queues = dict(wanted)
 
         async def attempt(waiting: list[int]) -> list[Outcome]:
@@ -237,7 +236,7 @@ class RowSender:
         return refused
 
     def _batches(self, messages: Sequence[Message], numbers: list[int]) -> list[list[int]]:
-        """Cuts the messages into batches; sizes are upper estimates."""
+        """Divides the messages into batches; message sizes are estimated from above."""
         parts: list[list[int]] = []
         size, storing = self._batch_bytes_max + 1, True
         for number in numbers:
@@ -255,7 +254,7 @@ class RowSender:
         """Makes attempts until each message is stored or refused.
 
         A broker refuses a batch as a whole, whichever message is the reason. The messages of a refused batch are then
-        sent one by one and in order, so that each gets its own answer.
+        sent one by one and in order, so that each gets its own response.
         """
         refused: Refused = {}
         suspects = await self._settle(messages, numbers, attempt, refused, alone=len(numbers) == 1)
@@ -266,7 +265,7 @@ class RowSender:
     async def _settle(
         self, messages: Sequence[Message], numbers: list[int], attempt: Attempt, refused: Refused, *, alone: bool
     ) -> list[int]:
-        """Adds the refused messages to ``refused``; returns the messages that must be tried one by one."""
+        """Sends the messages; adds refused ones to ``refused``; returns those that must be tried one by one."""
         waiting, suspects = numbers, []
         patience = _Patience(self._clock, self._patience_s)
         while waiting:
@@ -320,7 +319,7 @@ class RowSender:
         return True
 
     def _fault_of(self, message: Message) -> ClientError | None:
-        """Why no broker would accept the message; None if the message is valid and the error had another reason."""
+        """The reason why no broker would accept ``message``; None if the message is valid."""
         try:
             self._encoder.encode(message, 0)
         except ClientError as error:
@@ -329,7 +328,7 @@ class RowSender:
 
 
 class _Patience:
-    """Limits how long something is tried, with growing pauses."""
+    """Time limit for the attempts at one operation, with growing pauses between them."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -338,7 +337,7 @@ class _Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
+        """Whether the time limit is reached."""
         return self._clock.monotonic() >= self._deadline_s
 
     async def wait(self, error: RucolaError) -> None:
@@ -349,7 +348,7 @@ class _Patience:
 
 
 def _is_about_account(error: BrokerError) -> bool:
-    """Whether an error with a temporary code is permanent: if an account is refused, the row is not the reason."""
+    """Whether ``error`` refuses the account: its code is usually temporary, but here no retry can help."""
     return error.code in error.RETRIABLE_CODES and not error.retriable
 
 
@@ -358,7 +357,7 @@ def _is_status(error: RucolaError) -> bool:
 
 
 async def _all(works: Sequence[Coroutine[None, None, Refused]]) -> list[Refused]:
-    """The results of all coroutines; the first error cancels the others."""
+    """Runs all coroutines and returns their results; the first error cancels the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""One task of a write: reads its rows, sends messages, and checks every answer before it ends."""
+"""One task of a write: reads its rows, sends messages, and checks every response before it ends."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ NO_BODY = b"null"
 """Body of the dead letter of a row without one; no message may be empty."""
 
 Settled = Callable[["pa.RecordBatch", Refused], None]
-"""Gets rows, and those that are dead letters by number of the row."""
+"""Is called with settled rows and, by row index, the errors of the rows among them that became dead letters."""
 
 log = logging.getLogger(__name__)
 
 
 class Written(NamedTuple):
-    """Number of rows that a task took, and how many of them brokers refused."""
+    """Number of rows that a task handled, and number of rows among them that were refused."""
 
     rows: int
     refused: int
 
 
 class TaskPlace(NamedTuple):
-    """Identifies the attempt and its task; names the files of dead letters."""
+    """Identifies a task and its attempt; files of dead letters are named after it."""
 
     query_id: str = ""
     batch_id: str = ""
@@ -60,10 +60,10 @@ def write_rows(
 
     Args:
         options: options of the sink.
-        layout: the part of a message that each field of a row holds.
+        layout: the assignment of a row's fields to the parts of a message.
         batches: the rows.
         place: identifies the task.
-        settled: is called in the order of the rows, with rows that are stored or dead letters by then.
+        settled: is called, in the order of the rows, with rows that have been stored or become dead letters.
 
     Raises:
         RefusedRowError: a row cannot be sent, and the options name no place for dead letters.
@@ -109,7 +109,7 @@ class _Task:
         self.refused = 0
 
     def send(self, chunk: Chunk) -> None:
-        """Starts to send the rows of ``chunk`` as soon as the limit allows it."""
+        """Waits until the limit on bytes in flight allows it, then starts to send the rows of ``chunk``."""
         ordered = bool(chunk.queues) or any(message_const.SHARDING_KEY in one.properties for one in chunk.messages)
         self.settle(0 if ordered or self._ordered else max(0, self._options.in_flight_bytes_max - chunk.size))
         self._ordered = ordered
@@ -129,7 +129,7 @@ class _Task:
                 self._settled(chunk.rows, refused)
 
     def cancel(self) -> None:
-        """Cancels the chunks in flight if the task has failed. The first ones may be stored already; this is told."""
+        """Cancels the chunks in flight after the task failed, but first reports those that are already stored."""
         while self._sent and self._sent[0][0].done() and self._sent[0][0].exception() is None:
             future, chunk = self._sent.popleft()
             if future.result():
@@ -150,7 +150,7 @@ class _Task:
         return chunk.invalid | {numbers[at]: error for at, error in refused.items()}
 
     async def _send_packed(self, chunk: Chunk) -> Refused:
-        """Sends requests as they are; the messages of those that fail go on one by one, with the same ids."""
+        """Sends packed requests. If some fail, sends their messages again, unpacked and with the same ids."""
         failed = await self._sender.send_packed(chunk.topic, chunk.packed)
         numbers = [number for batch in failed for number in range(batch.first, batch.first + batch.rows)]
         if not numbers:
@@ -166,7 +166,7 @@ class _Task:
         if not self._options.dead_letter_topic and not self._options.dead_letter_path:
             raise RefusedRowError(len(refused), message.topic, message.uniq_key or "", str(error)) from error
         self.refused += len(refused)
-        log.warning("%d rows are refused, the first for topic %s: %s", len(refused), message.topic, error)
+        log.warning("%d rows are refused; the first is for topic %s: %s", len(refused), message.topic, error)
         if self._options.dead_letter_path:
             self._letters.put(chunk, refused)
             return
@@ -188,5 +188,5 @@ class _Task:
 
 
 def _plain(text: str) -> str:
-    """``text`` without the two characters that separate properties."""
+    """``text`` with the two characters that separate properties escaped."""
     return text.replace("\x01", "\\x01").replace("\x02", "\\x02")

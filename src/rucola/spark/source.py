@@ -29,9 +29,7 @@ from rucola.spark.stream import RocketMQStreamReader
 
 
 class RocketMQDataSource(DataSource):
-    """The data source: topics of a RocketMQ cluster or of a store directory as rows, and rows as messages of a
-    topic.
-    """
+    """The data source: reads topics of a RocketMQ cluster or a store directory as rows, and sends rows as messages."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,19 +37,19 @@ class RocketMQDataSource(DataSource):
         return "rocketmq"
 
     def schema(self) -> str:
-        """The columns as DDL; Spark asks only if the user gave no schema."""
+        """The columns as DDL; Spark calls this only if the user gave no schema."""
         return to_ddl(chosen_columns(parse_options(self.options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch face."""
+        """Returns the reader for batches."""
         options = parse_options(self.options)
         check_schema(options, schema)
-        # Spark plans in one worker if it pushes filters down, and in a worker of another name if it does not.
+        # Spark plans in one worker module if it pushes filters down, and in another one if it does not.
         pushes = options.push_filters and "pyspark.sql.worker.data_source_pushdown_filters" in sys.argv
         return FilteringReader(options, schema) if pushes else RocketMQReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """The stream face."""
+        """Returns the reader for streams."""
         options = parse_options(self.options)
         check_schema(options, schema)
         return RocketMQStreamReader(options, schema)

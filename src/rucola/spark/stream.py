@@ -1,7 +1,8 @@
-"""The stream reader: the driver decides how far each micro-batch goes, and the tasks read what (start, end) determines.
+"""The stream reader: the driver decides how far each micro-batch goes; tasks read the messages from start to end.
 
-The object that answers ``latestOffset`` lives in one process on the driver for each query and keeps the catalog open;
-the object that runs ``read`` is a copy. Spark replays a logged but uncommitted micro-batch with the same two offsets.
+For each query, one process on the driver holds the reader that Spark asks for ``latestOffset``; this reader keeps the
+catalog open. The reader that runs ``read`` in a task is a copy. Spark replays a logged but uncommitted micro-batch with
+the same two offsets.
 """
 
 from __future__ import annotations
@@ -62,19 +63,19 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told: set[tuple[object, ...]] = set()
         self._clock = clock or SystemClock()
         self._admitted_s: float | None = None
-        """Time at which the latest micro-batch was admitted; the first one of a run need not wait."""
+        """Time at which the latest micro-batch was admitted; the first micro-batch of a run need not wait."""
 
     # The methods below have Spark's names.
 
     def initialOffset(self) -> StreamDocument:  # noqa: N802
-        """Nothing: Returns nothing, because Spark does not log this offset. The first micro-batch records its own start
+        """Returns no offsets, because Spark does not log this offset. The first micro-batch records its own start
         offsets, and Spark logs those.
         """
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """The limit on messages, or else the limit on bytes; if both are set, the limit on bytes is applied
-        afterwards.
+        """The limit on messages, or else the limit on bytes. If both are set, ``latestOffset`` applies the limit on
+        bytes.
         """
         if self.options.offsets_per_trigger_max is not None:
             return ReadMaxRows(self.options.offsets_per_trigger_max)
@@ -83,8 +84,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: StreamDocument, limit: ReadLimit) -> StreamDocument:  # noqa: N802
-        """The end of the next micro-batch: the existing messages, cut by ``limit``; ``start`` itself if there is
-        nothing new.
+        """The end of the next micro-batch: after the newest messages that ``limit`` admits; ``start`` if there are
+        none.
 
         Raises:
             DataLossError: a queue is gone, ends before its offset, or was replaced by another one, and
@@ -122,7 +123,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else to_document(self._newest)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Records the current ends of the queues; this run of the query ends there."""
+        """Records the current ends of the queues, where this run of the query will end."""
         catalog = self._open()
         queues = catalog.queues(all_needed=False)
         try:
@@ -153,18 +154,20 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(piece) for piece in catalog.plan(ranges)]
 
     def _bounds(self, moved: QueueOffsets, first: QueueOffsets) -> dict[MessageQueue, Bounds]:
-        """Bounds of queues to read; those of a broker that is away are taken to be as logged: their tasks wait."""
+        """Bounds of the queues to read. If a broker is unavailable, the logged bounds are used, and its tasks will
+        wait.
+        """
         catalog = self._open()
         look = catalog.look(sorted(moved))
         waiting = look.waiting & moved.keys()
         if waiting:
             names = ", ".join(sorted({queue.broker_name for queue in waiting}))
-            log.warning("the micro-batch has messages of brokers that are away (%s) and waits for them", names)
+            log.warning("the micro-batch has messages of unavailable brokers (%s) and waits for these brokers", names)
         logged = {queue: Bounds(first[queue], moved[queue]) for queue in waiting & first.keys()}
         return look.bounds | logged | catalog.bounds(sorted(waiting - first.keys()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition. Its end is logged, so there is no way on but to wait for a broker."""
+        """The rows of one partition. Spark has logged its end, so the task must wait for an unavailable broker."""
         options = replace(self.options, waits_for_brokers=True)
         return read_range(options, self.schema, partition.value)
 
@@ -184,11 +187,11 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.options.starting == Position(name="earliest")
 
     def _starts(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> QueueOffsets:
-        """Start offsets of queues that are not continued: new queues, and queues that were replaced."""
+        """Start offsets of queues that do not continue at an old offset: new queues, and queues that were replaced."""
         catalog = self._open()
         starts: QueueOffsets = {}
         if not begin.offsets and self._initial is None and self._begins_earliest:
-            self._initial = {}  # every message that the queue still has when its broker answers
+            self._initial = {}  # each queue starts at the first message that it still has when its broker responds
         elif not begin.offsets and self._initial is None:
             self._initial = starting_offsets(self.options, catalog, catalog.queues(all_needed=False), "latest")
         for queue in look.bounds.keys() - own.keys():
@@ -199,7 +202,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mark, bounds = begin.marks.get(queue), look.bounds[queue]
             kind = AnotherLogError if bounds.max >= own[queue] else DataLossError
             self._lost(kind(queue_text(queue), own[queue], own[queue], *bounds))
-            if mark is not None:  # older versions did not write it; without it the stream waits for the queue
+            if mark is not None:  # older versions did not write marks; without a mark the stream waits for the queue
                 starts[queue] = catalog.offset_at(queue, mark.store_timestamp_ms + 1)
         return {queue: at for queue, at in starts.items() if at != own.get(queue)}
 
@@ -216,7 +219,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return sorted([*other, *short])
 
     def _lost(self, error: DataLossError) -> None:
-        """Raises ``error``, or logs it, once for each queue and offset."""
+        """Raises ``error`` if ``failOnDataLoss`` is set; otherwise logs it once for each queue and offset."""
         if self.options.fail_on_data_loss:
             raise error
         if error.args not in self._told:
@@ -224,8 +227,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s; the query continues, because failOnDataLoss is off", error)
 
     def _check_all_found(self, begin: QueueOffsets) -> None:
-        """In a run that ends by itself, a name that does not exist is a mistake: such a run does not wait for topics to
-        be created.
+        """Checks that all named topics and queues exist, because a run that ends by itself waits for none to be
+        created.
 
         Raises:
             ConfigError: a topic, or an assigned queue, neither exists nor was read before, or no topic matches the
@@ -239,7 +242,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             catalog.queues(all_needed=True)
 
     def _waits_for_more(self, backlog: int) -> bool:
-        """Whether ``minOffsetsPerTrigger`` delays a backlog of this many messages; never in a run that ends by
+        """Whether ``minOffsetsPerTrigger`` delays a backlog of ``backlog`` messages; never in a run that ends by
         itself.
         """
         least = self.options.offsets_per_trigger_min

@@ -95,7 +95,7 @@ def test_avro_that_is_none() -> None:
     content = avro(ROW)
     assert decoder.row(None) == {"_error": "no body"}
     assert all(set(decoder.row(content[:end])) == {"_error"} for end in range(len(content)))
-    assert decoder.row(content + b"x")["_error"] == "ValueError: 1 bytes are left"
+    assert decoder.row(content + b"x")["_error"] == "ValueError: 1 bytes are left after the datum"
     framed = AvroDecoder(json.dumps(AVRO), 5)
     assert framed.row(b"\0\0\0\0\1" + content)["carrier"] == "UA"
     assert "shorter" in framed.row(b"\0")["_error"]

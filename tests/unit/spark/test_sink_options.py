@@ -39,7 +39,7 @@ def test_names_in_any_case_and_what_spark_adds() -> None:
     [
         ({"topik": "t"}, "nearest is topic"),
         ({"path": "p"}, "take no path"),
-        ({"subscribe": "t"}, "here it is topic"),
+        ({"subscribe": "t"}, "the option here is topic"),
         ({"topic": "a b"}, "option topic"),
         ({"deadLetterTopic": "d", "deadLetterPath": "p"}, "one of the two"),
         ({"acceptedStatus": "FLUSHED"}, "FLUSH_DISK_TIMEOUT"),
@@ -79,11 +79,11 @@ def test_other_rows_go_to_the_queue_they_name() -> None:
         ("body int", {}, "string or binary"),
         ("body string, tag string", {}, "nearest is tags"),
         ("body string, value string", {}, "one column for body"),
-        ("body string, queueOffset bigint", {}, "topic, brokerName, queueId, which complete"),
+        ("body string, queueOffset bigint", {}, "topic, brokerName, queueId, the rest of"),
         ("body string", {"idColumn": "id"}, "a column of the rows"),
         ("body string, q string", {"queueColumn": "q"}, "whole numbers"),
         ("body string", {"topic": ""}, "or a column topic"),
-        ("body string, Body string", {}, "regardless of its case"),
+        ("body string, Body string", {}, "regardless of case"),
     ],
 )
 def test_refused_columns(ddl: str, given: dict[str, str], text: str) -> None:
