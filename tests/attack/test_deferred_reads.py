@@ -16,7 +16,7 @@ from rucola.remoting import turn
 from rucola.remoting.channel import Channel
 from rucola.remoting.deferred_reads import SLICE_S, DeferredReads
 from rucola.remoting.server import RemotingServer
-from rucola.remoting.turn import LONG_S, SERVED_READS, TURN_S, Turn
+from rucola.remoting.turn import COSTLY_S, LONG_S, SERVED_READS, TURN_S, Turn
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 
@@ -27,7 +27,7 @@ class Turns:
         self.now_s = 0.0
         self.calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         self.turn = Turn()
-        self.deferred = DeferredReads(self.turn)
+        self.deferred = DeferredReads(self.turn, cpu_s=self.time)
         self.served: list[str] = []
         self.loop: Any = self
 
@@ -37,7 +37,7 @@ class Turns:
     def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
         self.calls.append((call, arguments))
 
-    def wait(self, name: str, requests: int, request_s: float, begun: bool = True) -> None:
+    def wait(self, name: str, requests: int, request_s: float, begun: bool = True, costly: bool = False) -> None:
         """A connection that waits with ``requests`` of ``request_s`` seconds each."""
 
         def serve() -> None:
@@ -49,9 +49,9 @@ class Turns:
                 if self.turn.is_over(self.loop):
                     break
             if requests:
-                self.deferred.add(serve, self.loop, begun=True)
+                self.deferred.add(serve, self.loop, begun=True, costly=costly)
 
-        self.deferred.add(serve, self.loop, begun)
+        self.deferred.add(serve, self.loop, begun=begun, costly=costly)
 
     def run_turn(self) -> list[str]:
         """The names that one turn of the loop serves."""
@@ -66,7 +66,7 @@ class Turns:
 def test_connections_with_costly_requests_are_served_in_turn() -> None:
     turns = Turns()
     for name in "abc":
-        turns.wait(name, 3, 2 * TURN_S)
+        turns.wait(name, 3, 2 * TURN_S, costly=True)
     assert [turns.run_turn() for _ in range(10)] == [[name] for name in "abcabcabc"] + [[]]
     assert not turns.calls
 
@@ -86,14 +86,69 @@ def test_one_wide_read_alone_has_the_whole_turn() -> None:
     assert 10 <= len(turns.run_turn()) <= 12
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_neither_group_takes_all_the_time_of_the_other(begun: bool) -> None:
+GROUPS = {"short": (False, False), "begun": (True, False), "costly": (False, True)}
+"""Whether requests of the same read were served before, and whether the last one was costly."""
+
+
+@pytest.mark.parametrize("others", GROUPS)
+@pytest.mark.parametrize("one", GROUPS)
+def test_no_group_takes_all_the_time_of_another(one: str, others: str) -> None:
     """A request that was put off once waited behind thousands of connections with the rest of a wide read."""
+    if one == others:
+        return
     turns = Turns()
     for number in range(1000):
-        turns.wait(f"other {number}", 100, TURN_S, begun=not begun)
-    turns.wait("a", 1, TURN_S, begun)
-    assert "a" in turns.run_turn() + turns.run_turn()
+        turns.wait(f"other {number}", 1 if others == "short" else 100, TURN_S, *GROUPS[others])
+    for _ in range(3):
+        turns.run_turn()
+    turns.wait("a", 1, TURN_S, *GROUPS[one])
+    assert "a" in turns.run_turn() + turns.run_turn() + turns.run_turn()
+
+
+def test_cheap_requests_get_half_of_the_time_that_all_need() -> None:
+    """A thousand connections asked for long lists; two steady producers among them waited for up to 14 s."""
+    turns = Turns()
+    for _number in range(1000):
+        for group in ("begun", "costly"):
+            turns.wait(group, 1000, 2 * TURN_S, *GROUPS[group])
+    seen: list[str] = []
+    for _number in range(400):
+        for _ in range(40):
+            turns.wait("short", 1, TURN_S / 20, *GROUPS["short"])
+        seen += turns.run_turn()
+    used_s = {group: seen.count(group) * 2 * TURN_S for group in ("begun", "costly")}
+    used_s["short"] = seen.count("short") * TURN_S / 20
+    total_s = sum(used_s.values())
+    assert used_s["short"] / total_s == pytest.approx(0.5, abs=0.02)
+    assert used_s["begun"] / total_s == pytest.approx(0.25, abs=0.02)
+
+
+def test_time_without_a_need_cannot_be_claimed_later() -> None:
+    turns = Turns()
+    for _number in range(1000):
+        turns.wait("costly", 1000, 2 * TURN_S, *GROUPS["costly"])
+    for _ in range(100):
+        turns.run_turn()
+    for _number in range(1000):
+        turns.wait("short", 1, 2 * TURN_S, *GROUPS["short"])
+    seen = [name for _ in range(60) for name in turns.run_turn()]
+    assert 15 <= seen.count("costly") <= 25, "a third of the time"
+
+
+def test_a_request_is_costly_by_its_processor_time_and_not_by_the_clock() -> None:
+    """On a busy machine a steady producer counted as costly, and waited among a thousand others for seconds."""
+    turns = Turns()
+    used_s = 0.0
+    judged = Turn(cpu_s=lambda: used_s)
+    turns.now_s += 1
+    judged.is_long(turns.loop)
+    turns.now_s, used_s = turns.now_s + 0.03, used_s + COSTLY_S * 0.9
+    assert not judged.was_costly(0.03, turns.loop), "others had the processor"
+    turns.now_s, used_s = turns.now_s + 0.03, used_s + COSTLY_S * 1.1
+    assert judged.was_costly(0.03, turns.loop)
+    turns.now_s, used_s = turns.now_s + 0.03, used_s + 0.02 + COSTLY_S * 0.9
+    assert not judged.was_costly(0.01, turns.loop), "earlier requests used the rest"
+    assert not judged.was_costly(COSTLY_S * 0.9, turns.loop)
 
 
 def test_only_very_many_reads_make_a_turn_that_new_reads_wait_for() -> None:

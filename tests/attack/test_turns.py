@@ -176,7 +176,7 @@ def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
     """However many connections send such requests, only one request is served in a turn whose time is used up."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
-    monkeypatch.setattr(request_handler, "COSTLY_S", -1.0)
+    monkeypatch.setattr(turn.Turn, "was_costly", lambda *_: True)
     served: list[list[int]] = [[]]
 
     async def play() -> None:
@@ -253,7 +253,7 @@ def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypa
     run(play())
 
 
-@pytest.mark.parametrize(("kind", "rows"), [("rewritten", 64), ("new topics", 16), ("plain", 1)])
+@pytest.mark.parametrize(("kind", "rows"), [("rewritten", 16), ("new topics", 16), ("plain", 1)])
 def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
     tmp_path: Path, put_off: list[int], kind: str, rows: int
 ) -> None:
@@ -523,27 +523,30 @@ def test_connections_that_end_at_once_are_forgotten_in_several_turns(monkeypatch
     run_stepped(play())
 
 
-def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left() -> None:
+def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop reads on at once while reads fill the buffer, so a turn once served 32 of them."""
+    is_over = False
+    monkeypatch.setattr(turn.Turn, "is_over", lambda *_: is_over)
 
     class Notes(Drain):
-        def __init__(self) -> None:
-            super().__init__()
-            self.costly: list[bool] = []
+        def rest_received(self, *_: Any) -> None:
+            later.append(self.frames)
 
-        def frames_received(self, channel: Any, batch: Any) -> None:
-            self.costly.append(channel.costly)
-            channel.costly = False
+    later: list[int] = []
 
     async def play() -> None:
+        nonlocal is_over
         handler = Notes()
         server = RemotingServer(handler, "127.0.0.1", 0, ServerOptions(receive_bytes=64 * 1024))
         await server.start()
         _, writer = await connected(server.address)
         for size in (10, 10, 200_000, 10, 300_000):
+            is_over = True
             writer.write(RemotingCommand(RequestCode.HEART_BEAT, body=bytes(size)).encode())
             await settle(60)
-        assert handler.costly == [True, False, True, False, True], "the first one always counts as costly"
+            is_over = False
+            await settle(60)
+        assert (handler.frames, later) == (3, [2, 3]), "the large ones came later, the others at once"
         writer.close()
         await server.close()
 

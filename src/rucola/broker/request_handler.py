@@ -21,7 +21,6 @@ from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import OVERLOAD, ProcessorTable
 from rucola.remoting.server import Channel
-from rucola.remoting.turn import COSTLY_S
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +114,7 @@ class RequestHandler:
                 began_s = self._monotonic()
                 self._before_read()
                 self._table.process_row(channel, batch, row)
-                channel.costly = self._monotonic() - began_s > COSTLY_S
+                channel.took(self._monotonic() - began_s)
             else:
                 try:
                     last = self._process_hot(channel, batch, kind, row, last)

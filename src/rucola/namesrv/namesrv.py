@@ -22,7 +22,6 @@ from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
-from rucola.remoting.turn import COSTLY_S
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.files import Files
 from rucola.runtime.logs import event
@@ -206,7 +205,7 @@ class NameServer:
             if not refusal:
                 began_s = self._monotonic()
                 self._processors.process(channel, command)
-                channel.costly = self._monotonic() - began_s > COSTLY_S
+                channel.took(self._monotonic() - began_s)
             elif not command.is_oneway:
                 channel.send(command.answer(ResponseCode.NO_PERMISSION, refusal).encode())
 

@@ -100,9 +100,10 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer has shown a valid certificate.
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether its last request took so long that the next one waits for a turn of the event loop with time
-            left (see ``Turn``). This also holds for a connection that has sent none yet, because many new ones may
-            begin with a costly request.
+        costly: whether its last request used so much processor time that the next one waits for a turn of the event
+            loop with time left.
+            This also holds for a connection that has sent none yet, because many new ones may begin with a costly
+            request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.
@@ -213,6 +214,10 @@ class Channel(asyncio.BufferedProtocol):
         self._gathered_bytes += sum(map(len, self._parts[self._counted :]))
         self._counted = len(self._parts)
         return self._gathered_bytes > ANSWER_BYTES or self._server.turn.is_over(self._loop)
+
+    def took(self, seconds: float) -> None:
+        """Notes how long the last request took by the clock; sets ``costly``."""
+        self.costly = self._server.turn.was_costly(seconds, self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:
         """Passes the rows from ``row`` on to ``handler.rest_received`` in a later turn of the event loop, in a copy.
@@ -327,16 +332,15 @@ class Channel(asyncio.BufferedProtocol):
         """Called by the event loop: ``nbytes`` arrived. Every complete frame is handled before this returns."""
         self.active = True
         self._gathering = True
-        if self._reader.wants_more:
-            # Some event loops read again at once after a read that filled the buffer. The buffer of a large frame is as
-            # large as the frame, so it is filled.
-            self.costly = True
+        is_large = self._reader.wants_more
         self._is_begun = False
         try:
             batch = self._reader.received(nbytes)
             if batch is not None:
                 self.framed = True
-                if self._server.turn.is_long(self._loop):
+                # Some event loops read again at once after a read that filled the buffer. The buffer of a large frame
+                # is as large as the frame, so it is filled.
+                if self._server.turn.is_long(self._loop) or (is_large and self.turn_is_over()):
                     self._let_wait(batch)
                 else:
                     self._serve_batches(batch)
@@ -408,7 +412,7 @@ class Channel(asyncio.BufferedProtocol):
         """Continues with the postponed rows when it is this connection's turn; several calls until then count once."""
         if not self._rest_is_due:
             self._rest_is_due = True
-            self._server.deferred.add(self._serve_rest, self._loop, self._is_begun)
+            self._server.deferred.add(self._serve_rest, self._loop, begun=self._is_begun, costly=self.costly)
 
     def _serve_rest(self) -> None:
         """Continues with the postponed rows, unless there is a reason to wait; ``_read_on`` then calls it again."""

@@ -1,9 +1,10 @@
 """Serves requests that were put off in earlier turns (iterations) of the event loop. No connection waits for all of
 another's.
 
-Two groups alternate in using the first half of each turn: connections whose last read has had no request served yet,
-and those that wait for the rest of a read. The former get one request served each, the latter a short time each. Inside
-a group, the connections are served in the order of their arrival. One that is not done goes to the end.
+A connection waits in one of three groups: its last request was costly, or it waits for the rest of a read, or neither.
+The last group gets half of the processor time that all three need, each of the others a quarter. Who sends a few cheap
+requests at a time therefore hardly waits, however many connections send costly ones or thousands in one read. Inside a
+group, the connections are served in the order of their arrival. One that is not done goes to the end.
 """
 
 from __future__ import annotations
@@ -13,11 +14,23 @@ from collections import deque
 from collections.abc import Callable
 
 from rucola.remoting.turn import TURN_S, Turn
+from rucola.runtime.clock import thread_cpu_s
 
 SLICE_S = 0.001
-"""Time for one connection and turn, if many of them wait for the rest of a read."""
-_ENDED_S = -1.0
-"""A slice that has ended: one request is served."""
+"""Time for one connection and turn, if many of them wait."""
+
+
+class _Group:
+    """Connections that share a part of the processor time.
+
+    Attributes:
+        used_s: the time used, divided by the part. The group with the least is served next.
+    """
+
+    def __init__(self, part: float) -> None:
+        self.waiting: deque[Callable[[], None]] = deque()
+        self.part = part
+        self.used_s = 0.0
 
 
 class DeferredReads:
@@ -25,45 +38,55 @@ class DeferredReads:
 
     Args:
         turn: the turn of the server's event loop; its time limits what is served.
+        cpu_s: processor time of the calling thread, in seconds.
     """
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, cpu_s: Callable[[], float] = thread_cpu_s) -> None:
         self._turn = turn
-        self._begun: deque[Callable[[], None]] = deque()
-        self._unbegun: deque[Callable[[], None]] = deque()
-        self._first, self._second = self._begun, self._unbegun
+        self._cpu_s = cpu_s
+        self._short, self._begun, self._costly = self._groups = (_Group(0.5), _Group(0.25), _Group(0.25))
+        self._used_s = 0.0
+        """``used_s`` of the group that was served last, when its service began."""
         self._is_due = False
 
-    def add(self, serve: Callable[[], None], loop: asyncio.AbstractEventLoop, begun: bool) -> None:
+    def add(self, serve: Callable[[], None], loop: asyncio.AbstractEventLoop, *, begun: bool, costly: bool) -> None:
         """Calls ``serve`` in a later turn.
 
         Args:
             serve: serves requests of one connection until ``Turn.is_over``, at least one; may call ``add`` again.
             begun: whether requests of the same read were served before.
+            costly: whether the last request took long, or is not known.
         """
-        (self._begun if begun else self._unbegun).append(serve)
+        group = self._costly if costly else self._begun if begun else self._short
+        if not group.waiting:
+            group.used_s = max(group.used_s, self._used_s)  # time in which nobody waited cannot be claimed later
+        group.waiting.append(serve)
         if not self._is_due:
             self._is_due = True
             loop.call_soon(self._serve, loop)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._first, self._second = self._second, self._first
         try:
-            self._serve_from(self._first, loop, part=0.5)
-            self._serve_from(self._second, loop)
-            self._serve_from(self._first, loop)
+            self._serve_groups(loop)
         finally:
             self._turn.end_slice()
-            self._is_due = bool(self._first or self._second)
+            self._is_due = any(group.waiting for group in self._groups)
             if self._is_due:
                 loop.call_soon(self._serve, loop)
 
-    def _serve_from(self, waiting: deque[Callable[[], None]], loop: asyncio.AbstractEventLoop, part: float = 1) -> None:
-        count = len(waiting)
-        time_s = max(TURN_S / count, SLICE_S) if count and waiting is self._begun else _ENDED_S
-        for _ in range(count):
-            self._turn.end_slice()
-            if self._turn.is_over(loop, part):
+    def _serve_groups(self, loop: asyncio.AbstractEventLoop) -> None:
+        used_s = self._cpu_s()
+        while not self._turn.is_over(loop):
+            group = min((each for each in self._groups if each.waiting), key=lambda each: each.used_s, default=None)
+            if group is None:
                 return
-            self._turn.begin_slice(loop, time_s)
-            waiting.popleft()()
+            serve = group.waiting.popleft()
+            others = sum(len(each.waiting) for each in self._groups)
+            self._turn.begin_slice(loop, max(TURN_S / (1 + others), SLICE_S))
+            self._used_s = group.used_s
+            try:
+                serve()
+            finally:
+                before_s, used_s = used_s, self._cpu_s()
+                group.used_s += (used_s - before_s) / group.part
+                self._turn.end_slice()

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import TypeVar
+
+from rucola.runtime.clock import thread_cpu_s
 
 T = TypeVar("T")
 Steps = Generator[None, None, T]
@@ -36,6 +38,8 @@ RESUMED_A_TURN = 1
 """
 PIECE_S = 0.005
 """Time for work that is done in pieces, in each turn."""
+_LOOK_S = 0.001
+"""The processor time is asked for once in this time: it costs as much as a cheap request."""
 _UNSEEN_S = 0.001
 """Turns that end sooner are not measured exactly: a callback at the end of each turn would cost the loop an extra
 round.
@@ -43,24 +47,31 @@ round.
 
 
 class Turn:
-    """The current turn of the event loop. Only that loop may call it."""
+    """The current turn of the event loop. Only that loop may call it.
 
-    def __init__(self) -> None:
+    Args:
+        cpu_s: processor time of the calling thread, in seconds.
+    """
+
+    def __init__(self, cpu_s: Callable[[], float] = thread_cpu_s) -> None:
+        self._cpu_s = cpu_s
+        self._used_s = 0.0
+        """Processor time of the thread at ``_looked_s``."""
+        self._looked_s = float("-inf")
         self._began_s = float("-inf")
         self._is_seen = False
         self._reads = 0
         self._first_read_s = float("-inf")
         self._slice_ends_s = float("inf")
 
-    def is_over(self, loop: asyncio.AbstractEventLoop, part: float = 1) -> bool:
-        """Whether the requests of this turn have used up the fraction ``part`` of its time, or those of one connection
-        its slice.
+    def is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether the requests of this turn have used up its time, or those of one connection its slice.
 
         The first call of a turn starts it.
         """
         now_s = loop.time()
         if self._is_seen:
-            return now_s - self._began_s > TURN_S * part or now_s > self._slice_ends_s
+            return now_s - self._began_s > TURN_S or now_s > self._slice_ends_s
         if now_s - self._began_s > _UNSEEN_S:
             self._began_s, self._is_seen = now_s, True
             loop.call_soon(self._end)  # runs before the reads of the next turn
@@ -69,6 +80,7 @@ class Turn:
     def is_long(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether the requests of a new read should wait for a later turn; called once for each read."""
         now_s = loop.time()
+        self._look(now_s)
         if self._reads:
             self._reads += 1
             return self._reads > SERVED_READS and now_s - self._first_read_s > LONG_S
@@ -77,13 +89,34 @@ class Turn:
             loop.call_soon(self._end_reads)
         return False
 
+    def was_costly(self, took_s: float, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a request that ends now, and took so many seconds by the clock, used more than ``COSTLY_S`` of
+        processor time.
+
+        On a busy machine, cheap requests also take long by the clock. The time between the last look at the processor
+        time and the begin of the request counts as if this thread had had the processor.
+        """
+        now_s = loop.time()
+        if took_s <= COSTLY_S:
+            self._look(now_s)
+            return False
+        before_s, earlier_s = self._used_s, max(0.0, now_s - took_s - self._looked_s)
+        self._used_s, self._looked_s = self._cpu_s(), now_s
+        return self._used_s - before_s - earlier_s > COSTLY_S
+
     def begin_slice(self, loop: asyncio.AbstractEventLoop, time_s: float) -> None:
         """Gives the next requests ``time_s`` seconds of this turn."""
-        self._slice_ends_s = loop.time() + time_s
+        now_s = loop.time()
+        self._look(now_s)
+        self._slice_ends_s = now_s + time_s
 
     def end_slice(self) -> None:
         """Gives the next requests the rest of this turn."""
         self._slice_ends_s = float("inf")
+
+    def _look(self, now_s: float) -> None:
+        if now_s - self._looked_s >= _LOOK_S:
+            self._used_s, self._looked_s = self._cpu_s(), now_s
 
     def _end(self) -> None:
         self._is_seen = False
