@@ -15,7 +15,7 @@ _HEX_MAX = 12
 
 
 def draw_fields(axes: Axes, parts: Sequence[tuple[str, Sequence[Sequence[str]]]]) -> None:
-    """Shows parts one below the other.
+    """Draws the fields of each part as boxes, one part below the other.
 
     Args:
         parts: title and fields of each; a field is its position, name, bytes in hexadecimal, and value.

@@ -1,4 +1,4 @@
-"""All lessons in their reading order, and how to run one."""
+"""The list of lessons in their reading order, and how to run one."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ LESSONS = (
     "long-polling",
     "expiry",
 )
-"""Names in reading order; each is a module of ``lessons``."""
+"""Names of the lessons in reading order; each is a module of ``lessons``."""
 
 
 def lesson_named(name: str) -> Lesson:
-    """The lesson with this name.
+    """Returns the lesson called ``name``.
 
     Raises:
         ConfigError: there is no such lesson.
@@ -46,7 +46,7 @@ def lesson_named(name: str) -> Lesson:
 
 
 def program_of(name: str) -> str:
-    """The source code of a lesson, without the functions that draw its picture and explain its figures."""
+    """Returns the source code of a lesson, without the functions that draw its picture and explain its figures."""
     program = getsource(_module(name))
     for end in ("\nLESSON = ", "\ndef draw(", "\ndef say_"):
         program = program.partition(end)[0]
@@ -54,7 +54,7 @@ def program_of(name: str) -> str:
 
 
 def part_of(name: str) -> str:
-    """The source code of a module that several lessons share."""
+    """Returns the source code of a module that several lessons share."""
     return getsource(import_module(f"rucola.lab.{name}"))
 
 
@@ -63,7 +63,7 @@ def _module(name: str) -> Any:
 
 
 def check_system() -> None:
-    """Ends a command before its first measurement.
+    """Checks before the first measurement that the lessons can run on this system.
 
     Raises:
         MissingProgramError: this system does not show which pages are in the page cache.
@@ -77,8 +77,8 @@ def run_lesson(name: str, size: Size, below: Path, tell: Callable[[str], None], 
 
     Args:
         below: directory in which the lesson gets its own directory.
-        tell: receives what the user should know before the run.
-        progress: receives the number of repetitions done.
+        tell: takes a line for the user before the run.
+        progress: called with the number of repetitions done.
 
     Raises:
         DiskFullError: there is not enough space.
@@ -87,7 +87,7 @@ def run_lesson(name: str, size: Size, below: Path, tell: Callable[[str], None], 
     lesson = lesson_named(name)
     begin = time.perf_counter()
     before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # messages of the engine about crashes that a lesson causes
+    logging.disable(logging.CRITICAL)  # the engine would log each crash that a lesson causes
     try:
         with room(name, lesson.space_bytes(size), below, tell) as path:
             bench = Workbench(name, lesson.quantities, size, path, progress)

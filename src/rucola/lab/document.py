@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Heading:
-    """Level 1 is the title of the page."""
+    """A heading. Level 1 is the title of the page."""
 
     level: int
     text: str
@@ -68,7 +68,7 @@ Block: TypeAlias = "Heading | Text | Items | TableBlock | Picture | Program"
 
 
 def to_markdown(blocks: Sequence[Block]) -> str:
-    """The page as Markdown; pictures are separate files."""
+    """Returns the page as Markdown; pictures are separate files."""
     return "\n\n".join(_markdown(block) for block in blocks) + "\n"
 
 
@@ -102,7 +102,7 @@ def _wrapped(text: str, mark: str = "") -> str:
 
 
 def to_html(title: str, blocks: Sequence[Block], pictures: Mapping[str, bytes]) -> str:
-    """The page as HTML, with all pictures inside."""
+    """Returns the page as HTML, with all pictures inside."""
     body = "\n".join(_html(block, pictures) for block in blocks)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -140,7 +140,7 @@ def _inline(text: str) -> str:
 
 
 def _anchor(text: str) -> str:
-    """The anchor that GitHub makes from a heading."""
+    """Returns the anchor that GitHub makes from a heading."""
     return re.sub(r"[^a-z0-9 -]", "", text.lower()).replace(" ", "-")
 
 

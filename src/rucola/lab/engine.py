@@ -35,7 +35,9 @@ _OPTIONS: dict[str, Any] = {
 def open_store(
     directory: Path, on_flushed: Callable[[], None] | None = None, clock: Clock | None = None, **options: Any
 ) -> Iterator[MessageStore]:
-    """The engine over ``directory``; it stops cleanly at the end. ``options`` are options of ``MessageStoreConfig``."""
+    """Opens the engine over ``directory`` and stops it cleanly at the end. ``options`` are options of
+    ``MessageStoreConfig``.
+    """
     options = {"message_index_enable": False, **_OPTIONS, **options}
     config = MessageStoreConfig(store_path_root_dir=str(directory), **options)
     store = MessageStore(config, Files(), clock or SystemClock(), on_flushed=on_flushed)
@@ -49,7 +51,7 @@ def open_store(
 
 @contextmanager
 def read_store(directory: Path, **options: Any) -> Iterator[MessageStore]:
-    """The engine over a directory from ``open_store``, only for reading."""
+    """Opens the engine only for reading, over a directory from ``open_store``."""
     options = {**_OPTIONS, **options}
     config = MessageStoreConfig(store_path_root_dir=str(directory), **options)
     store = MessageStore(config, Files(), SystemClock())
@@ -62,19 +64,21 @@ def read_store(directory: Path, **options: Any) -> Iterator[MessageStore]:
 
 @cache
 def body_of(size: int) -> bytes:
-    """A body that does not compress; it is the same each time."""
+    """Returns a body that does not compress; it is the same each time."""
     return Random(1).randbytes(size)
 
 
 def message(number: int, body_bytes: int, queue_id: int = 0, topic: bytes = TOPIC) -> StoreMessage:
-    """A message with a key and a tag."""
+    """Returns a message with a key and a tag."""
     properties = b"KEYS\x01key%d\x02TAGS\x01tag%d\x02" % (number, number % 4)
     return StoreMessage(topic, queue_id, body_of(body_bytes), properties, 1_700_000_000_000 + number, HOST)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Messages of one topic, in the form in which the broker passes the messages of one read to the store."""
+    """Messages of one topic, in the form in which the broker passes messages to the store after one read of a
+    connection.
+    """
 
     source: bytearray
     view: memoryview
@@ -84,7 +88,7 @@ class Run:
 
     @classmethod
     def of(cls, messages: list[StoreMessage]) -> Run:
-        """The messages as rows of a table, with the buffer to which they refer."""
+        """Encodes the messages as rows of a table and the buffer to which the rows refer."""
         source, table = bytearray(), new_table(len(messages))
         for row, one in enumerate(messages):
             fill_row(table, row, one, len(source))
@@ -92,7 +96,7 @@ class Run:
         return cls(source, memoryview(source), table, len(messages), messages[0].topic)
 
     def append(self, store: MessageStore) -> None:
-        """Appends all of them; may be called any number of times.
+        """Appends all messages; may be called any number of times.
 
         Raises:
             StoreError: the store refused them.

@@ -1,9 +1,10 @@
-"""A model of Kafka's layout, written by us from its documentation (Implementation: log, message format). Not Kafka.
+"""A model of Kafka's layout, written by us from its documentation (Implementation: log, message format). It is not
+Kafka.
 
-A partition is a directory of its own. A segment of it is three files: the log; an offset index with 8 bytes for about
-every 4,096 bytes of log (``index.interval.bytes``): offset and position; a time index with 12 bytes for as much: time
-and offset. Both are sparse: a search finds the entry before, and reads the log from there. What is left out: batches of
-several records, the CRC's Castagnoli polynomial, transactions, several segments.
+A partition is a directory with three files: the log, an offset index and a time index. Each index gets one entry for
+about every 4,096 bytes of log (``index.interval.bytes``): offset and position (8 bytes), or time and offset (12 bytes).
+So both indexes are sparse: a search finds the last entry before its target, and reads the log from there. The model
+leaves out batches of several records, the CRC's Castagnoli polynomial, transactions, and more than one segment.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from struct import Struct
 from typing import NamedTuple
 
 BATCH = Struct(">qiibIhiqqqhii")
-"""Base offset, length behind it, leader epoch, magic, CRC, attributes, last offset delta, first and last time,
-producer's id, epoch and sequence, number of records: 61 bytes."""
+"""Head of a batch, 61 bytes: base offset, length of what follows, leader epoch, magic, CRC, attributes, last offset
+delta, first and last time, producer's id, epoch and sequence, number of records.
+"""
 KEY = Struct(">i")
 OFFSET_ENTRY, TIME_ENTRY = Struct(">ii"), Struct(">qi")
 INDEX_INTERVAL_BYTES = 4096
 WARM_BYTES = 8192
-"""The end of an index that a search looks into first."""
+"""Size of the warm section: the end of an index, which a search tries first."""
 _SCAN_BYTES = 65_536
 
 
@@ -38,7 +40,7 @@ class PartitionWriter:
         self._since_entry = INDEX_INTERVAL_BYTES
 
     def append(self, key: bytes, value: bytes, time_ms: int) -> None:
-        """One record at the end, and entries in both indexes when the last ones are far enough behind."""
+        """Appends one record, and adds an entry to each index if the last entries are far enough behind."""
         if self._since_entry >= INDEX_INTERVAL_BYTES:
             self._since_entry = 0
             _add(self._directory / "0.index", OFFSET_ENTRY.pack(self._offset, self._end))
@@ -53,11 +55,11 @@ class PartitionWriter:
         self._offset += 1
 
     def sync(self) -> None:
-        """The records are on the disk; indexes can be made again from the log."""
+        """Syncs the log. The indexes are not synced: they can be made again from the log."""
         os.fdatasync(self._log)
 
     def close(self) -> None:
-        """Gives the file up."""
+        """Closes the log."""
         os.close(self._log)
 
 
@@ -68,7 +70,7 @@ def _add(path: Path, entry: bytes) -> None:
 
 
 class Found(NamedTuple):
-    """A record and where it lies."""
+    """A record and its place in the log."""
 
     offset: int
     position: int
@@ -86,7 +88,7 @@ class PartitionReader:
         self._times = SparseIndex(directory / "0.timeindex", TIME_ENTRY)
 
     def records(self, position: int = 0) -> Iterator[Found]:
-        """The records from a position on, read in pieces."""
+        """Yields the records from a position on; reads the log in pieces."""
         buffer, start = b"", position
         while True:
             more = os.pread(self._log, _SCAN_BYTES, start + len(buffer))
@@ -104,18 +106,18 @@ class PartitionReader:
             buffer, start = buffer[at:], start + at
 
     def at_offset(self, offset: int) -> Found:
-        """Reads the log from where the offset index says."""
+        """Returns the record with this offset, or the next one; begins to read where the offset index says."""
         position = self._offsets.entry_before(offset)[1]
         return next(record for record in self.records(position) if record.offset >= offset)
 
     def at_time(self, time_ms: int) -> Found:
-        """The first record at or after a time: time index, offset index, log."""
+        """Returns the first record at or after a time: time index, then offset index, then log."""
         offset = self._times.entry_before(time_ms)[1]
         position = self._offsets.entry_before(offset)[1]
         return next(record for record in self.records(position) if record.time_ms >= time_ms)
 
     def with_key(self, key: bytes) -> Found:
-        """There is no index of keys: the log is read from its beginning."""
+        """Returns the first record with this key. There is no index of keys, so the log is read from its beginning."""
         return next(record for record in self.records() if record.key == key)
 
     def close(self) -> None:
@@ -136,7 +138,7 @@ class SparseIndex:
         self.entries = len(self._map) // entry.size
 
     def entry_before(self, target: int, warm: bool = True) -> tuple[int, int]:
-        """The last entry whose first number is at most ``target``; the first one when there is none."""
+        """Returns the last entry whose first number is at most ``target``; the first entry when there is none."""
         low, high = 0, self.entries - 1
         first_warm = max(0, high - WARM_BYTES // self._entry.size)
         if warm and self._key(first_warm) < target:

@@ -22,9 +22,9 @@ class Lesson:
     """One lesson.
 
     Attributes:
-        title: in the list.
-        intro: its subject, for readers who do not know the engine.
-        design: what this project does because of it.
+        title: heading of the lesson.
+        intro: what it is about, for readers who do not know the engine.
+        design: what this project does about its subject.
         quantities: what is measured.
         claims: what is checked.
         space_bytes: largest size of its files.

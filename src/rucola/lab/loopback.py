@@ -10,7 +10,7 @@ from threading import Thread
 
 @contextmanager
 def connection() -> Iterator[socket.socket]:
-    """A loopback connection; a thread reads and discards what arrives."""
+    """Yields a loopback connection; a thread reads and discards what arrives."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         out = socket.create_connection(server.getsockname())
         taken, _ = server.accept()
@@ -24,7 +24,7 @@ def connection() -> Iterator[socket.socket]:
 
 
 def drain(taken: socket.socket) -> None:
-    """Reads until the other end closes."""
+    """Reads and discards until the other end closes."""
     buffer = bytearray(1 << 20)
     with taken:
         while taken.recv_into(buffer):

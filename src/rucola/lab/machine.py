@@ -13,7 +13,7 @@ _MEMORY_ONLY = ("tmpfs", "ramfs")
 
 
 def facts(directory: Path) -> dict[str, str]:
-    """Name and value of each fact; ``directory`` is where the files were."""
+    """Returns the name and value of each fact; the files of the run were in ``directory``."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": f"{_processor()}, {os.cpu_count()} cores",
@@ -33,7 +33,7 @@ def _processor() -> str:
 
 
 def file_system(directory: Path) -> str:
-    """Kind of the file system that holds ``directory``."""
+    """Returns the kind of file system that holds ``directory``."""
     found = "", "unknown"
     path = f"{directory.resolve()}/"
     for line in Path("/proc/mounts").read_text().splitlines():
@@ -45,5 +45,5 @@ def file_system(directory: Path) -> str:
 
 
 def has_no_disk(directory: Path) -> bool:
-    """Whether files there never reach a disk, so that the lesson cannot measure one."""
+    """Whether the files in ``directory`` never reach a disk, so that a lesson cannot measure one."""
     return file_system(directory) in _MEMORY_ONLY

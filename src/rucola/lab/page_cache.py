@@ -1,4 +1,4 @@
-"""Separates the page cache from the disk: pages are dropped and counted, never guessed.
+"""Tells reads of the page cache from reads of the disk: pages are dropped and counted, never guessed.
 
 Linux only. A page that a process has mapped and touched cannot be dropped, so files are closed first.
 """
@@ -26,7 +26,7 @@ def sync(paths: Iterable[Path]) -> None:
 
 
 def drop(paths: Iterable[Path]) -> None:
-    """Drops the pages of these synced files from the page cache."""
+    """Drops the pages of these files, which are synced, from the page cache."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -41,7 +41,7 @@ def files_below(directory: Path) -> list[Path]:
 
 
 def resident_pages(paths: Iterable[Path]) -> int:
-    """Pages of the files that are in memory now (``mincore``)."""
+    """Returns the number of pages of the files that are in memory now (``mincore``)."""
     return sum(_resident(path) for path in paths)
 
 
@@ -49,7 +49,7 @@ def _resident(path: Path) -> int:
     size = path.stat().st_size
     if size == 0:
         return 0
-    # Writable: the system tells which pages are in memory only to processes that may write the file.
+    # The map is writable because the system tells only a process that may write the file which pages are in memory.
     with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapped:
         flags = (ctypes.c_ubyte * -(-size // PAGE))()
         first = ctypes.c_char.from_buffer(mapped)
@@ -69,12 +69,12 @@ def _library() -> ctypes.CDLL:
 
 
 def disk_bytes_read() -> int:
-    """Bytes that this process has read from the disk so far."""
+    """Returns the number of bytes that this process has read from the disk so far."""
     return _counter("read_bytes")
 
 
 def disk_bytes_dirtied() -> int:
-    """Bytes of pages that this process has changed so far, by calls or maps, and that must be written."""
+    """Returns the number of bytes in pages that this process has made dirty so far, by calls or through maps."""
     return _counter("write_bytes")
 
 
@@ -87,6 +87,6 @@ def _counter(wanted: str) -> int:
 
 
 def page_faults() -> int:
-    """Page faults of this process so far, including faults that read from the disk."""
+    """Returns the number of page faults of this process so far, including those that read from the disk."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_minflt + usage.ru_majflt

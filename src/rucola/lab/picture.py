@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#555555")
-"""Colour-blind readers can distinguish them, too."""
+"""The colours of series; colour-blind readers can distinguish them, too."""
 _MARKERS = "osD^vP"
 _STYLE: Any = {
     "font.size": 10,
@@ -42,20 +42,20 @@ _STYLE: Any = {
 }
 _PANEL_INCHES = (5.4, 3.9)
 _WIDE = 20
-"""If the greatest number is this many times the least one, the axis is logarithmic."""
+"""The axis is logarithmic if the greatest number is at least this many times the least one."""
 _TICKS_MAX = 10
 _LABEL_CHARACTERS = 16
 _LINE_CHARACTERS = 100
 _POINTS_MIN = 3
-"""Fewer numbers make no line."""
+"""With fewer numbers, no line is drawn."""
 _DODGE = 0.012
-"""How far series are drawn beside each other, as a part of the axis."""
+"""How far series are drawn beside each other, as a fraction of the axis."""
 Looks: TypeAlias = "Mapping[str, tuple[str, str]]"
 """Colour and marker of each series."""
 
 
 def check_drawing() -> None:
-    """Ends a command before it has measured anything.
+    """Checks before the first measurement that pictures can be drawn.
 
     Raises:
         MissingProgramError: the package for pictures is not installed.
@@ -74,7 +74,7 @@ class Scale:
         low: its lowest number; with ``zeros`` the least one above zero.
         high: its highest number.
         logarithmic: otherwise it begins at zero.
-        zeros: whether zero has a place below the logarithms.
+        zeros: whether a logarithmic axis also has a place for zero.
     """
 
     low: float
@@ -84,7 +84,7 @@ class Scale:
 
     @classmethod
     def of(cls, values: Sequence[float], linear: bool) -> Scale:
-        """The scale that fits the numbers."""
+        """Returns the scale that fits the numbers."""
         above = [value for value in values if value > 0]
         if linear or not above or max(above) < _WIDE * min(above):
             return cls(0, max(max(values) * 1.08, 1e-9), False)
@@ -94,7 +94,7 @@ class Scale:
 
 
 def draw(lesson: Lesson, readings: Readings) -> bytes:
-    """The picture of a lesson as PNG."""
+    """Draws the picture of a lesson as PNG."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -112,7 +112,7 @@ def draw(lesson: Lesson, readings: Readings) -> bytes:
 
 
 def draw_panels(figure: Figure | SubFigure, quantities: Sequence[Quantity], readings: Readings) -> None:
-    """Two panels side by side. The legend is in the free quarter; without a free quarter, it is below the panels."""
+    """Draws two panels side by side. The legend is in the free quarter, or below the panels if no quarter is free."""
     looks = looks_of(quantities, readings)
     lines = -(-len(quantities) // 2)
     groups = list(_groups(quantities, readings))
@@ -131,20 +131,20 @@ def draw_panels(figure: Figure | SubFigure, quantities: Sequence[Quantity], read
 
 
 def looks_of(quantities: Sequence[Quantity], readings: Readings) -> Looks:
-    """Each series looks the same in all panels."""
+    """Returns the colour and marker of each series, the same in all panels."""
     names = dict.fromkeys(name for quantity in quantities for name in readings.values[quantity.name])
     return {name: (COLORS[place % len(COLORS)], _MARKERS[place % len(_MARKERS)]) for place, name in enumerate(names)}
 
 
 def scale_of(quantity: Quantity, quantities: Sequence[Quantity], readings: Readings) -> Scale:
-    """The scale that fits all panels with the same unit."""
+    """Returns the scale that fits all panels with the same unit."""
     alike = [one.name for one in quantities if (one.unit, one.linear) == (quantity.unit, quantity.linear)]
     values = [value for name, *_, cell in readings.cells() if name in alike for value in cell]
     return Scale.of(values, quantity.linear)
 
 
 def draw_panel(axes: Axes, quantity: Quantity, readings: Readings, looks: Looks, scale: Scale) -> None:
-    """One quantity: lines if rows are numbers, bars or dots if they are names."""
+    """Draws one quantity: lines if rows are numbers, bars or dots if they are names."""
     by_series = readings.values[quantity.name]
     rows = readings.rows(quantity.name)
     numeric = all(isinstance(row, int) for row in rows) and len(rows) >= _POINTS_MIN
@@ -175,7 +175,7 @@ def draw_panel(axes: Axes, quantity: Quantity, readings: Readings, looks: Looks,
 
 
 def _beside(own: Sequence[X], rows: Sequence[X], part: float, logarithmic: bool) -> list[float]:
-    """The positions of points: slightly beside their rows."""
+    """Returns the positions of points: slightly beside their rows."""
     first, last = int(rows[0]), int(rows[-1])
     if logarithmic:
         return [int(row) * (last / first) ** part for row in own]
@@ -225,9 +225,7 @@ def _scale_y(axes: Axes, scale: Scale, numeric: bool) -> None:
 
 
 def _groups(quantities: Sequence[Quantity], readings: Readings) -> Iterator[tuple[list[str], list[str]]]:
-    """Titles of panels that show the same series, with these series; a series in several groups belongs to the first
-    one.
-    """
+    """Yields the titles of panels that show the same series, with these series."""
     groups: list[tuple[list[str], dict[str, None]]] = []
     for quantity in quantities:
         names = dict.fromkeys(readings.values[quantity.name])

@@ -15,14 +15,14 @@ REPETITIONS_TEXT = "five"
 
 
 class Verdict(Enum):
-    """The verdict of a run on a claim."""
+    """What a run says about a claim."""
 
     HOLDS = "holds"
-    """In each of the repetitions."""
+    """The claim held in each repetition."""
     FAILS = "does not hold here"
-    """In none of them."""
+    """The claim held in no repetition."""
     UNDECIDED = "undecided"
-    """In some of them."""
+    """The claim held in some repetitions."""
 
 
 class Amount(float):
@@ -40,7 +40,9 @@ class Amount(float):
 
 
 class Rows(dict[X, float]):
-    """Numbers by row; ``first``, ``middle`` and ``last`` name rows by position, because rows differ between sizes."""
+    """Numbers by row. The names ``first``, ``middle`` and ``last`` also find a row, because rows differ between sizes
+    of a run.
+    """
 
     def __missing__(self, row: X) -> float:
         values = list(self.values())
@@ -55,9 +57,9 @@ class Listing:
     """A table that is not a measurement, such as the bytes of a file.
 
     Attributes:
-        title: above it.
+        title: text above the table.
         header: names of the columns.
-        rows: of text.
+        rows: cells of each row, as text.
     """
 
     title: str
@@ -70,10 +72,10 @@ class Readings:
     """Results of one run of a lesson.
 
     Attributes:
-        lesson: its name.
-        size: how much it did.
-        seconds: its duration.
-        values: by quantity, series and row: one value per repetition.
+        lesson: name of the lesson.
+        size: how long the run was (``Size``).
+        seconds: duration of the run.
+        values: one value per repetition, by quantity, series and row.
         listings: tables that are not measurements.
     """
 
@@ -88,14 +90,14 @@ class Readings:
         self.values.setdefault(quantity, {}).setdefault(series, {}).setdefault(row, []).append(float(value))
 
     def cells(self) -> Iterator[tuple[str, str, X, list[float]]]:
-        """All numbers, in the order in which they were first noted."""
+        """Yields all numbers, in the order in which they were first noted."""
         for quantity, by_series in self.values.items():
             for series, by_row in by_series.items():
                 for row, values in by_row.items():
                     yield quantity, series, row, values
 
     def rows(self, quantity: str) -> list[X]:
-        """The rows of a quantity: numbers in ascending order, names in the order of their first use."""
+        """Returns the rows of a quantity: numbers in ascending order, names in the order of their first use."""
         found: dict[X, None] = {}
         for by_row in self.values[quantity].values():
             found.update(dict.fromkeys(by_row))
@@ -103,15 +105,17 @@ class Readings:
         return [*sorted(row for row in found if isinstance(row, int)), *names]
 
     def repetition(self, number: int) -> Numbers:
-        """The numbers of one repetition."""
+        """Returns the numbers of one repetition."""
         return self._each(lambda values: values[number])
 
     def medians(self) -> Numbers:
-        """The medians, in their printed form."""
+        """Returns the medians, in their printed form."""
         return self._each(lambda values: Amount(median(values)))
 
     def printed(self) -> Numbers:
-        """The numbers that a sentence may contain: medians by quantity, with the ends of the spread."""
+        """Returns the numbers that a sentence may contain: for each quantity the medians, and the least and greatest
+        values.
+        """
         named = dict(self.medians())
         for word, end in (("least", 0), ("greatest", -1)):
             ends = self._each(lambda values, end=end: Amount(sorted(values)[end]))
@@ -128,12 +132,12 @@ class Readings:
         }
 
     def verdict(self, claim: Claim) -> tuple[Verdict, int]:
-        """The verdict of this run on ``claim``, and the number of repetitions in which it held."""
+        """Returns the verdict of this run on ``claim``, and the number of repetitions in which the claim held."""
         held = sum(bool(claim.check(self.repetition(number))) for number in range(REPETITIONS))
         return judge(held, REPETITIONS), held
 
     def to_json(self) -> dict[str, Any]:
-        """As plain lists, which ``from_json`` reads."""
+        """Returns plain lists and dicts, which ``from_json`` reads."""
         return {
             "lesson": self.lesson,
             "size": self.size,
@@ -144,7 +148,7 @@ class Readings:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Readings:
-        """What ``to_json`` made."""
+        """Makes readings from what ``to_json`` returned."""
         readings = cls(data["lesson"], data["size"], data["seconds"])
         for quantity, series, row, values in data["values"]:
             for value in values:
@@ -154,12 +158,12 @@ class Readings:
 
 
 def judge(held: int, repetitions: int) -> Verdict:
-    """A claim holds if it holds in every repetition, and does not hold if it holds in none."""
+    """Returns the verdict: a claim holds if it held in every repetition, and does not hold if it held in none."""
     if held == repetitions:
         return Verdict.HOLDS
     return Verdict.UNDECIDED if held else Verdict.FAILS
 
 
 def middle_and_spread(values: Sequence[float]) -> tuple[Amount, Amount, Amount]:
-    """Median, minimum and maximum."""
+    """Returns the median, the minimum and the maximum."""
     return Amount(median(values)), Amount(min(values)), Amount(max(values))

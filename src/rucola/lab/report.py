@@ -1,4 +1,4 @@
-"""The report: all lessons of one run as pages, made only from their readings."""
+"""The report: pages about all lessons, made only from the readings of one run."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _INTRODUCTION = (
 )
 _METHOD = (
     f"Each number was measured {REPETITIONS_TEXT} times in one run; the compared variants took turns. Tables show the "
-    "median and, in parentheses, the least and the greatest value, or one value where all are equal. Pictures show "
-    "the medians, and the least and the greatest value as whiskers. A whisker that is shorter than its marker does "
-    f"not show. A claim names its threshold, and each repetition tests it: it **holds** when all {REPETITIONS_TEXT} "
-    "agree with it, **does not hold here** when none does, and is **undecided** otherwise, even where the medians "
-    "seem clear. A program writes the sentences below from these numbers, so the report of another machine says "
-    "something else."
+    "median, followed by the least and the greatest value in parentheses unless all values are equal. Pictures show "
+    "the medians as points or bars, and the least and the greatest value as whiskers. A whisker that is shorter than "
+    "its marker is hidden. A claim names its threshold, and each repetition tests the claim: it **holds** when all "
+    f"{REPETITIONS_TEXT} agree with it, **does not hold here** when none does, and is **undecided** otherwise, even "
+    "where the medians seem clear. A program writes the sentences below from these numbers, so the report of another "
+    "machine may say something else."
 )
 _TERMS = (
     (
-        "**Page cache**: the memory in which the operating system keeps pages (4 KiB each) of files. A write goes "
-        "there and reaches the disk later (**writeback**); a page that waits for this is *dirty*. A read that finds "
-        "its page there is *warm*; a read that must go to the disk is *cold*."
+        "**Page cache**: the memory in which the operating system keeps pages (4 KiB each) of files. A write goes to "
+        "the page cache and reaches the disk later (**writeback**); a page that waits for writeback is *dirty*. A read "
+        "that finds its page in the page cache is *warm*; a read that must go to the disk is *cold*."
     ),
     (
-        "**fdatasync**: the call that returns when what was written to a file is on the disk. Bytes that were "
+        "**fdatasync**: the call that waits until everything written to a file is on the disk. Bytes that were "
         "written but not synced survive the end of the process, but perhaps not a power cut."
     ),
     (
@@ -50,7 +50,7 @@ _TERMS = (
         "is a position in it."
     ),
     "**ConsumeQueue**: one per queue of a topic; its *units* of 20 bytes lead to the messages of that queue.",
-    "**IndexFile**: a hash table in a file that leads from a message's key to its physical offset.",
+    "**IndexFile**: a file with a hash table that leads from a message's key to its physical offset.",
     (
         "**Kafka model**: a model of Kafka's layout that we wrote from its documentation. It is not Kafka: nothing "
         "here measures Kafka's code."
@@ -60,27 +60,27 @@ _TERMS = (
 
 @dataclass
 class Outcome:
-    """One run of all lessons.
+    """The results of all lessons.
 
     Attributes:
         machine: facts about the machine.
-        readings: of each lesson.
+        readings: results of each lesson.
     """
 
     machine: dict[str, str]
     readings: list[Readings]
 
     def to_json(self) -> bytes:
-        """What ``from_json`` reads."""
+        """Encodes the results for ``from_json``."""
         data = {"machine": self.machine, "lessons": [readings.to_json() for readings in self.readings]}
         return json.dumps(data, indent=None, separators=(",", ":")).replace('{"lesson"', '\n{"lesson"').encode() + b"\n"
 
     @classmethod
     def from_json(cls, content: bytes) -> Outcome:
-        """The run that ``content`` describes.
+        """Decodes the results that ``to_json`` encoded.
 
         Raises:
-            FormatError: the content is not a run.
+            FormatError: ``content`` is something else.
         """
         try:
             data: Any = json.loads(content)
@@ -90,10 +90,10 @@ class Outcome:
 
 
 def pages(outcome: Outcome) -> dict[str, bytes]:
-    """Content of each file of the report by name.
+    """Returns the content of each file of the report by name.
 
     Raises:
-        FormatError: the readings lack a number that a lesson needs, because the lesson has changed since.
+        FormatError: the readings lack a number that a lesson needs; the lesson has changed since the run.
     """
     try:
         pictures = {f"{one.lesson}.png": draw(lesson_named(one.lesson), one) for one in outcome.readings}
@@ -109,7 +109,7 @@ def pages(outcome: Outcome) -> dict[str, bytes]:
 
 
 def report_blocks(outcome: Outcome) -> Iterator[Block]:
-    """The whole report."""
+    """Yields the blocks of the whole report."""
     yield Heading(1, TITLE)
     yield Text(_INTRODUCTION)
     yield Heading(2, "How to read this")
@@ -121,7 +121,7 @@ def report_blocks(outcome: Outcome) -> Iterator[Block]:
     yield TableBlock("The machine", ("", ""), [[name, text] for name, text in (outcome.machine | run).items()], False)
     yield Heading(2, "All claims")
     yield TableBlock(
-        "What was claimed, and what this run says",
+        "The claims, and the verdicts of this run",
         ("lesson", "who says it", "claim", "verdict"),
         _summary(outcome),
         False,
@@ -142,7 +142,7 @@ def _summary(outcome: Outcome) -> list[list[str]]:
 
 
 def counted(outcome: Outcome) -> str:
-    """The number of claims with each verdict."""
+    """Says how many claims got each verdict."""
     found = Counter(one.verdict(claim)[0] for one in outcome.readings for claim in lesson_named(one.lesson).claims)
     parts = [f"{found[verdict]} {_COUNTED[verdict]}" for verdict in Verdict]
     return f"{sum(found.values())} claims: {', '.join(parts)}."

@@ -1,4 +1,4 @@
-"""The real store behind a protocol of two structs: it answers a request at once, holds it, or pushes what comes."""
+"""A small server over the real store. It answers a request at once, holds it, or pushes messages as they arrive."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rucola.lab.engine import HOST, TOPIC
 from rucola.store.message_store import MessageStore
 
 REQUEST, ANSWER = Struct(">cq"), Struct(">iq")
-"""Way and queue offset; bytes of records behind it and the next queue offset."""
+"""Request: kind of reading and queue offset. Answer: size of the records that follow, and next queue offset."""
 SHORT, LONG, PUSH = b"s", b"l", b"p"
 
 
 class SmallServer:
-    """One queue.
+    """Serves one queue.
 
     Attributes:
-        asked: gets an entry with each request.
+        asked: gets an entry for each request.
     """
 
     def __init__(self, store: MessageStore) -> None:
@@ -28,7 +28,7 @@ class SmallServer:
         self._pushed: dict[asyncio.StreamWriter, int] = {}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serves one connection."""
         while data := await reader.read(REQUEST.size):
             how, queue_offset = REQUEST.unpack(data)
             self.asked.append(1)
@@ -43,7 +43,7 @@ class SmallServer:
         writer.close()
 
     async def append(self, body: bytes) -> None:
-        """Takes a message and tells the requests that wait for it."""
+        """Appends a message, then sends it to the readers that wait for it."""
         self.store.put_message(StoreMessage(TOPIC, 0, body, b"", 0, HOST))
         self.store.dispatch()
         held, self._held = self._held, {}

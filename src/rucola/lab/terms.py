@@ -1,4 +1,4 @@
-"""The terms of all lessons: how long a run is, the numbers that it measures, and claims about them."""
+"""The terms that all lessons share: the size of a run, the quantities that it measures, and claims about them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ X: TypeAlias = "int | str"
 Numbers: TypeAlias = Mapping[str, Mapping[str, Mapping[X, float]]]
 """One number for each quantity, series and row."""
 Words: TypeAlias = "str | Callable[[Numbers], str]"
-"""A text of a lesson: fixed, or chosen and filled in from the medians. Fields such as
-``{append[map][64]}`` stand for medians, ``{least append[map][64]}`` and ``{greatest ...}`` for the spread."""
+"""A text of a lesson: fixed, or chosen and filled in from the medians. A field such as ``{append[map][64]}`` stands for
+a median; ``{least append[map][64]}`` and ``{greatest ...}`` stand for the least and the greatest value.
+"""
 
 
 class Size(Enum):
-    """How long a lesson runs."""
+    """The size of a run: how long a lesson takes."""
 
     SMALL = "small"
-    """For tests: a second; the numbers say little."""
+    """A second, for tests; the numbers say little."""
     NORMAL = "normal"
     """Under a minute."""
     LARGE = "large"
-    """Minutes, for a machine whose numbers vary."""
+    """Minutes, for a machine on which repetitions differ."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,11 @@ class Quantity:
 
     Attributes:
         name: its name in programs and texts.
-        title: of the panel.
-        unit: of the numbers.
+        title: title of its panel and its table.
+        unit: unit of the numbers.
         rows: what the rows of the table stand for, with its unit.
         drawn: whether it has a panel.
-        linear: the axis begins at zero and is never logarithmic.
+        linear: whether the axis always begins at zero and is never logarithmic.
     """
 
     name: str
@@ -53,12 +54,12 @@ class Claim:
     """A claim from a text, as a predicate over the numbers of one repetition.
 
     Attributes:
-        source: name of the text.
+        source: name of the text that makes the claim.
         text: the claim in our words: a main clause without a full stop.
         check: whether the numbers of one repetition agree.
-        figures: the numbers that belong to it: a main clause without a full stop.
-        because: the reason, printed when the claim holds.
-        instead: the right conclusion, printed when it does not hold.
+        figures: the measured numbers: a main clause without a full stop.
+        because: why the claim holds; printed if it does.
+        instead: what is true instead; printed if the claim does not hold.
     """
 
     source: str

@@ -1,4 +1,4 @@
-"""The explanation of a run's numbers, as Markdown."""
+"""Explains the numbers of a run, as Markdown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rucola.lab.terms import Claim, Quantity, Words, X
 
 
 def claim_text(claim: Claim, readings: Readings) -> str:
-    """Claim, verdict and figures, followed by what the outcome means."""
+    """Returns the claim, its verdict and its figures, followed by what the outcome means."""
     verdict, held = readings.verdict(claim)
     figures = filled(claim.figures, readings)
     opening = f"**{verdict.value.capitalize()}.** {claim.source}: {claim.text}. Measured: {figures}."
@@ -18,25 +18,23 @@ def claim_text(claim: Claim, readings: Readings) -> str:
         return f"{opening} {filled(claim.because, readings)}"
     if verdict is Verdict.FAILS:
         return f"{opening} {filled(claim.instead, readings)}"
-    return (
-        f"{opening} Compared repetition by repetition, it held in {held} of {REPETITIONS}: this run does not decide it."
-    )
+    return f"{opening} The claim held in {held} of {REPETITIONS} repetitions, so this run does not decide it."
 
 
 def filled(words: Words, readings: Readings) -> str:
-    """The text with the numbers of the run filled in."""
+    """Returns the text with the numbers of the run filled in."""
     numbers = readings.printed()
     text = words if isinstance(words, str) else words(numbers)
     return text.format_map(numbers)
 
 
 def listed(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``; there is at least one."""
+    """Joins at least one name: ``a``, ``a and b``, ``a, b and c``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def ratio(number: float, unit: float) -> Amount:
-    """How many times one number is the other; a unit of 0 counts as one."""
+    """Returns how many times ``unit`` fits into ``number``; a unit of 0 counts as one."""
     return Amount(number / (unit or 1))
 
 
@@ -46,12 +44,12 @@ def size_text(count: int) -> str:
 
 
 def paragraph(lesson: Lesson, readings: Readings) -> str:
-    """All claims of a lesson with their verdicts, and what this project does."""
+    """Returns all claims of a lesson with their verdicts, followed by the lesson's ``design``."""
     return "\n\n".join([*(f"- {claim_text(claim, readings)}" for claim in lesson.claims), lesson.design])
 
 
 def tables(lesson: Lesson, readings: Readings) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Title, header and rows of each table."""
+    """Yields the title, header and rows of each table."""
     for listing in readings.listings:
         yield listing.title, listing.header, listing.rows
     for quantity in lesson.quantities:
@@ -67,12 +65,12 @@ def _measured(quantity: Quantity, readings: Readings) -> tuple[str, list[str], l
 
 
 def row_text(row: X) -> str:
-    """A row's name, or its number with thousands separators."""
+    """Returns a row's name, or its number with thousands separators."""
     return f"{row:,}" if isinstance(row, int) else row
 
 
 def _cell(values: list[float] | None) -> str:
-    """Median and spread; one number when they do not differ."""
+    """Returns the median and the spread, or one number if all values are equal."""
     if values is None:
         return "-"
     middle, least, greatest = middle_and_spread(values)
@@ -80,5 +78,5 @@ def _cell(values: list[float] | None) -> str:
 
 
 def is_listing(title: str, readings: Readings) -> bool:
-    """Whether the table with this title contains text."""
+    """Whether the table called ``title`` contains text."""
     return any(listing.title == title for listing in readings.listings)

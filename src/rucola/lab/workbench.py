@@ -1,4 +1,4 @@
-"""The means of a lesson: its size, its space on the disk, its five repetitions, and a place for its numbers."""
+"""What a lesson gets to work with: a size, space on the disk, five repetitions, and a place for its numbers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rucola.lab.terms import Quantity, Size, X
 from rucola.runtime.files import Files
 
 Progress = Callable[[int], None]
-"""Takes the number of repetitions done."""
+"""Called with the number of repetitions done."""
 MEBIBYTE = 1 << 20
 
 
@@ -22,8 +22,8 @@ class Workbench:
     """One run of one lesson.
 
     Attributes:
-        size: how much to do.
-        readings: what was found so far.
+        size: how long the run is.
+        readings: results so far.
 
     Args:
         quantities: what the lesson measures.
@@ -39,11 +39,11 @@ class Workbench:
         self._progress = progress
 
     def choose(self, small: int, normal: int, large: int) -> int:
-        """The number that belongs to this size."""
+        """Returns the argument that belongs to the size of this run."""
         return {Size.SMALL: small, Size.NORMAL: normal, Size.LARGE: large}[self.size]
 
     def repetitions(self) -> Iterator[int]:
-        """Five repetitions; each one measures all compared variants, one after another."""
+        """Yields the numbers of the five repetitions; each measures all compared variants, one after another."""
         for number in range(REPETITIONS):
             self._progress(number)
             yield number
@@ -56,12 +56,12 @@ class Workbench:
         self.readings.add(quantity, series, row, value)
 
     def show(self, title: str, header: list[str], rows: list[list[str]]) -> None:
-        """Adds a table that is not a measurement."""
+        """Adds a table of text to the results."""
         self.readings.listings.append(Listing(title, header, rows))
 
     @contextmanager
     def directory(self) -> Iterator[Path]:
-        """An empty directory, removed at the end."""
+        """Makes an empty directory, and removes it at the end."""
         path = Path(tempfile.mkdtemp(dir=self._room))
         try:
             yield path
@@ -83,7 +83,7 @@ class Workbench:
 
 @contextmanager
 def room(name: str, needed_bytes: int, below: Path, tell: Callable[[str], None]) -> Iterator[Path]:
-    """A directory for the files of a lesson, removed at the end; first it tells how much space they may take.
+    """Says how much space the files of a lesson may take, makes a directory for them, and removes it at the end.
 
     Raises:
         DiskFullError: less space than that is free.
@@ -104,5 +104,5 @@ def room(name: str, needed_bytes: int, below: Path, tell: Callable[[str], None])
 
 
 def mebibytes(count: int) -> str:
-    """Rounded up."""
+    """Returns the size in MiB, rounded up."""
     return f"{-(-count // MEBIBYTE):,} MiB"

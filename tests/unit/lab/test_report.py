@@ -64,7 +64,9 @@ def test_markdown_and_html_say_the_same(outcome: Outcome) -> None:
 
 def test_every_claim_is_in_the_summary_with_its_verdict(outcome: Outcome) -> None:
     [summary] = [
-        block for block in report_blocks(outcome) if isinstance(block, TableBlock) and block.title.startswith("What")
+        block
+        for block in report_blocks(outcome)
+        if isinstance(block, TableBlock) and block.title.startswith("The claims")
     ]
     claims = lesson_named("smallest-store").claims
     verdicts = [outcome.readings[0].verdict(claim)[0].value for claim in claims]

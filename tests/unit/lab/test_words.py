@@ -93,7 +93,7 @@ def test_records_that_share_a_fault_are_counted() -> None:
         (
             [199, 215, 279, 300, 520],
             "Holds",
-            ["waits 90 µs longer", "108 µs longer. So most of it is paid once"],
+            ["waits 90 µs longer", "108 µs longer. So most of the difference is paid once"],
         ),
         ([100, 150, 170, 200, 400], "Holds", ["With 255 others a sender of the engine waits no longer"]),
         ([100, 150, 370, 200, 500], "Does not", ["with 16 senders. Alone, a sender of the engine waits no longer"]),
@@ -115,7 +115,7 @@ def test_what_group_commit_adds(engine: list[float], verdict: str, sentences: li
     [
         (576, 1070, "Does not hold here", "It takes 0.538 times as much: the system reads ahead"),
         (2140, 1070, "Does not hold here", "It takes 2 times as much"),
-        (100, 1070, "Holds", "the other way reads all messages before the wanted one"),
+        (100, 1070, "Holds", "without it, all messages before the wanted one are read"),
     ],
 )
 def test_what_the_index_saves(index: float, partition: float, verdict: str, sentence: str) -> None:
@@ -127,18 +127,18 @@ def test_what_the_index_saves(index: float, partition: float, verdict: str, sent
 @pytest.mark.parametrize(
     ("before", "after", "verdict", "sentence"),
     [
-        ((107, 23.5), (119, 34), "Holds", "sendfile is slower even without a filter: it takes 4.55 times as much"),
+        ((107, 23.5), (119, 34), "Holds", "sendfile is slower even without a filter: it takes 4.55 times as long"),
         (
             (20, 40),
             (60, 50),
             "Holds",
-            "Without a filter sendfile takes 0.5 times as much as a gathered write, with it 1.2",
+            "Without a filter sendfile takes 0.5 times as long as a gathered write, and with one 1.2",
         ),
         (
             (20, 40),
             (30, 50),
             "Does not",
-            "Without a filter sendfile takes 0.5 times as much as a gathered write, with it 0.6",
+            "Without a filter sendfile takes 0.5 times as long as a gathered write, and with one 0.6",
         ),
     ],
 )
@@ -158,7 +158,7 @@ def test_what_a_filter_takes_from_sendfile(
     ("clean", "dirty", "sentence"),
     [
         (5.1, 1.1, "nearly every unit of 20 bytes then makes another page dirty"),
-        (1.1, 1.1, "hardly more than when they were not"),
+        (1.1, 1.1, "hardly more than without that"),
     ],
 )
 def test_what_dirty_queue_files_save(clean: float, dirty: float, sentence: str) -> None:
@@ -174,17 +174,22 @@ def test_from_how_many_queues_on_it_matters() -> None:
     }
     text = said(kafka_writing.LESSON, 0, {"durable": many})  # type: ignore[dict-item]
     assert "2 times as long as one log with one queue" in text
-    assert text.endswith("7.15 times as long with most; it is more than three times with 1,000 and 10,000 queues.")
+    assert "7.15 times as long with the most queues." in text
+    assert text.endswith("They take more than three times as long with 1,000 and 10,000 queues.")
     few = {kafka_writing.KAFKA: {1: 10.0, 10_000: 12.0}, kafka_writing.PLAIN: {1: 5.0, 10_000: 6.0}}
     text = said(kafka_writing.LESSON, 0, {"durable": few})  # type: ignore[dict-item]
-    assert text.startswith("**Does not") and text.endswith("more than three times with no number of queues.")
+    assert text.startswith("**Does not") and text.endswith("more than three times as long with no number of queues.")
 
 
 def test_what_a_crash_takes_is_said_with_and_without_losses() -> None:
     rows = {SYNC.value: 191.0, ASYNC.value: 191.0}
     for lost, killed, sentences in (
-        (0.0, 0.0, ("no answered message is missing in any of 191 states", "no answered message is missing, whenever")),
-        (1.0, 1.0, ("1 answered message is missing in the worst of 191 states", "2 answered messages are missing")),
+        (
+            0.0,
+            0.0,
+            ("no acknowledged message is missing in any of 191", "no acknowledged message is missing, whenever"),
+        ),
+        (1.0, 1.0, ("1 acknowledged message is missing in the worst of 191", "2 acknowledged messages are missing")),
     ):
         states = {"states of the disk": rows, CUT: dict.fromkeys(rows, lost), KILL: dict.fromkeys(rows, killed)}
         texts = [said(crash.LESSON, place, {"states": states}) for place in (0, 2)]  # type: ignore[dict-item]

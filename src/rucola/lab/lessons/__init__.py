@@ -1,1 +1,1 @@
-"""One file per lesson. ``LESSON`` says what is claimed and by whom, what lies above it is the program."""
+"""One file per lesson: first the program, then ``LESSON``, which says what is claimed and by whom."""

@@ -1,4 +1,4 @@
-"""The states that a disk may have after a crash at each moment, and what recovery makes of them."""
+"""The states in which a crash at each moment may leave a disk, and what recovery makes of them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
-ANSWERED, FEWEST, MOST, KILLED = "answered to senders", "fewest found again", "most found again", "after a kill only"
-CUT, KILL = "answered messages that a power cut takes, at most", "that a kill takes, at most"
+ANSWERED, FEWEST, MOST, KILLED = "acknowledged", "fewest found again", "most found again", "after a kill only"
+CUT, KILL = "acknowledged messages that a power cut takes, at most", "that a kill takes, at most"
 MOMENT = 50
-"""Shown in full: the second sync of the log."""
+"""The moment whose states the report shows in full: the second sync of the log."""
 SHOWN_MAX = 60
-"""Labels that fit below the picture."""
+"""Number of labels that fit below the picture."""
 BROKEN = -1
-"""In place of a number of messages: the store broke a promise there."""
+"""Stands in place of a number of messages where the store broke a promise."""
 
 
 @dataclass
 class Moment:
-    """A call to the disk, and what is known just before it is made."""
+    """The time just before a call to the disk, and what may be on the disk then."""
 
     number: int
     call: str
@@ -45,7 +45,7 @@ class Moment:
 
 
 def moments(flush: FlushDiskType, seed: int, messages: int) -> list[Moment]:
-    """All moments of a short life of the real engine on a disk in memory, which knows what is not synced yet."""
+    """Returns all moments of a short run of the real engine on a disk in memory, which knows what is not synced yet."""
     found: list[Moment] = []
     random = Random(seed)
     life = StoreLife(empty_disk(), config(flush))
@@ -66,18 +66,18 @@ def moments(flush: FlushDiskType, seed: int, messages: int) -> list[Moment]:
         life.put(message(number, 300))
         sent += 1
         if number % 3 == 1:
-            life.flush()  # what the flush thread does
+            life.flush()  # as the flush thread does
         if number % 2 == 0 and number:
-            life.dispatch()  # what makes queue units
+            life.dispatch()  # as the thread that makes queue units does
         if number % 4 == 3:
-            life.keep()  # what syncs the queues now and then
+            life.keep()  # as the regular sync of queues does
     life.stop()
     life.disk.observer = None
     return found
 
 
 def config(flush: FlushDiskType) -> MessageStoreConfig:
-    """Tiny files: a segment of the log is one page."""
+    """Returns options for tiny files: a segment of the log is one page."""
     return MessageStoreConfig(
         store_path_root_dir=ROOT,
         mapped_file_size_commit_log=4096,
@@ -90,7 +90,7 @@ def config(flush: FlushDiskType) -> MessageStoreConfig:
 
 
 def recovered(flush: FlushDiskType, state: CrashState, model: StoreModel) -> int:
-    """How many messages a start on this state finds; each is compared with what was sent."""
+    """Starts the engine on this state; compares each message found with what was sent, and returns their number."""
     life = StoreLife(SimulatedDisk.of(state.image), config(flush), model)
     try:
         life.load()
@@ -100,7 +100,7 @@ def recovered(flush: FlushDiskType, state: CrashState, model: StoreModel) -> int
 
 
 def run(bench: Workbench) -> None:
-    """Power fails before every call to the disk; each repetition tears other pages."""
+    """Cuts the power before every call to the disk; each repetition tears other pages."""
     listed: list[Moment] = []
     for seed in bench.repetitions():
         for flush in (SYNC, ASYNC):
@@ -129,12 +129,12 @@ def run(bench: Workbench) -> None:
 
 
 def short(text: str) -> str:
-    """Without the name of the store's directory, and file names without most of their zeros."""
+    """Removes the name of the store's directory, and most zeros of file names."""
     return text.replace(f"{ROOT}/", "").replace("0" * 16, "..")
 
 
 def every_state(number: int) -> list[Listing]:
-    """All states with whole pages at one moment under ASYNC_FLUSH, and what recovery makes of each.
+    """Returns all states with whole pages at one moment under ASYNC_FLUSH, and what recovery makes of each.
 
     Raises:
         ConfigError: there is no such moment.
@@ -144,12 +144,14 @@ def every_state(number: int) -> list[Listing]:
         raise ConfigError("--moment", str(number), f"{min(found)} to {max(found)}")
     one = found[number]
     rows = [[short(state.choice), str(recovered(ASYNC, state, one.model))] for state in one.whole]
-    title = f"Power fails at moment {number}, before: {one.call}. {one.answered} messages were answered"
+    title = f"Power fails at moment {number}, before: {one.call}. {one.answered} messages were acknowledged"
     return [Listing(title, ["what the disk kept", "messages found again"], rows)]
 
 
 def draw(figure: Figure, readings: Readings) -> None:
-    """A band between the fewest and the most found again, messages answered as a line, kills as points."""
+    """Draws the messages found again as a band from the fewest to the most, acknowledged messages as a line, kills as
+    points.
+    """
     figure.set_size_inches(10.8, 8.6)
     calls = {int(row[0]): f"{row[1]}  {row[0]}" for row in readings.listings[0].rows}
     for place, flush in enumerate((SYNC, ASYNC)):
@@ -174,71 +176,72 @@ def draw(figure: Figure, readings: Readings) -> None:
 
 
 def say_missing(n: Numbers, flush: FlushDiskType) -> str:
-    """Most messages that a power cut takes."""
+    """Says how many acknowledged messages a power cut takes at most."""
     states, lost = n["states"]["states of the disk"][flush.value], n["states"][CUT][flush.value]
     if lost == 0:
-        return f"no answered message is missing in any of {states} states of the disk"
+        return f"no acknowledged message is missing in any of {states} states of the disk"
     return f"{say_count(lost)} missing in the worst of {states} states of the disk"
 
 
 def say_count(lost: float) -> str:
-    """The beginning of a sentence about this many messages."""
-    return {0: "no answered message is", 1: "1 answered message is"}.get(
-        int(lost), f"{int(lost)} answered messages are"
+    """Returns the beginning of a sentence about ``lost`` messages."""
+    return {0: "no acknowledged message is", 1: "1 acknowledged message is"}.get(
+        int(lost), f"{int(lost)} acknowledged messages are"
     )
 
 
 LESSON = Lesson(
     title="What a crash leaves: the states that files may be in, and what recovery makes of them",
     intro=(
-        "When power fails, the disk holds everything that was synced. Of the rest it holds whatever it happened to "
-        "write: each page, each file's length, each new or removed name may be there or not. A page may be **torn**: "
-        "up to a multiple of 512 bytes it is new, and after that old, or the other way round. Killing the process "
-        "loses nothing that it had already written to its files. The real engine runs here on a simulated disk in "
-        "memory, which knows what is synced. The simulation cuts the power before every call to the disk. For each "
-        "cut it makes every combination of whole pages, and a sample of states with torn pages. The engine starts on "
-        "each of these states, and the program compares the messages it finds with those that were sent. A "
-        "**moment** is the time just before a call, or before the store answers its senders (`ack`). `rucola lab run "
-        "crash --moment N` shows all states with whole pages of one moment."
+        "When power fails, the disk holds everything that was synced. Everything else may be there or not: each page, "
+        "each file's length, each new or removed name. A page may be **torn**: new up to a multiple of 512 bytes and "
+        "old after that, or the other way round. A killed process loses nothing that it had already written to its "
+        "files. The real engine runs here on a simulated disk in memory, which knows what is synced. The simulation "
+        "cuts the power before every call to the disk. For each cut it makes every combination of pages that are on "
+        "the disk or not, and a sample of states with torn pages. The engine starts on each of these states, and the "
+        "program compares the messages it finds with those that were sent. A **moment** is the time just before a "
+        "call, or before the store acknowledges messages (`ack`). `rucola lab run crash --moment N` shows all states "
+        "with whole pages at one moment."
     ),
     design=(
         "Recovery walks the log to the last whole record, saves the bytes that it cuts off in `quarantine/`, and "
         "makes queue units again from the log. `make crash` does the same with several segments, with the index, the "
-        "pool, deletion and failing disks. With the transient pool, a kill does lose answered messages: see lesson "
+        "pool, deletion and failing disks. With the transient pool, a kill does lose acknowledged messages: see lesson "
         "`transient-pool`."
     ),
     quantities=(
         Quantity(SYNC.value, "SYNC_FLUSH", "messages", "moment: number of the call to the disk", linear=True),
         Quantity(ASYNC.value, "ASYNC_FLUSH", "messages", "moment: number of the call to the disk", linear=True),
-        Quantity("states", "States and losses", "count", "way to flush", drawn=False),
+        Quantity("states", "States and losses", "count", "flush mode", drawn=False),
     ),
     claims=(
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",
-            "with synchronous flush a message that was answered survives a power cut",
+            "with synchronous flush, an acknowledged message survives a power cut",
             lambda n: n["states"][CUT][SYNC.value] == 0,
             lambda n: say_missing(n, SYNC),
-            "In every state the store finds at least the messages that were answered.",
-            "There is a moment at which an answered message is lost: that is a defect, please report it.",
+            "In every state the store finds at least the messages that were acknowledged.",
+            "There is a moment at which an acknowledged message is lost: that is a defect, please report it.",
         ),
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",
-            "with asynchronous flush a message is answered when it is in the page cache, which a power cut may take",
+            "with asynchronous flush, a message is acknowledged when it is in the page cache, whose content a power "
+            "cut may take",
             lambda n: n["states"][CUT][ASYNC.value] > 0,
             lambda n: say_missing(n, ASYNC),
-            "Between two syncs, fewer messages may be found again than were answered.",
-            "A longer life of the store might have shown one: `--size large`.",
+            "Between two syncs, fewer messages may be found again than were acknowledged.",
+            "A longer run of the store might have lost one: try `--size large`.",
         ),
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",
-            "the end of the process alone takes no answered message, with either way to flush",
+            "the end of the process alone takes no acknowledged message, in either flush mode",
             lambda n: sum(n["states"][KILL].values()) == 0,
             lambda n: (
-                f"{say_count(sum(n['states'][KILL].values()))} missing, whenever the process is killed and with either "
-                "way to flush"
+                f"{say_count(sum(n['states'][KILL].values()))} missing, whenever the process is killed and in either "
+                "flush mode"
             ),
-            "The system keeps the bytes that were stored through a map or by a call.",
-            "At some moment a killed process loses an answered message: that is a defect, please report it.",
+            "The operating system keeps the bytes that were stored through a map or by a call.",
+            "At some moment a killed process loses an acknowledged message: that is a defect, please report it.",
         ),
         Claim(
             "This project",

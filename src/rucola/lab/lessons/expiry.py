@@ -1,4 +1,4 @@
-"""The cost of removing old messages: by whole segments, or by compaction of a log by key."""
+"""The cost of removing old messages: whole segments at once, or all but the newest message of each key (compaction)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rucola.runtime.files import Files
 
 SEGMENT_BYTES = 1 << 20
 STAYING = (1, 10, 50)
-"""Percent of the messages that are the newest of their key."""
+"""Percentage of messages that are the newest of their key."""
 REMOVE, COMPACT = "remove whole segments", "compact by key"
 ROWS_MAX = 4096
 
 
 def run(bench: Workbench) -> None:
-    """The real engine writes a log with keys that come again; both ways get the same."""
+    """Lets the real engine write a log in which keys come again, once for each of the two ways to remove messages."""
     messages = bench.choose(2000, 12_000, 100_000)
     for _ in bench.repetitions():
         for percent in STAYING:
@@ -44,7 +44,7 @@ def run(bench: Workbench) -> None:
 
 
 def write(directory: Path, messages: int, keys: int) -> list[Path]:
-    """Messages of 1 KiB whose keys come in turn; the segments that are full."""
+    """Writes messages of 1 KiB whose keys come in turn; returns the segments that are full."""
     with open_store(directory, mapped_file_size_commit_log=SEGMENT_BYTES) as store:
         for start in range(0, messages, 100):
             Run.of([message(number % keys, 1024) for number in range(start, start + 100)]).append(store)
@@ -52,7 +52,7 @@ def write(directory: Path, messages: int, keys: int) -> list[Path]:
 
 
 def remove(segments: list[Path]) -> int:
-    """All messages of a segment are past their time: the file goes. Bytes that are left."""
+    """Removes the files, as if all their messages had expired; returns the number of bytes left."""
     files = Files()
     for path in segments:
         files.remove(str(path))
@@ -61,7 +61,7 @@ def remove(segments: list[Path]) -> int:
 
 
 def compact(segments: list[Path]) -> int:
-    """As a compacted topic is cleaned: one pass finds the newest message of each key, one copies these. Bytes left."""
+    """Cleans segments like a compacted topic: one pass finds the newest message of each key, the next copies these."""
     newest: dict[bytes, tuple[int, int]] = {}
     for number, path in enumerate(segments):
         for key, position, _ in records(path.read_bytes()):
@@ -81,7 +81,7 @@ def compact(segments: list[Path]) -> int:
 
 
 def records(log: bytes) -> list[tuple[bytes, int, int]]:
-    """Key, position and size of each record of a segment, found by the engine's own walk."""
+    """Returns key, position and size of each record in a segment, found by the engine's own walk."""
     table, found, position = new_table(ROWS_MAX), [], 0
     while True:
         count, position, _ = walk_records(log, memoryview(log), position, len(log), 0, table, ROWS_MAX, crc32, 0)
@@ -100,17 +100,17 @@ def _space(size: Size) -> int:
 LESSON = Lesson(
     title="Expiry: removing whole segments beside compaction",
     intro=(
-        "A log that only grows has to lose something at its old end. RocketMQ removes a whole segment when its time "
-        "is over (`fileReservedTime`), whatever it contains. Kafka can do that too. Besides, it can **compact** a "
-        "topic: it keeps only the newest message of each key, so a cleaner reads the segments and writes the "
-        "messages it keeps into new ones. In this lesson the engine writes a log in which keys come again and again. "
-        "Then the program applies both ways to all full segments, none of which is in memory. The compaction is our "
-        "own program in Python, so compare its bytes rather than its time."
+        "A log that keeps growing has to give up its oldest messages at some time. RocketMQ removes a whole segment "
+        "when its time is over (`fileReservedTime`), whatever it contains. Kafka can do that too. It can also "
+        "**compact** a topic, to keep only the newest message of each key: a cleaner reads the segments and writes the "
+        "messages that stay into new ones. In this lesson the engine writes a log in which keys come again and again. "
+        "Then the program removes or compacts all full segments, none of which is in memory. The compaction is our own "
+        "program in Python, so its bytes say more than its time."
     ),
     design=(
-        "Age, time of day and disk space decide when a segment is removed; queues and index then drop the entries "
-        "that point before the log's first offset. There is no compaction: nobody can compact one topic in a log of "
-        "all topics without copying the others."
+        "Age, time of day and disk space decide when a segment is removed. Queues and index then drop the entries that "
+        "point before the log's first offset. There is no compaction: to compact one topic in a log of all topics, the "
+        "others would have to be copied too."
     ),
     quantities=(
         Quantity("time", "Time", "ms per MiB of log", "messages that stay, %"),
@@ -122,16 +122,17 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (best practice, fileReservedTime)",
-            "removing whole segments costs nothing per message: next to no bytes move (less than 2 % of the log)",
+            "removing whole segments costs nothing per message: hardly any bytes are read or written (less than 2 % "
+            "of the log)",
             lambda n: max(n["moved"][REMOVE].values()) < 0.02,
             f"{{moved[{REMOVE}][10]}} bytes for each byte of log, {{time[{REMOVE}][10]}} ms per MiB",
             "Only the name of the file is removed and its blocks become free; no message is read.",
-            "The file system writes more about freed blocks than expected.",
+            "The file system writes more than expected to record the freed blocks.",
         ),
         Claim(
             "Kafka's documentation (Design, Log Compaction)",
-            "compaction recopies: all of the log is read at least once, and what stays is written (more than 0.9 of "
-            "the sum of both)",
+            "compaction copies again: all of the log is read at least once, and what stays is written (more than 0.9 "
+            "times the sum of the two)",
             lambda n: all(n["moved"][COMPACT][p] > 0.9 * (1 + p / 100) for p in STAYING),
             f"{{moved[{COMPACT}][1]}}, {{moved[{COMPACT}][10]}} and {{moved[{COMPACT}][50]}} bytes for each byte of "
             "log when 1, 10 and 50 % stay",
@@ -146,7 +147,7 @@ LESSON = Lesson(
                 f"{{time[{REMOVE}][{p}]}} ms per MiB against {{time[{COMPACT}][{p}]}} when {p} % stay" for p in STAYING
             ),
             "To remove a segment, no message is read.",
-            "Removing looks at no message, but the file system takes its time to free the blocks.",
+            "Removing reads no message, but the file system takes time to free the blocks.",
         ),
     ),
     space_bytes=_space,

@@ -1,4 +1,4 @@
-"""What a disk sync costs, who shares it, and the redo log of a database as the same idea."""
+"""The cost of a disk sync that several senders share, and of a database's redo log, which rests on the same idea."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REDO_ALL = "the same, pages written later included"
 
 
 def run(bench: Workbench) -> None:
-    """Groups of messages, then transactions that change pages."""
+    """Measures groups of messages, then transactions that change pages."""
     syncs = bench.choose(2, 100, 500)
     transactions = bench.choose(2, 100, 500)
     for number in bench.repetitions():
@@ -46,7 +46,7 @@ def run(bench: Workbench) -> None:
 
 
 def by_plain_log(directory: Path, group: int, syncs: int) -> float:
-    """This many messages of 1 KiB, then one sync for all of them."""
+    """Writes ``group`` messages of 1 KiB, then syncs once for all of them, ``syncs`` times; returns seconds."""
     records = body_of(1200) * group
     file = new_file(directory / "log", 1200 * group * (syncs + 1))
     os.write(file, records)
@@ -61,7 +61,7 @@ def by_plain_log(directory: Path, group: int, syncs: int) -> float:
 
 
 def by_engine(directory: Path, group: int, syncs: int) -> float:
-    """``group`` senders, each of which waits until its message of 1 KiB is on the disk."""
+    """Lets ``group`` senders wait until each message of 1 KiB is on the disk, ``syncs`` times; returns seconds."""
     flushed = Event()
     senders = Run.of([message(number, 1024) for number in range(group)])
     with open_store(directory, flushed.set, flush_disk_type=FlushDiskType.SYNC_FLUSH) as store:
@@ -77,7 +77,7 @@ def by_engine(directory: Path, group: int, syncs: int) -> float:
 
 
 def timed(work: Callable[[], None], times: int) -> float:
-    """Seconds that ``times`` calls of ``work`` take."""
+    """Returns the seconds that ``times`` calls of ``work`` take."""
     begin = time.perf_counter()
     for _ in range(times):
         work()
@@ -85,7 +85,7 @@ def timed(work: Callable[[], None], times: int) -> float:
 
 
 def in_place(directory: Path, transactions: int, pages: int, random: Random) -> float:
-    """Microseconds per transaction. A crash in the middle leaves some of its pages changed and others not."""
+    """Returns microseconds per transaction. A crash in the middle leaves some of its pages changed and others not."""
     database = new_file(directory / "database", DATABASE_BYTES)
     page = body_of(PAGE_BYTES)
 
@@ -100,10 +100,11 @@ def in_place(directory: Path, transactions: int, pages: int, random: Random) -> 
 
 
 def by_redo_log(directory: Path, transactions: int, pages: int, random: Random) -> tuple[float, float]:
-    """Microseconds per transaction: until it is durable, and with its share of the pages written at a checkpoint.
+    """Returns two times in microseconds per transaction: until it is durable, and with its share of the checkpoint that
+    writes the pages.
 
-    A change is 100 bytes in the log. A crash leaves the whole record of a transaction in the log, or none that counts;
-    recovery does the changes again.
+    A change is 100 bytes in the log. After a crash the log has the whole record of a transaction, or none that counts;
+    recovery repeats the changes.
     """
     log, database = new_file(directory / "redo", 4 << 20), new_file(directory / "database", DATABASE_BYTES)
     change, page = body_of(100), body_of(PAGE_BYTES)
@@ -113,7 +114,7 @@ def by_redo_log(directory: Path, transactions: int, pages: int, random: Random) 
         changed = places(pages, random)
         os.write(log, change * len(changed))
         os.fdatasync(log)
-        dirty.update(changed)  # the page in memory
+        dirty.update(changed)  # the changed pages are in memory
 
     begin = time.perf_counter()
     answered = timed(transaction, transactions)
@@ -127,12 +128,12 @@ def by_redo_log(directory: Path, transactions: int, pages: int, random: Random) 
 
 
 def places(count: int, random: Random) -> list[int]:
-    """Pages that a transaction changes."""
+    """Returns the positions of the pages that a transaction changes."""
     return [random.randrange(DATABASE_BYTES // PAGE_BYTES) * PAGE_BYTES for _ in range(count)]
 
 
 def new_file(path: Path, size: int) -> int:
-    """A file of zeros with all blocks allocated."""
+    """Makes a file of zeros with all blocks allocated; returns its descriptor."""
     file = os.open(path, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(file, 0, size)
     os.fsync(file)
@@ -144,19 +145,21 @@ def _space(size: Size) -> int:
 
 
 def say_gap(n: Numbers) -> str:
-    """How much longer the engine's senders wait, alone and with 255 others."""
+    """Says how much longer the engine's senders wait, alone and with 255 others."""
     alone, together = (n["wait"][ENGINE][group] - n["wait"][PLAIN][group] for group in (1, 256))
     over = [str(g) for g in (16, 64, 256) if n["message"][ENGINE][g] >= 2 * n["message"][PLAIN][g]]
     limit = f"The engine takes at least twice as much with {listed(over)} senders. " if over else ""
     if together <= 0:
-        return f"{limit}With 255 others a sender of the engine waits no longer than one of the bare calls."
+        return f"{limit}With 255 others a sender of the engine waits no longer than one that makes the bare calls."
     longer = f"{Amount(alone)} µs longer" if alone > 0 else "no longer"
     text = (
-        f"{limit}Alone, a sender of the engine waits {longer} than one of the bare calls, and with 255 others "
+        f"{limit}Alone, a sender of the engine waits {longer} than one that makes the bare calls, and with 255 others "
         f"{Amount(together)} µs longer"
     )
     if together < 2 * alone:
-        return f"{text}. So most of it is paid once for a group, as the change to the thread that syncs is."
+        return (
+            f"{text}. So most of the difference is paid once for a group: for example, the switch to the sync thread."
+        )
     return (
         f"{text}. So most of the difference is a cost of each message, about {Amount((together - alone) / 255)} µs: a "
         "record is built, checked and stored into fresh pages of a map."
@@ -168,7 +171,7 @@ LESSON = Lesson(
     intro=(
         "A message is safe from a power cut when a sync that began after it was written has returned. One sync "
         "covers everything written before it, so senders that wait at the same time can share one: **group commit**. "
-        "A database has the same problem with the pages that a transaction changes. Its answer is a **redo log**: "
+        "A database has the same problem with the pages that a transaction changes. Its solution is a **redo log**: "
         "all changes go to the end of the log with one sync, and the pages are written later. RocketMQ's CommitLog "
         "plays the part of the redo log: queues and index can be made again from it."
     ),
@@ -185,10 +188,11 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",
-            "waiting for the disk with each message has a big impact on performance (more than ten times the time of a "
-            "message that shares its sync with 255 others)",
+            "waiting for the disk with each message has a big impact on performance (a message takes more than ten "
+            "times as long as one that shares its sync with 255 others)",
             lambda n: n["message"][ENGINE][1] > 10 * n["message"][ENGINE][256],
-            f"{{message[{ENGINE}][1]}} µs a message with a sync each, {{message[{ENGINE}][256]}} µs with 256 to a sync",
+            f"{{message[{ENGINE}][1]}} µs per message with a sync each, {{message[{ENGINE}][256]}} µs with 256 to a "
+            "sync",
             "A message alone waits for a whole sync.",
             "A sync on this disk costs less than ten times what the rest of a message costs.",
         ),
@@ -198,18 +202,18 @@ LESSON = Lesson(
             lambda n: n["wait"][PLAIN][64] < 2 * n["wait"][PLAIN][1],
             f"a sender waits {{wait[{PLAIN}][1]}} µs alone, {{wait[{PLAIN}][16]}} µs with 15 others, "
             f"{{wait[{PLAIN}][64]}} µs with 63 others",
-            "What is written is small against the round trip to the disk.",
+            "The time to write the bytes is small beside the round trip to the disk.",
             lambda n: (
-                "Here the bytes count as well as the round trip to the disk. Still, a sync for 64 takes "
+                "Here the number of bytes matters as well as the round trip to the disk. Still, a sync for 64 takes "
                 f"{ratio(n['wait'][PLAIN][64], n['wait'][PLAIN][1])} times as long as one for a single message, not 64 "
                 "times."
             ),
         ),
         Claim(
             "This project",
-            "the engine's group commit costs at most twice what bare calls do, from 16 senders on",
+            "the engine's group commit costs at most twice what bare calls cost, with 16 senders or more",
             lambda n: all(n["message"][ENGINE][g] < 2 * n["message"][PLAIN][g] for g in (16, 64, 256)),
-            "in µs a message, engine and bare calls: "
+            "in µs per message, engine and bare calls: "
             + ", ".join(
                 f"{{message[{ENGINE}][{g}]}} and {{message[{PLAIN}][{g}]}} with {g} senders" for g in (16, 64, 256)
             ),
@@ -218,13 +222,13 @@ LESSON = Lesson(
         ),
         Claim(
             "MySQL's manual, on InnoDB's redo log",
-            "a transaction is durable sooner when its changes go to a log than when its pages are written (16 pages)",
+            "a transaction is durable sooner when its changes go to a log than when its 16 pages are written",
             lambda n: n["transaction"][REDO][16] < n["transaction"][IN_PLACE][16],
             f"{{transaction[{REDO}][16]}} µs by the log, {{transaction[{IN_PLACE}][16]}} µs in place; "
             f"{{transaction[{REDO_ALL}][16]}} µs by the log when the pages, written later, are counted too",
-            "The log takes one short write at its end, the pages take 16 writes at as many places.",
-            "A sync of 16 places takes no longer than one of the log here. The log is needed all the same: without it "
-            "a crash in the middle leaves half a transaction.",
+            "The log takes one short write at its end, and the pages take 16 writes at 16 places.",
+            "Here a sync of 16 places takes no longer than a sync of the log. The log is needed all the same: without "
+            "it a crash in the middle leaves half a transaction.",
         ),
     ),
     space_bytes=_space,

@@ -1,4 +1,4 @@
-"""The same messages in both layouts, read cold: one queue, all queues, by time, by key; disk and page cache counted."""
+"""Reads the same messages cold in Kafka's and RocketMQ's layout: one queue, all queues, one message by time or key."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rucola.store.message_store import MessageStore
 
 QUEUES = 100
 BODY_BYTES = 1024
-SEGMENT_BYTES = 512 << 10  # small, since opening the store reads the newest segment, which counts as warm then
+SEGMENT_BYTES = 512 << 10  # small: opening the store reads the newest segment, which is warm then
 FIRST_MS = 1_700_000_000_000
 KAFKA, ENGINE = "log per partition (Kafka model)", "one log (Rucola's store)"
 ONE, ALL, BY_TIME, BY_KEY = "one queue", "all queues", "by time", "by key"
 
 
 class Wanted(NamedTuple):
-    """The message that each way of reading looks for."""
+    """The message that the searches by time and by key look for."""
 
     queue: int
     offset: int
@@ -38,17 +38,19 @@ class Wanted(NamedTuple):
 
 
 class Ticking(SystemClock):
-    """Each run of messages is a millisecond later than the one before, in both layouts."""
+    """A clock that the program sets: each run of messages is a millisecond later than the last, in both layouts."""
 
     now_ms = FIRST_MS
 
     def wall_ms(self) -> int:
-        """The time at which the run is written."""
+        """The store time of the current run of messages."""
         return self.now_ms
 
 
 def run(bench: Workbench) -> None:
-    """Written once; every reading begins with nothing of it in memory."""
+    """Writes the messages once, then reads them in all ways; before each reading, the files are dropped from the page
+    cache.
+    """
     messages = bench.choose(200, 100_000, 400_000)
     alone, every, offset = range(7, 8), range(QUEUES), messages // QUEUES * 3 // 4
     wanted = Wanted(7, offset, FIRST_MS + offset, b"key%d" % (offset * QUEUES + 7))
@@ -71,7 +73,7 @@ def run(bench: Workbench) -> None:
 
 
 def write(kafka: Path, engine: Path, messages: int) -> None:
-    """Queue by queue in turn, in both layouts."""
+    """Writes a message to each queue in turn, in both layouts."""
     partitions = [PartitionWriter(kafka / str(number)) for number in range(QUEUES)]
     clock, value = Ticking(), body_of(BODY_BYTES)
     with open_store(engine, clock=clock, message_index_enable=True, mapped_file_size_commit_log=SEGMENT_BYTES) as store:
@@ -86,7 +88,7 @@ def write(kafka: Path, engine: Path, messages: int) -> None:
 
 
 def measure(bench: Workbench, series: str, row: str, directory: Path, work: Callable[[], int]) -> None:
-    """Time, bytes that came from the disk, and pages that are in memory afterwards."""
+    """Notes the time of ``work``, the KiB read from the disk, and the KiB of pages that are in memory afterwards."""
     files = page_cache.files_below(directory)
     pages, disk = page_cache.resident_pages(files), page_cache.disk_bytes_read()
     begin = time.perf_counter()
@@ -97,7 +99,7 @@ def measure(bench: Workbench, series: str, row: str, directory: Path, work: Call
 
 
 def read_partitions(kafka: Path, queues: range) -> int:
-    """Each partition's log from its beginning to its end; bytes of all values."""
+    """Reads each partition's log from its beginning to its end; returns the number of bytes in all values."""
     total = 0
     for queue in queues:
         with closing(PartitionReader(kafka / str(queue))) as partition:
@@ -106,7 +108,7 @@ def read_partitions(kafka: Path, queues: range) -> int:
 
 
 def read_queues(store: MessageStore, queues: range) -> int:
-    """As a consumer pulls: units of the queue, then the records that they lead to; bytes of all records."""
+    """Reads as a consumer pulls: units, then the records that they lead to; returns the total size of the records."""
     total = 0
     for queue in queues:
         queue_offset, end = 0, store.max_queue_offset(TOPIC, queue)
@@ -118,30 +120,30 @@ def read_queues(store: MessageStore, queues: range) -> int:
 
 
 def partition_by_time(kafka: Path, wanted: Wanted) -> int:
-    """Time index, offset index, a piece of the log."""
+    """Finds a message through the time index, the offset index and a piece of the log."""
     with closing(PartitionReader(kafka / str(wanted.queue))) as partition:
         return same(partition.at_time(wanted.time_ms).offset, wanted.offset)
 
 
 def queue_by_time(store: MessageStore, wanted: Wanted) -> int:
-    """A binary search over units, each of which leads to a record that tells its time."""
+    """Finds a message by a binary search over units; the record that a unit leads to tells its time."""
     return same(store.offset_by_time(TOPIC, wanted.queue, wanted.time_ms), wanted.offset)
 
 
 def partition_by_key(kafka: Path, wanted: Wanted) -> int:
-    """No index of keys: the log is read until it comes. A caller must know the partition."""
+    """Finds a message by reading the log of a known partition until its key comes: there is no index of keys."""
     with closing(PartitionReader(kafka / str(wanted.queue))) as partition:
         return same(partition.with_key(wanted.key).offset, wanted.offset)
 
 
 def store_by_key(store: MessageStore, wanted: Wanted) -> int:
-    """Through the hash table of the IndexFile, whatever queue it is in."""
+    """Finds a message through the hash table of the IndexFile, whatever queue it is in."""
     [view] = store.query_by_key(TOPIC, wanted.key).views
     return same(decode_message(view).queue_offset, wanted.offset)
 
 
 def same(found: int, wanted: int) -> int:
-    """Both layouts must find what was asked for."""
+    """Checks that the search found the wanted message."""
     if found != wanted:
         raise StoreError(f"found message {found}, wanted {wanted}")
     return found
@@ -150,60 +152,61 @@ def same(found: int, wanted: int) -> int:
 LESSON = Lesson(
     title="Kafka's layout beside RocketMQ's: reading, and finding by time and by key",
     intro=(
-        f"{QUEUES} queues got messages of 1 KiB in turn, so that in the one log of RocketMQ's layout two messages of "
-        "a queue lie about 110 KiB apart, while each partition of Kafka's layout has its own side by side. "
-        "Everything is read **cold**: before each reading, the program takes all files out of the page cache. It "
-        "counts the bytes that came from the disk, and the memory that holds pages of the files afterwards. The "
-        "memory can be more than the bytes: a page that was allocated but never written, such as the rest of a queue "
-        "file, needs no read of the disk. Kafka's layout is a model in plain Python; RocketMQ's layout is the real "
-        "engine. So compare bytes between the two, but times only within each."
+        f"{QUEUES} queues got messages of 1 KiB in turn. So in the one log of RocketMQ's layout, two messages of a "
+        "queue lie about 110 KiB apart. In Kafka's layout, the messages of a partition lie side by side. Everything is "
+        "read **cold**: before each reading, the program takes all files out of the page cache. It counts the bytes "
+        "that came from the disk, and the memory that holds pages of the files afterwards. The second number can be "
+        "greater: a page that was allocated but never written, such as the rest of a queue file, needs no read from "
+        "the disk. Kafka's layout is a model in plain Python; RocketMQ's layout is the real engine. So their bytes can "
+        "be compared, but not their times."
     ),
     design=(
-        "A consumer that keeps up reads from the page cache what producers have just written, and the order in the "
-        "log is the order of arrival. A consumer that is far behind reads scattered records from the disk. Its pulls "
-        "wait in threads of their own, so that no other consumer waits."
+        "A consumer that keeps up reads from the page cache what producers have just written. A consumer that is far "
+        "behind reads scattered records from the disk. Its pulls wait in threads of their own, so that no other "
+        "consumer waits."
     ),
     quantities=(
         Quantity("disk", "Read from the disk", "KiB", "what is read"),
-        Quantity("memory", "Page cache holding it afterwards", "KiB", "what is read"),
+        Quantity("memory", "Page cache that holds it afterwards", "KiB", "what is read"),
         Quantity("time", "Time (a model in Python, a compiled engine)", "ms", "what is read"),
     ),
     claims=(
         Claim(
             "Kafka's documentation (Design, Persistence)",
-            "a partition's messages lie together, so reading one alone brings in little else (less than half of "
+            "a partition's messages lie together, so reading one partition brings in little else (less than half of "
             "what one log brings in)",
             lambda n: n["disk"][KAFKA][ONE] < 0.5 * n["disk"][ENGINE][ONE],
             f"one queue of {QUEUES} takes {{disk[{KAFKA}][{ONE}]}} KiB from the disk with a log per partition, "
             f"{{disk[{ENGINE}][{ONE}]}} KiB from one log",
-            "In one log a record of the queue shares its pages with records of other queues, and the system may read "
-            "ahead around it.",
-            "The pages that the scattered records share with others are few here.",
+            "In one log, a record of the queue shares pages with records of other queues, and the system may read "
+            "more pages around it.",
+            "Here the scattered records share few pages with others.",
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
             "reading messages through a queue causes random reads of the CommitLog, which weigh on performance "
-            "(a queue read alone costs more than three times its share of reading all)",
+            "(reading one queue alone costs more than three times its share of reading all)",
             lambda n: n["time"][ENGINE][ONE] * QUEUES > 3 * n["time"][ENGINE][ALL],
             lambda n: (
-                f"with one log, one queue alone takes {n['time'][ENGINE][ONE]} ms, all {QUEUES} one after the other "
+                f"with one log, one queue alone takes {n['time'][ENGINE][ONE]} ms and all {QUEUES} one after the other "
                 f"take {n['time'][ENGINE][ALL]} ms, which is {ratio(n['time'][ENGINE][ALL], QUEUES)} ms for each"
             ),
             "A queue that is read alone waits for the disk at each record; later queues find pages that earlier ones "
             "loaded.",
-            "A queue read alone costs hardly more than its share of reading all: the disk answers scattered reads "
-            "quickly enough.",
+            "Reading one queue alone costs hardly more than its share of reading all: scattered reads of this disk "
+            "are quick enough.",
         ),
         Claim(
             "Kafka's documentation (Implementation, Log)",
-            "time index and offset index find a message by time with a few pages (less from the disk than RocketMQ's "
-            "search)",
+            "time index and offset index find a message by time with a few pages (they read less from the disk than "
+            "RocketMQ's search)",
             lambda n: n["disk"][KAFKA][BY_TIME] < n["disk"][ENGINE][BY_TIME],
             f"{{disk[{KAFKA}][{BY_TIME}]}} KiB with the indexes, {{disk[{ENGINE}][{BY_TIME}]}} KiB by a search over "
             "units and records",
-            "The time index has the times side by side. Without one, each step of the search reads a record, and the "
-            "system reads ahead around it.",
-            "The piece of the log that is read behind the index weighs more than the steps of the other search.",
+            "In the time index, times lie side by side. Without it, each step of the search reads a record, and the "
+            "system reads more pages around the record.",
+            "The piece of the log that is read after the index search is larger than what the steps of the other "
+            "search read.",
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
@@ -212,8 +215,8 @@ LESSON = Lesson(
             lambda n: n["disk"][ENGINE][BY_KEY] < 0.5 * n["disk"][KAFKA][BY_KEY],
             f"{{disk[{ENGINE}][{BY_KEY}]}} KiB through the index, {{disk[{KAFKA}][{BY_KEY}]}} KiB by reading a "
             "partition until the key comes",
-            "The index needs a slot, an entry and a record; the other way reads all messages before the wanted one. "
-            "Without an index the reader must also know the partition, or read all of them.",
+            "The index reads a slot, an entry and a record; without it, all messages before the wanted one are read. "
+            "A reader without an index must also know the partition, or read all of them.",
             lambda n: (
                 f"It takes {ratio(n['disk'][ENGINE][BY_KEY], n['disk'][KAFKA][BY_KEY])} times as much: the system "
                 f"reads "

@@ -1,4 +1,4 @@
-"""The same messages into one log with queue units, and into a log per partition, with more and more queues."""
+"""Writes the same messages to one log with queue units, and to a log per partition, with more and more queues."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ HEAD, UNIT = Struct(">iiiiiqqiq8sq8siqi"), Struct(">qiq")
 KAFKA, PLAIN, ENGINE = "log per partition (Kafka model)", "one log, queue units (plain Python)", "Rucola's store"
 CLEAN = "one log, queue files written back before"
 Burst = Callable[[], tuple[float, float]]
-"""Sends a burst; seconds until all is in the page cache, and until all is on the disk."""
+"""Sends a burst; returns the seconds until all of it is in the page cache, and until all of it is on the disk."""
 
 
 def run(bench: Workbench) -> None:
-    """Files are made once; each repetition sends one more burst, spread over all queues in turn."""
+    """Makes the files once; each repetition sends one more burst, spread over all queues in turn."""
     messages = bench.choose(24, 10_000, 40_000)
     many = min(bench.choose(12, 10_000, 10_000), raise_file_limit() - 4000)
     with ExitStack() as stack:
@@ -36,11 +36,11 @@ def run(bench: Workbench) -> None:
         for queues in (1, many // 100 or 4, many // 10 or 8, many):
             for name, open_layout in ((KAFKA, partitions), (PLAIN, one_log), (ENGINE, engine)):
                 if name == ENGINE and queues == many:
-                    continue  # to make so many queues would take longer than all the rest
+                    continue  # making so many queues would take longer than all the rest
                 directory = stack.enter_context(bench.directory())
                 burst = stack.enter_context(open_layout(directory, queues, messages))
                 bursts[name, queues] = burst, directory
-                burst()  # makes the files, which later ones only go on with
+                burst()  # makes the files; later bursts only append to them
         for _ in bench.repetitions():
             for (name, queues), (burst, directory) in bursts.items():
                 if name == PLAIN:
@@ -54,20 +54,20 @@ def run(bench: Workbench) -> None:
 
 
 def counted(burst: Burst) -> tuple[float, float, float]:
-    """Both times of a burst, and KiB of pages that it made dirty; those that were dirty before do not count."""
+    """Sends a burst; returns its two times, and the KiB of pages that it made dirty and that were clean before."""
     dirtied = page_cache.disk_bytes_dirtied()
     written, durable = burst()
     return written, durable, (page_cache.disk_bytes_dirtied() - dirtied) / 1024
 
 
 def growth(quantity: str, name: str, n: Numbers) -> float:
-    """Ratio of the figure with the most queues to the figure with one queue."""
+    """Returns the ratio of the figure with the most queues to the figure with one queue."""
     return n[quantity][name]["last"] / n[quantity][name]["first"]
 
 
 @contextmanager
 def partitions(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
-    """A directory per partition. Each partition that got something needs a sync of its own."""
+    """Writes a log per partition, in directories of their own. Each log that got a record needs a sync of its own."""
     writers = [PartitionWriter(directory / str(number)) for number in range(queues)]
     value = body_of(BODY_BYTES)
 
@@ -87,7 +87,7 @@ def partitions(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
 
 @contextmanager
 def one_log(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
-    """As RocketMQ: all messages to one log, their units to a file per queue a little later. Only the log is synced."""
+    """Writes like RocketMQ: all messages to one log, their units to a file per queue later. Only the log is synced."""
     log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT)
     value, end = body_of(BODY_BYTES), 0
 
@@ -118,7 +118,7 @@ def one_log(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
 
 @contextmanager
 def engine(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
-    """The real engine, reads of 64 messages."""
+    """Writes with the real engine, 64 messages at a time."""
     runs = []
     for start in range(0, messages, 64):
         numbers = range(start, min(start + 64, messages))
@@ -146,59 +146,60 @@ def _space(size: Size) -> int:
 
 
 def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool]) -> str:
-    """With how many queues something holds of partitions and the one log; empty = with none."""
+    """Returns a phrase for the numbers of queues at which ``holds`` is true of partitions and the one log; may be
+    empty.
+    """
     rows: list[X] = [row for row, one in n[quantity][PLAIN].items() if holds(n[quantity][KAFKA][row], one)]
     return "" if not rows else "1 queue" if rows == [1] else f"{listed([f'{row:,}' for row in rows])} queues"
 
 
 def say_when(n: Numbers) -> str:
-    """Number of queues from which on it matters."""
+    """Says how many times as long as one log partitions take, and with how many queues it is more than three times."""
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (
-        f"Partitions take {first} times as long as one log with one queue, and {last} times as long with most; it is "
-        f"more than three times with {many or 'no number of queues'}."
+        f"Partitions take {first} times as long as one log with one queue, and {last} times as long with the most "
+        f"queues. They take more than three times as long with {many or 'no number of queues'}."
     )
 
 
 def say_page_cache(n: Numbers) -> str:
-    """The numbers of queues at which the single log is slower, as long as nothing is synced."""
+    """Says with how many queues the single log is slower as long as nothing is synced."""
     slower = say_queues(n, "write", lambda kafka, plain: plain >= kafka)
     return (
-        f"With {slower} it is not. The program opens and closes the file of each queue for its units, while the logs "
-        f"of "
-        "all partitions stay open: with many queues that is a file for a unit or two."
+        f"With {slower} it is slower. The program opens and closes the file of each queue to write its units, and with "
+        "many queues that is a file for a unit or two. The logs of all partitions stay open."
         if slower
-        else "The medians agree with it all the same: the repetitions differ too much."
+        else "The medians agree with the claim, but the repetitions differ too much."
     )
 
 
 def say_pages(n: Numbers) -> str:
-    """The gain of the single log from syncing its queue files seldom."""
+    """Says what the single log gains by syncing its queue files seldom."""
     clean, dirty = n["pages"][CLEAN]["last"], n["pages"][PLAIN]["last"]
-    text = f"When all queue files were written back before the burst, one log changes {clean} KiB a message"
+    text = f"When all queue files were written back before the burst, one log changes {clean} KiB per message"
     if clean < 1.5 * dirty:
-        return f"{text}, hardly more than when they were not."
+        return f"{text}, hardly more than without that."
     return (
-        f"{text}: with so few messages per queue, nearly every unit of 20 bytes then makes another page dirty. A page "
-        "that is dirty already costs nothing more. RocketMQ syncs queue files only now and then, so up to 204 units "
-        "share a page."
+        f"{text}: with so few messages per queue, nearly every unit of 20 bytes then makes another page dirty. A unit "
+        "in a page that is already dirty costs nothing more. RocketMQ syncs queue files only now and then, so up to "
+        "204 units share a page."
     )
 
 
 LESSON = Lesson(
     title="Kafka's layout beside RocketMQ's: writing to 1, 100, 1,000 and 10,000 queues",
     intro=(
-        "Kafka gives each partition a directory with a log of its own, and sparse indexes beside it. RocketMQ writes "
-        "all messages of all queues to one log, and a unit of 20 bytes to a small file per queue. The program sends "
-        "bursts of messages of 1 KiB, spread evenly over the queues. It measures two times: until all messages are "
-        "in the page cache, and until all are on the disk. To reach the disk, RocketMQ's layout syncs one log; "
-        "Kafka's layout syncs the log of each partition that got a message. Kafka itself does not sync by default: "
-        "its documentation relies on replication, and leaves the writing to the operating system. Both layouts are "
-        "written in plain Python here, so that they can be compared. A third column shows the real engine, whose "
-        "inner loops are compiled, with up to 1,000 queues. The program counts a page as changed when it becomes "
-        "dirty. For the one log it counts twice: with queue files that are still dirty from the burst before, as "
-        "they mostly are in a broker, and after all files were written back."
+        "Kafka gives each partition a directory with a log of its own, and sparse indexes next to the log. RocketMQ "
+        "writes all messages of all queues to one log, and a unit of 20 bytes to a small file per queue. The program "
+        "sends bursts of messages of 1 KiB, spread evenly over the queues. It measures two times: until all messages "
+        "are in the page cache, and until all are on the disk. To reach the disk, RocketMQ's layout syncs one log; "
+        "Kafka's layout syncs the log of each partition that got a message. Kafka itself does not sync by default: its "
+        "documentation relies on replication, and leaves the writing to the operating system. Both layouts are written "
+        "in plain Python here, so that they can be compared. A third column shows the real engine, whose inner loops "
+        "are compiled, with up to 1,000 queues. The program counts a page as changed when it becomes dirty. For the "
+        "one log it counts twice: with queue files that are still dirty from the burst before, as they mostly are in a "
+        "broker, and with clean files, after all were written back."
     ),
     design=(
         "A queue is a file of units. A send never syncs it, and after a crash it is made again from the log. So a "
@@ -207,56 +208,57 @@ LESSON = Lesson(
     ),
     quantities=(
         Quantity("write", "Into the page cache", "µs per message", "queues"),
-        Quantity("durable", "Onto the disk", "µs per message", "queues"),
-        Quantity("pages", "Pages changed, which the disk gets", "KiB per message", "queues", linear=True),
+        Quantity("durable", "Until synced to the disk", "µs per message", "queues"),
+        Quantity("pages", "Pages made dirty", "KiB per message", "queues", linear=True),
     ),
     claims=(
         Claim(
             "Texts that compare RocketMQ with Kafka by number of topics",
-            "a log per partition becomes several times as slow when partitions are many, if messages must be on the "
-            "disk (more than three times, with most queues against one)",
+            "a log per partition becomes several times as slow with many partitions, if messages must be on the disk "
+            "(more than three times as slow with the most queues as with one)",
             lambda n: growth("durable", KAFKA, n) > 3,
-            f"with most queues {{durable[{KAFKA}][last]}} µs a message, with one {{durable[{KAFKA}][first]}} µs",
+            f"with the most queues {{durable[{KAFKA}][last]}} µs per message, with one {{durable[{KAFKA}][first]}} µs",
             lambda n: f"Each partition that got a message needs a sync of its own. {say_when(n)}",
             lambda n: f"The syncs of many files cost little on this disk. {say_when(n)}",
         ),
         Claim(
             "Texts that compare RocketMQ with Kafka by number of topics",
-            "one log hardly notices how many queues there are (less than three times as slow with most as with one)",
+            "one log hardly notices how many queues there are (less than three times as slow with the most queues as "
+            "with one)",
             lambda n: growth("durable", PLAIN, n) < 3,
-            f"with most queues {{durable[{PLAIN}][last]}} µs a message, with one {{durable[{PLAIN}][first]}} µs; "
-            f"Rucola's store {{durable[{ENGINE}][last]}} µs with the most it was given, {{durable[{ENGINE}][first]}} "
-            f"µs "
-            "with one",
+            f"with the most queues {{durable[{PLAIN}][last]}} µs per message, with one {{durable[{PLAIN}][first]}} "
+            f"µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most that it was given, "
+            f"{{durable[{ENGINE}][first]}} µs with one",
             "One file is synced, whatever the number of queues.",
-            "The sync is still one; what grows is the work for a unit in a file of its own for each queue.",
+            "There is still one sync, but each queue takes a write of its units to a file of its own.",
         ),
         Claim(
             "Kafka's documentation (Design, Persistence)",
-            "writing to the page cache is cheap, so that with the sync left to the system partitions cost little (less "
-            "than three times as slow with most as with one)",
+            "writing to the page cache is cheap, so many partitions cost little if the sync is left to the system "
+            "(less than three times as slow with the most queues as with one)",
             lambda n: growth("write", KAFKA, n) < 3,
-            f"into the page cache {{write[{KAFKA}][last]}} µs a message with most queues, {{write[{KAFKA}][first]}} µs "
-            "with one",
+            f"into the page cache {{write[{KAFKA}][last]}} µs per message with the most queues, "
+            f"{{write[{KAFKA}][first]}} µs with one",
             "A call to write costs about the same whatever file it goes to.",
-            "Even without a sync, a file for a message or two costs pages and an index entry of its own.",
+            "Even without a sync, a file with only a message or two takes pages and an index entry of its own.",
         ),
         Claim(
             "An expectation one may have",
-            "one log is faster into the page cache as well, with every number of queues",
+            "one log is also faster while messages only go to the page cache, with every number of queues",
             lambda n: all(one < n["write"][KAFKA][row] for row, one in n["write"][PLAIN].items()),
-            f"into the page cache {{write[{PLAIN}][first]}} µs a message by one log and {{write[{KAFKA}][first]}} µs "
-            f"by partitions with one queue, {{write[{PLAIN}][last]}} and {{write[{KAFKA}][last]}} µs with most",
-            "A unit is less work than a sparse index, and units of a queue are written together.",
+            f"into the page cache with one queue {{write[{PLAIN}][first]}} µs per message by one log and "
+            f"{{write[{KAFKA}][first]}} µs by partitions, with the most queues {{write[{PLAIN}][last]}} and "
+            f"{{write[{KAFKA}][last]}} µs",
+            "Units are less work than sparse indexes, and the units of a queue are written together.",
             say_page_cache,
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
             "queue files are small, so that one log with many queues changes fewer pages than a log per partition, as "
-            "long as queue files are not written back at once",
+            "long as queue files are not written back right away",
             lambda n: n["pages"][PLAIN]["last"] < n["pages"][KAFKA]["last"],
-            f"with most queues {{pages[{PLAIN}][last]}} KiB a message with one log, {{pages[{KAFKA}][last]}} KiB with "
-            "a log per partition",
+            f"with the most queues {{pages[{PLAIN}][last]}} KiB per message with one log, {{pages[{KAFKA}][last]}} "
+            "KiB with a log per partition",
             say_pages,
             say_pages,
         ),

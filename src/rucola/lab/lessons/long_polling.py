@@ -1,4 +1,4 @@
-"""One consumer waits for messages: it asks again and again, its request is held, or messages are pushed to it."""
+"""Three ways for a consumer to wait for messages: it asks repeatedly, its request is held, or messages are pushed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Send = Callable[[bytes], Coroutine[Any, Any, None]]
 
 
 async def consume(address: tuple[str, int], how: bytes, pause_s: float, queue_offset: int, took: list[float]) -> None:
-    """Takes messages until it is cancelled."""
+    """Receives messages until it is cancelled; adds the age of each in seconds to ``took``."""
     reader, writer = await asyncio.open_connection(*address)
     try:
         if how == PUSH:
@@ -53,7 +53,7 @@ async def consume(address: tuple[str, int], how: bytes, pause_s: float, queue_of
 
 
 async def consume_from_broker(consumer: PullConsumer, queue: MessageQueue, took: list[float], asked: list[int]) -> None:
-    """The same with our own consumer: the broker holds each pull until there is a message."""
+    """Receives messages with our own consumer: the broker holds each pull until there is a message."""
     queue_offset = await consumer.max_offset(queue)
     while True:
         asked.append(1)
@@ -63,7 +63,7 @@ async def consume_from_broker(consumer: PullConsumer, queue: MessageQueue, took:
 
 
 def ages(messages: Sequence[Message]) -> list[float]:
-    """Seconds since each message was sent, which its body tells."""
+    """Returns the seconds since each message was sent; its body holds the time."""
     now = time.perf_counter()
     return [now - SENT_AT.unpack(message.body)[0] for message in messages]
 
@@ -71,10 +71,10 @@ def ages(messages: Sequence[Message]) -> list[float]:
 async def spend(
     reading: Reading, rate: int, seconds: float, send: Send, took: list[float], asked: list[int], random: Random
 ) -> tuple[float, float]:
-    """Messages at random moments while somebody reads.
+    """Sends messages at random moments while ``reading`` receives them.
 
     Returns:
-        CPU of the process as a share of the time; requests a second, without the one that begins it all.
+        CPU time of the process as a fraction of the duration; requests per second, without the first one.
     """
     task = asyncio.ensure_future(reading)
     await asyncio.sleep(0.02)
@@ -97,7 +97,7 @@ async def spend(
 
 
 async def measure(bench: Workbench, store: MessageStore, broker: Broker, namesrv: str) -> None:
-    """Measures all ways at all rates, one after the other."""
+    """Measures each way to wait at each rate, one after the other."""
     server = SmallServer(store)
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     address = listening.sockets[0].getsockname()
@@ -128,7 +128,7 @@ async def measure(bench: Workbench, store: MessageStore, broker: Broker, namesrv
 
 
 async def serve_and_measure(bench: Workbench, directory: Path) -> None:
-    """Beside the small server, Rucola's own name server and broker."""
+    """Starts Rucola's name server, broker and a store for the small server, then measures."""
     namesrv = NameServer(NamesrvConfig(listen_port=0))
     await namesrv.start()
     config = MessageStoreConfig(store_path_root_dir=str(directory / "broker"), mapped_file_size_commit_log=16 << 20)
@@ -141,21 +141,20 @@ async def serve_and_measure(bench: Workbench, directory: Path) -> None:
 
 
 def run(bench: Workbench) -> None:
-    """Everything in one process, over loopback."""
+    """Runs servers and clients in one process, over loopback."""
     with bench.directory() as directory:
         asyncio.run(serve_and_measure(bench, directory))
 
 
 def say_requests(n: Numbers) -> str:
-    """The rates at which long polling saves requests, and the reason why it saves none at the others."""
+    """Says at which rates long polling saves requests, and why it saves none at the others."""
     held, short = n["requests"][HELD], n["requests"][SHORT_10]
     saves = [f"{row:,}" for row in held if held[row] < short[row]]
     rate = [int(row) for row in held][-1]
     text = f"It needs fewer with {listed(saves)} messages a second only." if saves else "It needs fewer at no rate."
     return (
-        f"{text} It asks again after each answer, {ratio(held['last'], rate)} times for each message at the highest "
-        f"rate, "
-        "and has each message at once; short polling collects what comes during a pause, and has it later."
+        f"{text} It asks again after each response, {ratio(held['last'], rate)} times for each message at the highest "
+        "rate, and gets each message at once. Short polling collects the messages of a pause, and gets them later."
     )
 
 
@@ -163,18 +162,18 @@ LESSON = Lesson(
     title="Long polling beside short polling and push",
     intro=(
         "A consumer that pulls does not know when a message has arrived. With **short polling** it asks, and pauses "
-        "after an empty answer before it asks again; after an answer with messages (at most 32) it asks at once. "
-        "With **long polling** the server holds the request until a message comes (or a time is over), and answers "
-        "at once then. With **push** the server sends each message as it comes, without another request. A small "
-        "server over the real store does all three over the same connection; messages come at random moments. "
-        "Latency is from the append to the decoded message, CPU is that of the whole process, client and server. The "
+        "after an empty response before it asks again; after a response with messages (at most 32) it asks again at "
+        "once. With **long polling** the server holds the request, and responds when a message comes or a time limit "
+        "is over. With **push** the server sends each message as it comes, without another request. A small server "
+        "over the real store does all three over the same connection; messages come at random moments. Latency is the "
+        "time from the append to the decoded message; CPU is that of the whole process, with client and server. The "
         "first request of a consumer is not counted. The last series is Rucola's own broker with its producer and "
-        "consumer: its latency includes the way from the producer to the broker."
+        "consumer: its latency includes the time from the producer to the broker."
     ),
     design=(
         "The broker holds a pull that finds no messages. When a message with a matching tag arrives, the broker "
-        "answers the pull in the same turn of the event loop. So a consumer decides how much it takes and when, and "
-        "no message waits for the next request."
+        "responds to the pull in the same iteration of its event loop. So a consumer decides how much it takes and "
+        "when, but a message hardly ever waits for a request."
     ),
     quantities=(
         Quantity("latency", "From append to consumer", "ms, median", "messages a second"),
@@ -184,20 +183,21 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Storage, pull with long polling)",
-            "a held pull is answered as soon as a message comes: messages are delivered at most 1 ms later than with "
-            "push, at each rate",
+            "a held pull gets its response as soon as a message comes (messages are delivered at most 1 ms later than "
+            "with push, at each rate)",
             lambda n: all(held < n["latency"][PUSHED][rate] + 1 for rate, held in n["latency"][HELD].items()),
             f"half of the messages take less than {{latency[{HELD}][first]}} ms with long polling and "
             f"{{latency[{PUSHED}][first]}} ms with push at the lowest rate, {{latency[{HELD}][last]}} and "
             f"{{latency[{PUSHED}][last]}} ms at the highest; {{latency[{BROKER}][first]}} and "
-            f"{{latency[{BROKER}][last]}} ms with Rucola's broker, the producer's way included",
-            "The request is at the server already; only its answer has to travel.",
-            "The request that has to come between two messages takes its time.",
+            f"{{latency[{BROKER}][last]}} ms with Rucola's broker, where the time from the producer counts too",
+            "The request is at the server already; only the response has to travel.",
+            "Between two messages a request has to come, and that takes time.",
         ),
         Claim(
             "Kafka's documentation (Design, Push vs. pull)",
             "a consumer that polls at an interval ends up in a busy wait for data that does not come, which a long "
-            "poll avoids (less CPU, and less than a tenth of the requests of polling every 10 ms, at the lowest rate)",
+            "poll avoids (at the lowest rate, it takes less CPU and less than a tenth of the requests of polling "
+            "every 10 ms)",
             lambda n: (
                 n["requests"][SHORT_10]["first"] > 10 * n["requests"][HELD]["first"]
                 and n["cpu"][SHORT_10]["first"] > n["cpu"][HELD]["first"]
@@ -206,21 +206,21 @@ LESSON = Lesson(
             f"a core with short polling every 10 ms, {{requests[{HELD}][first]}} and {{cpu[{HELD}][first]}} % with "
             "long polling",
             "Nearly all of these requests find no message.",
-            "Requests in vain cost too little here, or find a message too often.",
+            "Here empty requests cost too little, or requests find a message too often.",
         ),
         Claim(
             "An expectation one may have",
-            "polling less often saves requests and costs half the interval in latency (20 to 80 ms when it is 100 ms, "
-            "at the middle rate)",
+            "polling less often saves requests and adds half the interval to the latency (20 to 80 ms if the interval "
+            "is 100 ms, at the middle rate)",
             lambda n: (
                 n["requests"][SHORT_100]["middle"] < n["requests"][SHORT_10]["middle"]
                 and 20 < n["latency"][SHORT_100]["middle"] < 80
             ),
-            f"at the middle rate every 100 ms {{latency[{SHORT_100}][middle]}} ms and "
-            f"{{requests[{SHORT_100}][middle]}} requests a second, every 10 ms {{latency[{SHORT_10}][middle]}} ms and "
-            f"{{requests[{SHORT_10}][middle]}} requests",
+            f"at the middle rate, polling every 100 ms {{latency[{SHORT_100}][middle]}} ms and "
+            f"{{requests[{SHORT_100}][middle]}} requests a second, polling every 10 ms "
+            f"{{latency[{SHORT_10}][middle]}} ms and {{requests[{SHORT_10}][middle]}} requests",
             "A message waits for the next request, which is half an interval away on average.",
-            "Messages come so close together that requests seldom find nothing.",
+            "Messages come so often that few requests find nothing.",
         ),
         Claim(
             "An expectation one may have",
@@ -237,9 +237,9 @@ LESSON = Lesson(
             "at the highest rate push needs less CPU than long polling, since nobody has to ask",
             lambda n: n["cpu"][PUSHED]["last"] < n["cpu"][HELD]["last"],
             f"{{cpu[{PUSHED}][last]}} % of a core with push, {{cpu[{HELD}][last]}} % with long polling",
-            "Push saves one request for each answer.",
-            "A request is small beside what each message costs anyway, and it is answered with all that came "
-            "meanwhile.",
+            "Push saves one request for each response.",
+            "A request costs little beside what each message costs anyway, and one response brings all messages that "
+            "came meanwhile.",
         ),
     ),
     space_bytes=lambda size: 200 << 20,

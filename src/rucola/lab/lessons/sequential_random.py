@@ -21,7 +21,7 @@ IN_ORDER, RANDOM_4, RANDOM_128 = "in order 128 KiB", "random 4 KiB", "random 128
 
 
 def run(bench: Workbench) -> None:
-    """Writes, then reads."""
+    """Measures the writes, then the reads."""
     syncs, space = bench.choose(2, 20, 100), bench.choose(1 << 20, 64 << 20, 128 << 20)
     queues = bench.choose(4, QUEUES, QUEUES)
     for number in bench.repetitions():
@@ -39,7 +39,7 @@ def run(bench: Workbench) -> None:
 
 
 class Files:
-    """One file, or one per queue, with all blocks allocated. The queues get messages in turn."""
+    """One file, or one file per queue, with all blocks allocated; messages go to the queues in turn."""
 
     def __init__(self, path: Path, count: int, space: int) -> None:
         self._files = [os.open(f"{path}{number}", os.O_RDWR | os.O_CREAT) for number in range(count)]
@@ -50,10 +50,10 @@ class Files:
             os.fsync(file)
 
     def write(self, group: int, syncs: int, random: Random | None = None) -> float:
-        """Writes ``syncs`` groups, each made durable before the next; returns microseconds per message.
+        """Writes ``syncs`` groups and makes each durable before the next; returns microseconds per message.
 
         Args:
-            random: messages go to random places, as when a database changes pages in place; None = to the end.
+            random: chooses places for the messages, as when a database changes pages in place; None = append them.
         """
         record, slots = body_of(RECORD_BYTES), self._space // RECORD_BYTES
         begin = time.perf_counter()
@@ -76,7 +76,9 @@ class Files:
 
 
 def read_back(bench: Workbench, random: Random) -> None:
-    """A file in order and at random, from the disk and from the page cache; the same bytes copied within memory."""
+    """Measures reads in order and at random, from the disk and from the page cache, and copies of the same bytes in
+    memory.
+    """
     with bench.directory() as directory:
         path = directory / "log"
         content = random.randbytes(1 << 20) * bench.choose(1, 128, 512)
@@ -94,7 +96,7 @@ def read_back(bench: Workbench, random: Random) -> None:
 
 
 def read(path: Path, size: int, places: list[int], in_order: bool) -> float:
-    """MiB a second; each read returns bytes of its own."""
+    """Returns the MiB read per second; each read makes a bytes object of its own."""
     file = os.open(path, os.O_RDONLY)
     if not in_order:
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
@@ -107,7 +109,7 @@ def read(path: Path, size: int, places: list[int], in_order: bool) -> float:
 
 
 def copy(content: bytes, size: int, places: list[int]) -> float:
-    """MiB a second without a system call: the bytes are the process's own."""
+    """Returns the MiB copied per second within the memory of the process, without a system call."""
     begin = time.perf_counter()
     for place in places:
         content[place : place + size]
@@ -119,7 +121,7 @@ def _space(size: Size) -> int:
 
 
 def say_single(n: Numbers) -> str:
-    """A group of one needs one sync in each layout."""
+    """Says how long a single message takes: it needs one sync in each layout."""
     log, files, places = (n["durable"][name][1] for name in (LOG, FILES, PLACES))
     figures = f"{log} µs in one log, {files} µs in a file per queue and {places} µs at a random place"
     if max(log, files, places) < 1.25 * min(log, files, places):
@@ -138,11 +140,12 @@ LESSON = Lesson(
     intro=(
         "The program makes messages of 1 KiB for 100 queues durable in three layouts. RocketMQ appends them to one "
         "log. Kafka's partitions append them to a file per queue. A database that changes pages in place writes them "
-        "at random places of one file. A **group** is the messages that one sync makes durable; a layout with a file "
-        "per queue needs a sync for each file that the group touched. Then the program reads a file in order and at "
-        "random, **cold** and **warm**. For comparison it copies the same bytes within its memory."
+        "at random places of one file. A **group** is a number of messages that become durable together. Its messages "
+        "share one sync if they are in one file; with a file per queue, each file that the group touched needs a sync. "
+        "Then the program reads a file in order and at random, **cold** and **warm**. For comparison it copies the "
+        "same bytes within its memory."
     ),
-    design="There is one log per broker, and one `fdatasync` for all messages since the last one.",
+    design="There is one log per broker, and one `fdatasync` covers all messages since the one before.",
     quantities=(
         Quantity("durable", "Make messages of 1 KiB durable", "µs per message", "messages in a group"),
         Quantity("read", "Read a file", "MiB/s", "order and size of the reads"),
@@ -150,14 +153,15 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "one log for all queues lets the disk be written in sequence, however many queues there are (less than a "
-            "third of the time of a file per queue, with 100 messages in a group)",
+            "one log for all queues lets the disk be written in sequence, however many queues there are (with 100 "
+            "messages in a group, it takes less than a third of the time that a file per queue takes)",
             lambda n: n["durable"][LOG][100] * 3 < n["durable"][FILES][100],
-            f"with 100 messages in a group {{durable[{LOG}][100]}} µs a message in one log, {{durable[{FILES}][100]}} "
-            "µs in a file for each of 100 queues",
-            lambda n: f"One log needs one sync for all of them; each file needs its own. {say_single(n)}",
+            f"with 100 messages in a group, {{durable[{LOG}][100]}} µs per message in one log, "
+            f"{{durable[{FILES}][100]}} µs in a file for each of 100 queues",
+            lambda n: f"One log needs one sync for the group; 100 files need one each. {say_single(n)}",
             lambda n: (
-                f"One log needs one sync for them, the files need one each, and those cost little here. {say_single(n)}"
+                "One log needs one sync for the group; 100 files need one each, but those cost little here. "
+                f"{say_single(n)}"
             ),
         ),
         Claim(
@@ -165,25 +169,25 @@ LESSON = Lesson(
             "writing at random places is several times as slow as writing in sequence (more than three times, with 100 "
             "messages in a group)",
             lambda n: n["durable"][PLACES][100] > 3 * n["durable"][LOG][100],
-            f"with 100 messages in a group {{durable[{PLACES}][100]}} µs a message at random places, "
+            f"with 100 messages in a group, {{durable[{PLACES}][100]}} µs per message at random places, "
             f"{{durable[{LOG}][100]}} µs in one log",
             "At a random place a record costs the disk a block of its own; at the end of a log four records share one.",
-            "This disk has no arm to move, and one sync writes all places.",
+            "This disk has no arm to move, and one sync writes all places of a group.",
         ),
         Claim(
             "Kafka's documentation (Design, Persistence)",
-            "reading a disk in sequence is many times as fast as reading it at random (more than ten times, 128 KiB in "
-            "order against 4 KiB at random)",
+            "reading a disk in sequence is many times as fast as reading it at random (more than ten times, for "
+            "pieces of 128 KiB in order and 4 KiB at random)",
             lambda n: n["read"][COLD]["in order 128 KiB"] > 10 * n["read"][COLD]["random 4 KiB"],
-            f"cold {{read[{COLD}][{IN_ORDER}]}} MiB/s in order, {{read[{COLD}][{RANDOM_4}]}} MiB/s in random pieces of "
-            f"4 KiB, {{read[{COLD}][{RANDOM_128}]}} MiB/s in random pieces of 128 KiB",
+            f"cold, {{read[{COLD}][{IN_ORDER}]}} MiB/s in order, {{read[{COLD}][{RANDOM_4}]}} MiB/s in random pieces "
+            f"of 4 KiB, {{read[{COLD}][{RANDOM_128}]}} MiB/s in random pieces of 128 KiB",
             "When the reader goes in order, the system reads ahead. At random, each read waits for the disk; larger "
             "pieces need fewer waits.",
-            "The difference is below ten times on this disk.",
+            "On this disk it is less than ten times as fast.",
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "reading in sequence through the page cache is nearly as fast as reading memory (more than half as fast)",
+            "reading in sequence through the page cache is nearly as fast as copying memory (more than half as fast)",
             lambda n: n["read"][WARM][IN_ORDER] > 0.5 * n["read"][MEMORY][IN_ORDER],
             f"in order {{read[{WARM}][{IN_ORDER}]}} MiB/s from the warm page cache, {{read[{MEMORY}][{IN_ORDER}]}} "
             "MiB/s from memory",
@@ -196,7 +200,7 @@ LESSON = Lesson(
             "fast)",
             lambda n: n["read"][COLD][IN_ORDER] > 0.5 * n["read"][WARM][IN_ORDER],
             f"in order {{read[{COLD}][{IN_ORDER}]}} MiB/s cold, {{read[{WARM}][{IN_ORDER}]}} MiB/s warm",
-            "The disk delivers the next pages while the reader takes these.",
+            "The disk delivers the next pages while the reader takes the ones before.",
             "Reading ahead helps, but the bytes still arrive at the speed of the disk.",
         ),
     ),

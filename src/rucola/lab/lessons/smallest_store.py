@@ -1,4 +1,4 @@
-"""One log, one queue file, in plain Python; then the same by the real engine, byte by byte beside each other."""
+"""One log and one queue file in plain Python, compared byte by byte with those of the real engine."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class SmallestStore:
         self.count += 1
 
     def record(self, number: int) -> bytes:
-        """Message ``number``: its unit's place is computed, and the unit says where the record lies."""
+        """Returns the record of message ``number``: its unit, whose place is computed, says where the record lies."""
         physical_offset, size, _ = UNIT.unpack(os.pread(self._queue, UNIT.size, number * UNIT.size))
         return os.pread(self._log, size, physical_offset)
 
     def record_by_walking(self, number: int) -> bytes:
-        """Message ``number`` without the queue: walks from record to record by their sizes."""
+        """Returns the record of message ``number`` without the queue: walks from record to record by their sizes."""
         position = 0
         while True:
             size = int.from_bytes(os.pread(self._log, 4, position), "big")
@@ -85,7 +85,7 @@ class StoppedClock(SystemClock):
 
 
 def run(bench: Workbench) -> None:
-    """Both stores take the same messages."""
+    """Writes the same messages to both stores and compares the files."""
     messages = [replace(message(number, 24), store_host=HOST) for number in range(MESSAGES)]
     rounds = bench.choose(2, 200, 1000)
     log = units = b""
@@ -146,7 +146,7 @@ def _different(mine: bytes, theirs: bytes) -> int:
 
 
 def draw(figure: Figure, readings: Readings) -> None:
-    """The bytes above, the times below."""
+    """Draws the bytes above and the times below."""
     figure.set_size_inches(10.8, 8.4)
     parts = figure.subfigures(2, 1, height_ratios=(1.1, 1), squeeze=False)
     above, below = parts[0, 0], parts[1, 0]
@@ -158,10 +158,10 @@ LESSON = Lesson(
     title="The smallest store: one log and a queue of 20-byte units",
     intro=(
         "A message becomes a **record** at the end of the log. The record has a head of fixed fields, then the body, "
-        "the topic and the properties. Its queue gets a **unit** of 20 bytes: where the record starts (8), how long "
-        "it is (4), a hash of the message's tag (8). The reader of a queue asks for message *n*: unit *n* is at byte "
-        "20 × *n*. The program does this for 100 messages in 60 lines of plain Python, then lets the real engine do "
-        "the same, and compares the files byte by byte."
+        "the topic and the properties. Its queue gets a **unit** of 20 bytes: where the record starts (8 bytes), how "
+        "long it is (4), and a hash of the message's tag (8). The reader of a queue asks for message *n*: unit *n* is "
+        "at byte 20 × *n*. The program does this for 100 messages in 60 lines of plain Python, then lets the real "
+        "engine do the same, and compares the files byte by byte."
     ),
     design=(
         "The engine adds segments, checksums, recovery, and compiled code that appends all messages of a network "
@@ -169,14 +169,14 @@ LESSON = Lesson(
     ),
     quantities=(
         Quantity("find", "Find message n of the queue", "µs", "n, place in the queue", linear=True),
-        Quantity("append", "Append one message", "µs", "way to append"),
+        Quantity("append", "Append one message", "µs", "how messages are appended"),
         Quantity("bytes", "Files of 100 messages", "bytes", "file", drawn=False),
     ),
     claims=(
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "a unit of a ConsumeQueue takes 20 bytes, so a queue is read like an array (the last of 100 messages is "
-            "found in less than twice the time of the first)",
+            "a unit of a ConsumeQueue takes 20 bytes, so a queue is read like an array (finding the last of 100 "
+            "messages takes less than twice as long as finding the first)",
             lambda n: (
                 n["bytes"]["60 lines of Python"]["queue file"] == 20 * MESSAGES
                 and n["find"]["by its queue unit"][99] < 2 * n["find"]["by its queue unit"][0]
@@ -185,15 +185,15 @@ LESSON = Lesson(
             "{find[by its queue unit][0]} µs to find, message 99 {find[by its queue unit][99]} µs",
             "The reader computes the place of a unit, so two reads find any message.",
             lambda n: (
-                "The two look-ups do the same two reads, so something else took the time."
+                "The look-ups of message 0 and message 99 make the same two reads, so something else took the time."
                 if n["bytes"]["60 lines of Python"]["queue file"] == 20 * MESSAGES
                 else "The queue file has another length: that is a defect, please report it."
             ),
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "it is inefficient to walk along the CommitLog for the messages of one queue (more than five times the "
-            "time, for the last of 100 messages)",
+            "it is inefficient to walk along the CommitLog for the messages of one queue (finding the last of 100 "
+            "messages takes more than five times as long as through its unit)",
             lambda n: n["find"]["by walking along the log"][99] > 5 * n["find"]["by its queue unit"][99],
             "message 99 takes {find[by walking along the log][99]} µs by walking, {find[by its queue unit][99]} µs by "
             "its unit",
@@ -203,7 +203,7 @@ LESSON = Lesson(
         ),
         Claim(
             "Rucola's README",
-            "its files have the format's bytes, as any other program writes them",
+            "its files are byte for byte what another program writes in the same format",
             lambda n: sum(n["bytes"]["of them different in Rucola's files"].values()) == 0,
             "{bytes[of them different in Rucola's files][log]} bytes of the log and "
             "{bytes[of them different in Rucola's files][queue file]} of the queue file differ",
@@ -216,7 +216,7 @@ LESSON = Lesson(
             lambda n: (
                 n["append"]["60 lines of Python"]["each for itself"] < n["append"]["Rucola's store"]["each for itself"]
             ),
-            "{append[60 lines of Python][each for itself]} µs a message against "
+            "{append[60 lines of Python][each for itself]} µs per message against "
             "{append[Rucola's store][each for itself]} µs, without a disk sync",
             "For each message the 60 lines make two calls to `write`. The engine makes none, but checks the message "
             "and the state of the store, takes a lock, and makes queue units in a second step.",

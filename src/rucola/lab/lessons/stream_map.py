@@ -1,4 +1,4 @@
-"""Records into a fresh file: by calls to write, through a map, through a map whose pages were touched before."""
+"""Writes records to a new file: by calls to write, through a map, through a map whose pages were touched before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ THROUGH_MAP, BY_CALLS = "through the map", "by calls (writeWithoutMmap)"
 
 
 def run(bench: Workbench) -> None:
-    """Each way gets a file of its own, whose blocks are allocated."""
+    """Measures each way on a file of its own, whose blocks are allocated."""
     file_bytes = bench.choose(1 << 19, 16 << 20, 64 << 20)
     for _ in bench.repetitions():
         for record_bytes in RECORD_BYTES:
@@ -32,7 +32,7 @@ def run(bench: Workbench) -> None:
                 (MAP, store_to_fresh_map),
                 (WARM, store_to_warm_map),
             ):
-                for _ in range(2):  # the second time counts: the system has the memory by then
+                for _ in range(2):  # the second time counts: the system has found the memory by then
                     with bench.directory() as directory:
                         seconds, faults = way(allocated(directory / "log", file_bytes), record, count)
                 bench.note("write", name, record_bytes, seconds / count * 1e6)
@@ -45,7 +45,7 @@ def run(bench: Workbench) -> None:
 
 
 def allocated(path: Path, size: int) -> int:
-    """A file of zeros whose blocks are allocated; returns its descriptor."""
+    """Makes a file of zeros whose blocks are allocated; returns its descriptor."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(descriptor, 0, size)
     os.fsync(descriptor)
@@ -53,8 +53,8 @@ def allocated(path: Path, size: int) -> int:
 
 
 def timed(work: Callable[[], object]) -> tuple[float, int]:
-    """CPU seconds of this thread and page faults of ``work``. Pauses that the system forces on a fast writer take no
-    CPU time.
+    """Returns CPU seconds of this thread and number of page faults in ``work``. Pauses that the system forces on a fast
+    writer take no CPU time.
     """
     faults, begin = page_cache.page_faults(), time.thread_time()
     work()
@@ -62,7 +62,7 @@ def timed(work: Callable[[], object]) -> tuple[float, int]:
 
 
 def write_each(file: int, record: bytes, count: int) -> tuple[float, int]:
-    """The system copies each record into the page cache."""
+    """Writes each record with a call: the system copies it into the page cache."""
 
     def work() -> None:
         for _ in range(count):
@@ -74,7 +74,7 @@ def write_each(file: int, record: bytes, count: int) -> tuple[float, int]:
 
 
 def write_gathered(file: int, record: bytes, count: int) -> tuple[float, int]:
-    """As when one read of a connection brought many messages."""
+    """Writes many records with one call, as when one read of a connection brought many messages."""
     group = min(GATHERED, count)
 
     def work() -> None:
@@ -87,17 +87,17 @@ def write_gathered(file: int, record: bytes, count: int) -> tuple[float, int]:
 
 
 def store_to_fresh_map(file: int, record: bytes, count: int) -> tuple[float, int]:
-    """The first store to a page is a fault; the system makes the page then."""
+    """Stores through a fresh map: the first store to each page is a fault, in which the system makes the page."""
     return store_to_map(file, record, count, warm=False)
 
 
 def store_to_warm_map(file: int, record: bytes, count: int) -> tuple[float, int]:
-    """Each page is stored to beforehand, so that no caller waits for these faults."""
+    """Stores to each page once before the measurement, so that no caller waits for these faults."""
     return store_to_map(file, record, count, warm=True)
 
 
 def store_to_map(file: int, record: bytes, count: int, warm: bool) -> tuple[float, int]:
-    """The program copies each record into the page cache itself."""
+    """Stores records through a map: the program copies each into the page cache itself."""
     size = len(record)
     with mmap.mmap(file, size * count) as mapped:
         os.close(file)
@@ -113,7 +113,7 @@ def store_to_map(file: int, record: bytes, count: int, warm: bool) -> tuple[floa
 
 
 def by_engine(directory: Path, messages: int, total: int, by_calls: bool) -> float:
-    """Microseconds of the appending thread for a message of 1 KiB, in runs of this many."""
+    """Returns the CPU time in microseconds of one append of 1 KiB by the engine, with ``messages`` in each call."""
     one_run = Run.of([message(number, 1024) for number in range(messages)])
     with open_store(directory, write_without_mmap=by_calls) as store:
         one_run.append(store)
@@ -128,7 +128,7 @@ def _space(size: Size) -> int:
 
 
 def say_winners(n: Numbers) -> str:
-    """The fastest way at each size, among those that make a call or take a fault."""
+    """Says which is faster at each size: a call for each record, or a map."""
     wins = [size_text(size) for size in RECORD_BYTES if n["write"][MAP][size] < n["write"][WRITE][size]]
     loses = [size_text(size) for size in RECORD_BYTES if size_text(size) not in wins]
     warm = [size_text(size) for size in RECORD_BYTES if n["write"][WARM][size] < n["write"][WRITE][size]]
@@ -149,7 +149,7 @@ def say_winners(n: Numbers) -> str:
 
 
 def say_records_a_fault(n: Numbers) -> str:
-    """How many records of 128 bytes lie in what one page fault brings."""
+    """Returns the number of records of 128 bytes that share one page fault."""
     return f"{ratio((1 << 20) / 128, n['faults'][MAP][128]):.0f}"
 
 
@@ -158,17 +158,18 @@ LESSON = Lesson(
     intro=(
         "A record can get into the page cache in two ways. `write` is a call: the system copies the bytes. A **map** "
         "shows the file as memory: the program copies the bytes itself, without a call, but the first touch of each "
-        "page of 4 KiB is a **page fault**, in which the system makes the page, and perhaps some of the pages behind "
-        "it. RocketMQ maps its files, and can **warm** them (`warmMapedFileEnable`): each page of the next segment "
-        "is touched before it is needed. The time of the warming is not counted here. Nothing waits for the disk. "
-        "The figures are CPU time of the writing thread: the system sometimes makes a fast writer pause until the "
-        "disk catches up, and CPU time does not include such a pause. Each way runs once before it is measured, so "
-        "that the figures do not include memory that the system has to find first."
+        "page of 4 KiB is a **page fault**, in which the system makes the page, and perhaps some of the pages after "
+        "it. RocketMQ maps its files, and can **warm** them (`warmMapedFileEnable`): each page of the next segment is "
+        "touched before it is needed. The time of the warming is not counted here. Nothing waits for the disk. The "
+        "figures are CPU time of the writing thread: the system sometimes makes a fast writer pause until the disk "
+        "catches up, and CPU time does not include such a pause. Each way runs once before it is measured, so that the "
+        "figures do not include the time in which the system finds free memory."
     ),
     design=(
-        "Segments are written through their map, because a lone message delays its sender's answer directly; with "
-        "`writeWithoutMmap` one call writes all messages of a network read. The store has fresh pages made in pieces "
-        "ahead of the writer. The reasons for the choice are in `docs/decisions/0005-map-or-calls.md`."
+        "Segments are written through their map, because the time to store a message that comes alone delays the "
+        "response to its sender. With `writeWithoutMmap`, one call writes all messages of a network read. The store "
+        "has fresh pages made, some at a time, ahead of the writer. The reasons for the choice are in "
+        "`docs/decisions/0005-map-or-calls.md`."
     ),
     quantities=(
         Quantity("write", "A record into the page cache", "µs of CPU per record", "record size, bytes"),
@@ -184,7 +185,7 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "a map saves the overhead of calls that copy, which improves reading and writing of files greatly (here: a "
+            "a map saves the overhead of calls that copy, which makes reading and writing files much faster (here: a "
             "fresh map takes less time than a call for each record, at every size)",
             lambda n: all(n["write"][MAP][size] < n["write"][WRITE][size] for size in RECORD_BYTES),
             f"a record of 128 bytes takes {{write[{MAP}][128]}} µs through a fresh map and {{write[{WRITE}][128]}} µs "
@@ -210,8 +211,8 @@ LESSON = Lesson(
                 all(n["faults"][WARM][s] < 0.1 * n["faults"][MAP][s] for s in RECORD_BYTES)
                 and n["write"][WARM][4096] < n["write"][MAP][4096]
             ),
-            f"{{faults[{MAP}][4096]}} faults for each MiB (256 pages) of fresh pages, {{faults[{WARM}][4096]}} of "
-            f"warmed ones; a record of 4 KiB takes {{write[{MAP}][4096]}} and {{write[{WARM}][4096]}} µs",
+            f"{{faults[{MAP}][4096]}} faults for each MiB (256 pages) of fresh pages, {{faults[{WARM}][4096]}} for "
+            f"warmed pages; a record of 4 KiB takes {{write[{MAP}][4096]}} and {{write[{WARM}][4096]}} µs",
             "The faults are still taken, but by the thread that warms, before anybody waits.",
             lambda n: (
                 "The faults are gone, but they cost too little here for the difference to show."
@@ -234,7 +235,7 @@ LESSON = Lesson(
                 if n["engine"][THROUGH_MAP]["64 a run"] <= n["engine"][BY_CALLS]["64 a run"]
                 else "On this machine calls take less in both cases."
                 if n["engine"][THROUGH_MAP]["1 a run"] >= n["engine"][BY_CALLS]["1 a run"]
-                else "The medians agree with it all the same: the repetitions differ too much."
+                else "The medians agree with the claim, but the repetitions differ too much."
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""An answer of 32 records from the log to a socket: five ways, by record size and by how far apart records lie."""
+"""Five ways to send a response with 32 records from the log to a socket, by size and distance of the records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Way = Callable[["Log", socket.socket, Slices], None]
 
 
 def run(bench: Workbench) -> None:
-    """The log lies in the page cache; the CPU of the sending thread is measured, the system's part included."""
+    """Measures the CPU time of the sending thread, in the process and in the system; the log is in the page cache."""
     answers_max, bytes_max = bench.choose(2, 300, 1000), bench.choose(1, 24, 200) << 20
     with bench.directory() as directory, Log(directory / "log") as log, connection() as out:
         ways: dict[str, Way] = {
@@ -56,7 +56,7 @@ def run(bench: Workbench) -> None:
 
 
 def places(size: int, apart: int) -> Slices:
-    """Position and length of the records; neighbours are one piece."""
+    """Returns position and length of the pieces to send; records side by side are one piece."""
     if apart == NEAR:
         return [(0, size * RECORDS)]
     return [(number * size * apart, size) for number in range(RECORDS)]
@@ -70,7 +70,7 @@ class Log:
         self.file = os.open(path, os.O_RDONLY)
         self.map = mmap.mmap(self.file, LOG_BYTES, access=mmap.ACCESS_READ)
         self.view = memoryview(self.map)
-        bytes(self.view)  # each page is touched once
+        bytes(self.view)  # touches each page once
 
     def __enter__(self) -> Log:
         return self
@@ -82,21 +82,21 @@ class Log:
 
 
 def read_and_write(log: Log, out: socket.socket, slices: Slices) -> None:
-    """Each record is copied into memory of the process, then from there into the socket."""
+    """Copies each record into memory of the process, then from there into the socket."""
     out.sendall(HEADER, socket.MSG_MORE)
     for position, length in slices:
         out.sendall(os.pread(log.file, length, position))
 
 
 def map_and_write(log: Log, out: socket.socket, slices: Slices) -> None:
-    """One copy less: the socket takes the record from the mapped page; still a call for each."""
+    """Sends each record from the mapped file: this saves the first copy, but still makes a call for each record."""
     out.sendall(HEADER, socket.MSG_MORE)
     for position, length in slices:
         out.sendall(log.view[position : position + length])
 
 
 def send_file(log: Log, out: socket.socket, slices: Slices) -> None:
-    """The bytes never come to the process: the socket is given the pages. A call for each record."""
+    """Hands the pages of the file to the socket, with a call for each record; the process never sees the bytes."""
     out.sendall(HEADER, socket.MSG_MORE)
     for position, length in slices:
         end = position + length
@@ -105,12 +105,12 @@ def send_file(log: Log, out: socket.socket, slices: Slices) -> None:
 
 
 def gather(log: Log, out: socket.socket, slices: Slices) -> None:
-    """One call for header and all records: the socket copies each from its place in the map."""
+    """Makes one call for header and all records; the socket copies each record from its place in the map."""
     send_parts(out, [memoryview(HEADER), *(log.view[position : position + length] for position, length in slices)])
 
 
 def join(log: Log, out: socket.socket, slices: Slices) -> None:
-    """The process copies the records together, and hands over one piece."""
+    """Copies the records together in the process, and sends them as one piece."""
     send_parts(out, [memoryview(b"".join([HEADER, *(log.view[at : at + length] for at, length in slices)]))])
 
 
@@ -124,12 +124,12 @@ def send_parts(out: socket.socket, parts: list[memoryview]) -> None:
 
 
 def look_and_send(way: Way, log: Log, out: socket.socket, slices: Slices) -> None:
-    """A filter by property looks into each record before it may be sent; here all pass."""
+    """Looks into each record before it is sent, as a filter by property does; here all records pass."""
     way(log, out, [(at, length) for at, length in slices if b"no such property" not in log.map[at : at + 128]])
 
 
 def cpu_us(work: Callable[[], None], count: int) -> float:
-    """CPU of this thread for doing it once."""
+    """Returns the CPU time of this thread for one call of ``work``, in microseconds."""
     begin = time.thread_time()
     for _ in range(count):
         work()
@@ -141,57 +141,58 @@ def _space(size: Size) -> int:
 
 
 def say_gathered(n: Numbers) -> str:
-    """The sizes at which one call takes less than half the time of a call for each record."""
+    """Says at which sizes one call takes less than half the time of a call for each record."""
     half = [
         size_text(size)
         for size in SIZES
         if n["far"][GATHER][size] < 0.5 * min(n["far"][way][size] for way in (COPY, MAP, SENDFILE))
     ]
-    return (
-        f"One call takes less than half with records of {listed(half)} only." if half else "One call never takes half."
-    )
+    if not half:
+        return "One call never takes less than half of the time."
+    return f"One call takes less than half of the time only with records of {listed(half)}."
 
 
 def say_large(n: Numbers) -> str:
-    """The sizes at which copying records together costs more than a gathered write."""
+    """Says at which sizes copying records together costs more than a gathered write."""
     dearer = [size_text(size) for size in SIZES if n["far"][JOIN][size] > 1.1 * n["far"][GATHER][size]]
     if not dearer:
-        return "It costs no more at any size measured."
-    return f"With records of {listed(dearer)} the copy costs more than the entries."
+        return "Copying costs no more at any size measured."
+    return f"With records of {listed(dearer)}, copying costs more than the entries."
 
 
 def say_filter(n: Numbers) -> str:
-    """The effect of a filter on the advantage of sendfile, if there is one."""
+    """Says how a filter changes the comparison of sendfile and a gathered write."""
     before, after = (ratio(n[quantity][SENDFILE][1024], n[quantity][GATHER][1024]) for quantity in ("far", "filter"))
     if before >= 1 and after > 1:
         return (
-            f"For records that lie apart, sendfile is slower even without a filter: it takes {before} times as much "
-            f"as a gathered write, with it {after} times."
+            f"For records that lie apart, sendfile is slower even without a filter: it takes {before} times as long as "
+            f"a gathered write, and {after} times with one."
         )
-    return f"Without a filter sendfile takes {before} times as much as a gathered write, with it {after} times."
+    return f"Without a filter sendfile takes {before} times as long as a gathered write, and with one {after} times."
 
 
 LESSON = Lesson(
     title="To the socket: copy, map and write, sendfile, gathered write",
     intro=(
-        f"A pull is answered with a header and up to {RECORDS} records from the log. `read` and `write` copy each "
-        "record twice. A mapped file saves the first copy. `sendfile` saves both: the socket is given the pages of "
-        "the file, and the process never sees the bytes; this is commonly called **zero copy**. A **gathered write** "
-        "(`sendmsg`) hands over many pieces of mapped memory with one call. Records of one queue lie side by side if "
-        f"the log has no other queue. In a log of many queues they lie apart (here {APART} records from one to the "
-        "next), and a call per piece becomes a call per record. The log is in the page cache, so the figures are CPU "
-        "time of the sender. With a filter by property the broker has to look into each record first."
+        f"The response to a pull is a header and up to {RECORDS} records from the log. `read` and `write` copy each "
+        "record twice. A mapped file saves the first copy. `sendfile` saves both copies: the socket is given the "
+        "pages of the file, and the process never sees the bytes; this is commonly called **zero copy**. A **gathered "
+        "write** (`sendmsg`) hands over many pieces of mapped memory with one call. Records of one queue lie side by "
+        "side if the log has no other queue, so one call can send them all. In a log of many queues they lie apart "
+        f"(here {APART - 1} others lie between two), and each takes a call of its own. The log is in the page cache, "
+        "so the figures are CPU time of the sender. With a filter by property the broker has to look into each record "
+        "first."
     ),
     design=(
-        "The broker answers with one gathered write of views of the mapped log. Neighbouring records are one view, "
-        "and compiled code copies small records that lie apart together. The broker never uses `sendfile`: a filter "
-        "needs the bytes, and records that lie apart need a call each. TLS and a checksum on read need the bytes "
-        "too; they are not measured here."
+        "The broker sends a response with one gathered write of views of the mapped log. Neighbouring records are one "
+        "view, and compiled code copies small records that lie apart together. The broker never uses `sendfile`: a "
+        "filter needs the bytes, and records that lie apart need a call each. TLS and a checksum on read need the "
+        "bytes too; they are not measured here."
     ),
     quantities=(
-        Quantity("near", "Records side by side", "µs of CPU per answer", "record size, bytes"),
-        Quantity("far", "Records that lie apart", "µs of CPU per answer", "record size, bytes"),
-        Quantity("filter", "Records that lie apart, each looked at", "µs of CPU per answer", "record size, bytes"),
+        Quantity("near", "Records side by side", "µs of CPU per response", "record size, bytes"),
+        Quantity("far", "Records that lie apart", "µs of CPU per response", "record size, bytes"),
+        Quantity("filter", "Records that lie apart, with a filter", "µs of CPU per response", "record size, bytes"),
     ),
     claims=(
         Claim(
@@ -202,7 +203,7 @@ LESSON = Lesson(
             f"side by side they take {{near[{SENDFILE}][65536]}} µs by sendfile, {{near[{MAP}][65536]}} µs from the "
             f"map, {{near[{COPY}][65536]}} µs by read and write, {{near[{GATHER}][65536]}} µs gathered, "
             f"{{near[{JOIN}][65536]}} µs copied together",
-            "Two MiB are handed over by reference.",
+            "2 MiB are handed over without a copy.",
             "Handing over pages costs as much here as copying them. Over loopback no network card fetches the pages "
             "itself, so that sendfile saves less than it may on a network.",
         ),
@@ -211,23 +212,24 @@ LESSON = Lesson(
             "map and write suits small pieces better than sendfile does (less CPU for 128 bytes and for 1 KiB)",
             lambda n: all(n["far"][MAP][size] < n["far"][SENDFILE][size] for size in (128, 1024)),
             f"32 records of 128 bytes that lie apart take {{far[{MAP}][128]}} µs from the map and "
-            f"{{far[{SENDFILE}][128]}} µs by sendfile; of 1 KiB {{far[{MAP}][1024]}} and {{far[{SENDFILE}][1024]}} µs",
-            "To hand over pages costs more than to copy a few bytes.",
+            f"{{far[{SENDFILE}][128]}} µs by sendfile; records of 1 KiB take {{far[{MAP}][1024]}} and "
+            f"{{far[{SENDFILE}][1024]}} µs",
+            "Handing over pages costs more than copying a few bytes.",
             "A call costs about the same either way, and there is one for each record.",
         ),
         Claim(
             "This project",
-            "when records lie apart, one gathered write takes less than half of what a call for each record does, up "
-            "to 1 KiB",
+            "when records of up to 1 KiB lie apart, one gathered write takes less than half the time of a call for "
+            "each record",
             lambda n: all(
                 n["far"][GATHER][size] < 0.5 * min(n["far"][way][size] for way in (COPY, MAP, SENDFILE))
                 for size in (128, 1024)
             ),
-            f"of 1 KiB {{far[{GATHER}][1024]}} µs gathered, {{far[{MAP}][1024]}} µs from the map by a call each, "
-            f"{{far[{SENDFILE}][1024]}} µs by sendfile; of 4 KiB {{far[{GATHER}][4096]}}, {{far[{MAP}][4096]}} and "
-            f"{{far[{SENDFILE}][4096]}} µs",
-            "Each call sends a segment of its own through the network stack.",
-            lambda n: f"The calls are not all that costs. {say_gathered(n)}",
+            f"with records of 1 KiB {{far[{GATHER}][1024]}} µs gathered, {{far[{MAP}][1024]}} µs from the map by a "
+            f"call each, {{far[{SENDFILE}][1024]}} µs by sendfile; with 4 KiB {{far[{GATHER}][4096]}}, "
+            f"{{far[{MAP}][4096]}} and {{far[{SENDFILE}][4096]}} µs",
+            "Each call sends a TCP segment of its own through the network stack.",
+            lambda n: f"The calls are only a part of the cost. {say_gathered(n)}",
         ),
         Claim(
             "This project",
@@ -239,18 +241,18 @@ LESSON = Lesson(
                 "The system spends more on an entry of a gathered write than on a hundred bytes of copy. "
                 f"{say_large(n)}"
             ),
-            "Python's own part in copying is larger than what it saves; the engine copies in compiled code.",
+            "In Python, copying costs more than it saves; the engine copies in compiled code.",
         ),
         Claim(
             "This project",
             "where a filter has to look into each record, sendfile takes more CPU than a gathered write (1 KiB)",
             lambda n: n["filter"][SENDFILE][1024] > n["filter"][GATHER][1024],
-            f"with a look at each record {{filter[{SENDFILE}][1024]}} µs by sendfile and {{filter[{GATHER}][1024]}} µs "
-            f"gathered, without {{far[{SENDFILE}][1024]}} and {{far[{GATHER}][1024]}} µs",
+            f"with a filter {{filter[{SENDFILE}][1024]}} µs by sendfile and {{filter[{GATHER}][1024]}} µs gathered, "
+            f"without one {{far[{SENDFILE}][1024]}} and {{far[{GATHER}][1024]}} µs",
             lambda n: (
-                f"{say_filter(n)} The filter reads the bytes through the map anyway, so they can be sent from it."
+                f"{say_filter(n)} The filter reads the bytes through the map anyway, so they can be sent from there."
             ),
-            lambda n: f"{say_filter(n)} Looking through the map costs little beside sending.",
+            lambda n: f"{say_filter(n)} Reading through the map costs little beside sending.",
         ),
     ),
     space_bytes=_space,

@@ -1,4 +1,6 @@
-"""Appends to the real engine while its flush thread is busy: through the map, through the transient pool, by calls."""
+"""Times appends to the real engine while its flush thread is busy: through the map, through the transient pool, by
+calls.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ MEDIAN, MOST, LONGEST = "half take less than", "99.9 % take less than", "longest
 
 
 def run(bench: Workbench) -> None:
-    """One sender, messages of 1 KiB, ASYNC_FLUSH with a sync as often as possible."""
+    """Measures one sender of messages of 1 KiB under ASYNC_FLUSH, with syncs as often as possible."""
     for _ in bench.repetitions():
         for name, options in WAYS.items():
             with bench.directory() as directory:
@@ -35,10 +37,11 @@ def run(bench: Workbench) -> None:
 
 
 def append(directory: Path, messages: int, options: dict[str, Any]) -> tuple[list[float], int, int]:
-    """Appends one by one.
+    """Appends messages one by one.
 
     Returns:
-        Seconds of each append; the most bytes that only the process's memory held, and how many it held at the end.
+        Seconds of each append; the greatest number of bytes that only the process's memory held, and the number at the
+        end.
     """
     one = Run.of([message(0, 1024)])
     interval = {"flush_interval_commit_log_ms": 1, "flush_commit_log_least_pages": 0}
@@ -57,7 +60,9 @@ def append(directory: Path, messages: int, options: dict[str, Any]) -> tuple[lis
 
 
 def in_memory(store: Any, last: Run) -> int:
-    """Bytes appended but not yet in the file: readers do not see them, and they are lost with the process."""
+    """Returns the number of bytes that are appended but not yet in the file: readers do not see them, and a kill loses
+    them.
+    """
     row = (last.count - 1) * ROW_WIDTH
     end = last.table[row + FrameColumn.PHYSICAL_OFFSET] + last.table[row + FrameColumn.RECORD_SIZE]
     return int(max(end - store.confirm_offset, 0))
@@ -68,84 +73,86 @@ def _space(size: Size) -> int:
 
 
 def say_longest(n: Numbers) -> str:
-    """Whether the pool helps the longest append as well."""
+    """Says whether the pool helps the longest append as well."""
     pool, mapped = n["append"][POOL][LONGEST], n["append"][MAP][LONGEST]
     if pool < 0.5 * mapped:
         return "It also shortens the longest append to less than half."
-    return "The longest append takes more than half as long as through the map, so writeback is not its cause."
+    return "The longest append takes more than half as long as with the map, so writeback is not its cause."
 
 
 def say_price(n: Numbers) -> str:
-    """How calls change the cost of the median append."""
+    """Says how calls change the cost of the median append."""
     calls, mapped = n["append"][CALLS][MEDIAN], n["append"][MAP][MEDIAN]
     if calls <= mapped:
-        return "The ordinary append costs no more either."
-    return f"The ordinary append is slower: half of them take less than {calls} µs by calls, {mapped} µs by the map."
+        return "The median append costs no more either."
+    return f"The median append is slower: {calls} µs by calls, {mapped} µs through the map."
 
 
 LESSON = Lesson(
     title="The transient pool: writing apart from the page cache, and its price",
     intro=(
-        "An append through the map writes to memory pages. The flush thread may be writing the same pages to the "
-        "disk, and then the append has to wait. RocketMQ's **transient store pool** (`transientStorePoolEnable`) "
-        "puts memory of the process in between: a message goes there first. A **commit** thread writes it to the "
-        "file a little later, and the flush thread syncs it after that. Here one sender appends messages of 1 KiB "
-        "while the store syncs as often as it can; each append is timed. The process is not killed. Instead, the "
-        "program checks from time to time how many answered bytes are in no file yet: a kill would lose them."
+        "An append through the map writes to memory pages. The flush thread may be writing the same pages to the disk, "
+        "and then the append has to wait. RocketMQ's **transient store pool** (`transientStorePoolEnable`) puts memory "
+        "of the process in between: a message goes there first, a **commit** thread writes it to the file a little "
+        "later, and then the flush thread syncs the file. Here one sender appends messages of 1 KiB while the store "
+        "syncs as often as it can; each append is timed. The process is not killed. Instead, the program checks from "
+        "time to time how many acknowledged bytes are in no file yet, and would be lost in a kill."
     ),
     design=(
-        "Rucola has all three. `transientStorePoolEnable` and `writeWithoutMmap` select the pool and the calls. The "
-        "map is the default: with it, a message that was answered under ASYNC_FLUSH survives the end of the process."
+        "Rucola offers the map, the pool and calls. `transientStorePoolEnable` selects the pool, and "
+        "`writeWithoutMmap` selects calls. The map is the default: with it, a message that was acknowledged under "
+        "ASYNC_FLUSH survives the end of the process."
     ),
     quantities=(
         Quantity("append", "One append while the disk is busy", "µs", "share of the appends"),
-        Quantity("memory", "Not in the file yet", "KiB", "when", linear=True),
+        Quantity("memory", "Appended, but not in the file yet", "KiB", "when", linear=True),
     ),
     claims=(
         Claim(
             "RocketMQ's operations guide, which recommends it for asynchronous flush",
-            "the transient pool keeps slow appends short while the disk is written (99.9 % of them take less than "
-            "through the map)",
+            "the transient pool keeps slow appends short while the disk is written (the 99.9th percentile is lower "
+            "than through the map)",
             lambda n: n["append"][POOL][MOST] < n["append"][MAP][MOST],
             f"99.9 % of the appends take less than {{append[{POOL}][{MOST}]}} µs with the pool and "
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{POOL}][{LONGEST}]}} and "
             f"{{append[{MAP}][{LONGEST}]}} µs",
             lambda n: f"An append to the pool never waits for a page under writeback. {say_longest(n)}",
-            "Appends through the map are no slower here: its pages are populated ahead of the writer, and not every "
-            "system makes a store wait for a page under writeback.",
+            "Here appends through the map are no slower: its pages are made ahead of the writer, and not every system "
+            "makes a store wait for a page under writeback.",
         ),
         Claim(
-            "RocketMQ's operations guide, for the append in the middle",
-            "an ordinary append takes less with the pool than through the map, too",
+            "RocketMQ's operations guide, for the median append",
+            "the median append also takes less time with the pool than through the map",
             lambda n: n["append"][POOL][MEDIAN] < n["append"][MAP][MEDIAN],
             f"{{append[{POOL}][{MEDIAN}]}} µs with the pool, {{append[{MAP}][{MEDIAN}]}} µs through the map, "
             f"{{append[{CALLS}][{MEDIAN}]}} µs by calls",
             "The pool's memory is ready before it is needed, while a map takes a page fault now and then.",
-            "The pool adds work: the commit thread is woken, and takes the interpreter from the sender while it runs.",
+            "The pool adds work: the commit thread is woken, and while it runs it takes the interpreter lock from the "
+            "sender.",
         ),
         Claim(
             "RocketMQ's option transientStorePoolEnable",
-            "with the pool, messages that were answered are in no file yet, so that the end of the process would take "
-            "them; without the pool none are",
+            "with the pool, some acknowledged messages are in no file yet, so the end of the process would lose them; "
+            "without the pool there are none",
             lambda n: n["memory"][POOL]["most at a time"] > 0 == n["memory"][MAP]["most at a time"],
-            f"with the pool up to {{greatest memory[{POOL}][most at a time]}} KiB were in the memory of the process "
-            f"only (in the median repetition {{memory[{POOL}][most at a time]}} KiB), through the map "
+            f"with the pool, up to {{greatest memory[{POOL}][most at a time]}} KiB were only in the memory of the "
+            f"process (in the median repetition {{memory[{POOL}][most at a time]}} KiB), through the map "
             f"{{greatest memory[{MAP}][most at a time]}} KiB",
             "The system keeps the bytes that a map or a call has stored, even if the process ends. The commit thread "
             "writes the pool's messages to the file a little later, and may fall behind a fast sender.",
-            "The commit thread was never behind when the program looked.",
+            "Whenever the program checked, the commit thread had written everything.",
         ),
         Claim(
             "An expectation one may have",
-            "plain calls to write keep slow appends short too, with nothing at risk (99.9 % of them take less than "
-            "through the map)",
+            "plain calls to write keep slow appends short too, with nothing at risk (the 99.9th percentile is lower "
+            "than through the map)",
             lambda n: n["append"][CALLS][MOST] < n["append"][MAP][MOST] and n["memory"][CALLS]["most at a time"] == 0,
             f"99.9 % of the appends take less than {{append[{CALLS}][{MOST}]}} µs by calls and "
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{CALLS}][{LONGEST}]}} and "
             f"{{append[{MAP}][{LONGEST}]}} µs; {{greatest memory[{CALLS}][most at a time]}} KiB were at risk with "
             f"calls",
             say_price,
-            "A call waits for a busy disk as well, and does not wait less than a store through the map.",
+            "A call waits for a busy disk as well, and no less than a store through the map does.",
         ),
     ),
     space_bytes=_space,

@@ -1,4 +1,4 @@
-"""A sparse index that grows while readers look into its end: which of its pages does a search touch?"""
+"""Counts the pages that searches touch in a sparse index that grows while readers look up entries near its end."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from rucola.lab.workbench import Workbench
 LOG_MEBIBYTES = (16, 128, 1024, 5120)
 PLAIN, WARM = "plain binary search", "warm section first"
 GROWTH = 4096
-"""Entries by which the index grows: 32 KiB of it, 16 MiB of log."""
+"""Number of entries by which the index grows: 32 KiB of index, 16 MiB of log."""
 
 
 def run(bench: Workbench) -> None:
-    """Indexes of logs of four sizes; the log itself is not needed."""
+    """Measures the indexes of logs of four sizes; the logs themselves are not needed."""
     step = bench.choose(256, 16, 4)
     for _ in bench.repetitions():
         for log_mebibytes in LOG_MEBIBYTES:
@@ -33,21 +33,21 @@ def run(bench: Workbench) -> None:
 
 
 def write_index(path: Path, entries: int) -> None:
-    """An entry for each 4,096 bytes of log, four records apart."""
+    """Writes an index with an entry for each 4,096 bytes of log; entries are four records apart."""
     path.write_bytes(index_bytes(entries))
 
 
 @cache
 def index_bytes(entries: int) -> bytes:
-    """Made once for all repetitions."""
+    """Returns the bytes of an index; made once for all repetitions."""
     return b"".join(OFFSET_ENTRY.pack(4 * number, 0) for number in range(entries))
 
 
 def look_up(path: Path, warm: bool, step: int) -> tuple[int, float]:
-    """A reader that keeps up: the newest record is looked up again and again while the index grows.
+    """Looks up the newest record again and again while the index grows, as a reader does that keeps up.
 
     Returns:
-        Pages of the index that the searches brought into memory, and microseconds of one search among them all.
+        Number of pages of the index that the searches brought into memory, and mean time of a search in microseconds.
     """
     page_cache.drop([path])
     index = SparseIndex(path, OFFSET_ENTRY)
@@ -66,19 +66,19 @@ def look_up(path: Path, warm: bool, step: int) -> tuple[int, float]:
 GROWN_PAGES = GROWTH * OFFSET_ENTRY.size // page_cache.PAGE
 
 LESSON = Lesson(
-    title="The warm part of a binary search in a growing index",
+    title="The warm section of a growing index",
     intro=(
-        "Kafka looks offsets up by a binary search in an index file, mostly for readers who are near its end. A "
-        "plain binary search begins in the middle of the whole index: as the index grows, the search looks at pages "
+        "Kafka looks up offsets by a binary search in an index file, mostly for readers near the end of the log. A "
+        "plain binary search begins in the middle of the whole index. As the index grows, the search comes to pages "
         "that nobody has touched for a long time. Each of them may have to come from the disk while a request waits. "
         f"Kafka therefore searches the last {WARM_BYTES:,} bytes first, the **warm section**. The program lets an "
-        f"index grow by {GROWN_PAGES} pages. After every few entries it looks the newest record up, and it counts the "
-        "pages that were brought into memory. Index and search are a model of Kafka's, written from its "
-        "documentation and comments."
+        f"index grow by {GROWN_PAGES} pages. Every few entries it looks up the newest record. In the end it counts the "
+        "pages that were brought into memory. Index and search are a model of Kafka's, written from the documentation "
+        "and comments."
     ),
     design=(
-        "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time is a binary "
-        "search, over units and the records they lead to; it is rare."
+        "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time, which is "
+        "rare, is a binary search: over units and the records they lead to."
     ),
     quantities=(
         Quantity("pages", "Pages of the index touched", "pages of 4 KiB", "size of the log, MiB", linear=True),
@@ -87,35 +87,34 @@ LESSON = Lesson(
     claims=(
         Claim(
             "Kafka's source, comment in AbstractIndex",
-            "a plain binary search also touches pages that are not near the end of the index, a search of the warm "
-            "section first does not",
+            "a plain binary search also touches pages far from the end of the index; a search that begins with the "
+            "warm section does not",
             lambda n: n["pages"][PLAIN][5120] > n["pages"][WARM][5120] <= GROWN_PAGES + 3,
             f"while the index of a log of 5 GiB grew by {GROWN_PAGES} pages, {{pages[{PLAIN}][5120]}} of its pages "
-            f"were touched by the plain search, {{pages[{WARM}][5120]}} with the warm section",
-            "The warm section is three pages at most, and moves with the end.",
-            "Pages are counted in memory, and something else than the search brought some there: the system read "
-            "ahead.",
+            f"were touched by the plain search, and {{pages[{WARM}][5120]}} by the search with a warm section",
+            "The warm section spans at most three pages, and moves with the end of the index.",
+            "The count includes pages that the system read ahead.",
         ),
         Claim(
             "Kafka's source, comment in AbstractIndex",
-            "the more log there is, the more pages the plain search touches, while the warm section has a limit (the "
-            f"{GROWN_PAGES} pages by which the index grew, and three more)",
+            "the longer the log, the more pages the plain search touches; with the warm section the number has a "
+            f"limit (the {GROWN_PAGES} pages by which the index grew, and three more)",
             lambda n: n["pages"][PLAIN][5120] > n["pages"][PLAIN][16] and n["pages"][WARM][5120] <= GROWN_PAGES + 3,
-            f"from 16 MiB to 5 GiB of log {{pages[{PLAIN}][16]}} pages became {{pages[{PLAIN}][5120]}} with the plain "
-            f"search; with the warm section {{pages[{WARM}][16]}} became {{pages[{WARM}][128]}} at 128 MiB and "
-            f"{{pages[{WARM}][5120]}} at 5 GiB",
+            f"the plain search touched {{pages[{PLAIN}][16]}} pages with 16 MiB of log and {{pages[{PLAIN}][5120]}} "
+            f"with 5 GiB; with the warm section there were {{pages[{WARM}][16]}} pages with 16 MiB, "
+            f"{{pages[{WARM}][128]}} with 128 MiB and {{pages[{WARM}][5120]}} with 5 GiB",
             "Each time the index doubles, the plain search takes one more step, to a page far from the end. The "
             f"index of 16 MiB of log is only {GROWN_PAGES} pages long.",
-            "Something else touched pages of the index: the system read ahead, or another process reads it.",
+            "Something else brought in pages of the index: the system read ahead, or another process reads it.",
         ),
         Claim(
             "An expectation one may have",
-            "the warm section makes the look-up faster as well (less than 0.8 of the time, at 5 GiB of log)",
+            "the warm section also makes the look-up faster (less than 0.8 times as long, with 5 GiB of log)",
             lambda n: n["time"][WARM][5120] < 0.8 * n["time"][PLAIN][5120],
-            f"{{time[{WARM}][5120]}} µs with it, {{time[{PLAIN}][5120]}} µs without, at 5 GiB of log",
+            f"{{time[{WARM}][5120]}} µs with it, {{time[{PLAIN}][5120]}} µs without, with 5 GiB of log",
             "There are fewer steps, and fewer pages to wait for.",
-            "Both are dominated by what one step costs in this program; what the warm section saves is the wait for a "
-            "cold page now and then.",
+            "The cost of a step in this program dominates both times; the warm section only saves the wait for a cold "
+            "page now and then.",
         ),
     ),
     space_bytes=lambda size: 16 << 20,
