@@ -28,7 +28,7 @@ _STOP_S = 30.0
 
 
 class BrokerProcess:
-    """One broker process. ``start`` once, then ``stop`` once."""
+    """One broker process. Call ``start`` once, then ``stop`` once."""
 
     def __init__(self, name: str, config_file: Path, log: LogOptions) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class BrokerProcess:
         self._watch: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the process; returns when the broker serves requests.
+        """Starts the process; returns when the broker serves requests.
 
         Raises:
             BrokerStartError: the broker ended before it served requests.
@@ -61,7 +61,7 @@ class BrokerProcess:
         self._watch = asyncio.create_task(self._report_end())
 
     async def stop(self) -> None:
-        """Stop the broker; kill it if it does not stop in time."""
+        """Stops the broker; kills it if it does not stop in time."""
         if self._watch is not None:
             self._watch.cancel()
         process = self._process
@@ -91,7 +91,7 @@ class BrokerProcess:
 
 
 class BrokerProcesses:
-    """All brokers of one ``up``. ``start`` once, then ``stop`` once.
+    """All brokers of one ``up``. Call ``start`` once, then ``stop`` once.
 
     Args:
         configs: entries of each broker's ``broker.conf``, by broker name.
@@ -110,7 +110,7 @@ class BrokerProcesses:
         return [broker for broker in self.brokers if broker.ended_with is not None]
 
     async def start(self) -> None:
-        """Start all brokers; returns when all serve requests.
+        """Starts all brokers; returns when all serve requests.
 
         Raises:
             BrokerStartError: a broker did not start; the others have been stopped.
@@ -129,7 +129,7 @@ class BrokerProcesses:
             raise failure
 
     async def stop(self) -> None:
-        """Stop the brokers that still run."""
+        """Stops the brokers that still run."""
         await asyncio.gather(*[broker.stop() for broker in self.brokers])
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)

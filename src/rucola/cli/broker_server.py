@@ -14,7 +14,7 @@ from rucola.runtime.supervision import Supervisor
 
 
 class BrokerServers:
-    """The broker and the HTTP port of ``rucola broker``. ``start`` once, then ``stop`` once.
+    """The broker and the HTTP port of ``rucola broker``. Call ``start`` once, then ``stop`` once.
 
     Args:
         http_port: port of ``/livez``, ``/readyz`` and ``/metrics`` on the broker's address; None for no HTTP.
@@ -25,7 +25,9 @@ class BrokerServers:
         self.http = None if http_port is None else HttpServer(broker.config.bind_address, http_port)
 
     async def start(self) -> None:
-        """Start both. Raises the errors of ``Broker.start``, and leaves nothing running after an error."""
+        """Starts the broker and its HTTP port. Raises the errors of ``Broker.start``, and leaves nothing running after
+        an error.
+        """
         if self.http is not None:
             self.http.bind()
         try:
@@ -38,7 +40,7 @@ class BrokerServers:
             self.http.start(health_of(self.broker))
 
     async def stop(self) -> None:
-        """Stop both."""
+        """Stops the HTTP port and the broker."""
         if self.http is not None:
             await self.http.stop()
         await self.broker.shutdown()
@@ -68,7 +70,7 @@ def health_of(broker: Broker, *others: Supervisor) -> Health:
     """
 
     async def metrics() -> tuple[bytes, str]:
-        # Importing the library and writing the text need no data of the loop, and take longer than a turn may.
+        # Importing the library and writing the text need no data of the event loop, and would block it for too long.
         library = await asyncio.to_thread(_metrics_library)
         found = await in_turns(library.BrokerCollector(broker, *others).steps())
         return await asyncio.to_thread(library.text_of, found)

@@ -11,5 +11,5 @@ class OutputClosedError(Exception):
 
 
 def drop_output() -> None:
-    """Discard further output, including buffered output, which must not fail again at exit."""
+    """Discards further output, including buffered output, which must not fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -34,6 +34,6 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def put(values: dict[str, str], key: str, value: str | int | None) -> None:
-    """Set ``key`` unless ``value`` is None."""
+    """Sets ``key`` unless ``value`` is None."""
     if value is not None:
         values[key] = str(value)

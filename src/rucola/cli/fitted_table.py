@@ -14,7 +14,7 @@ _PADDING = 3
 
 
 def print_fitted(console: Console, table: Table) -> None:
-    """Print ``table``. Right-aligned columns and those with ``no_wrap`` keep their width. If they need more than the
+    """Prints ``table``. Right-aligned columns and those with ``no_wrap`` keep their width. If they need more than the
     terminal has, its lines are longer than the terminal, which wraps them.
     """
     for column in table.columns:

@@ -38,7 +38,7 @@ class Health(NamedTuple):
 
 
 class HttpServer:
-    """One HTTP listener. ``bind``, ``start`` and ``stop`` once each."""
+    """One HTTP listener. Call ``bind``, ``start`` and ``stop``, once each."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
@@ -53,7 +53,7 @@ class HttpServer:
         return join_address(self._host, self._port)
 
     def bind(self) -> None:
-        """Reserve the port.
+        """Reserves the port.
 
         Raises:
             AddressInUseError: another process uses it.
@@ -73,7 +73,7 @@ class HttpServer:
         self._socket = listener
 
     def start(self, health: Health) -> None:
-        """Start to serve requests."""
+        """Starts to serve requests."""
         assert self._socket is not None
         loop = asyncio.get_running_loop()
 
@@ -85,13 +85,13 @@ class HttpServer:
         loop.add_reader(descriptor, first_connection)
 
     def close(self) -> None:
-        """Release the port without a ``start``."""
+        """Releases the port without a ``start``."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     async def stop(self) -> None:
-        """Stop listening."""
+        """Stops listening."""
         if self._socket is None:
             return
         if self._task is None:

@@ -47,7 +47,7 @@ Where = Annotated[
 
 
 def run(arguments: list[str]) -> int:
-    """Run one ``rucola lab`` command; returns the exit code.
+    """Runs one ``rucola lab`` command; returns the exit code.
 
     Raises:
         RucolaError: the command failed.
@@ -166,7 +166,7 @@ def _progress(console: Console, name: str) -> Iterator[Callable[[int], None]]:
 
 
 def _prepare(directory: str | None) -> Path:
-    """Check all prerequisites before the first measurement."""
+    """Checks all prerequisites before the first measurement."""
     check_system()
     check_drawing()
     below = Path(directory or tempfile.gettempdir())
@@ -187,7 +187,7 @@ def _size(text: str) -> Size:
 
 
 def _out_directory(out: str) -> Path:
-    """Create the output directory before the measurements, so that a failure costs no time."""
+    """Creates the output directory before the measurements, so that a failure costs no time."""
     path = Path(out)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ class _WithoutPandas:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command line; returns the exit code."""
+    """Runs one command line; returns the exit code."""
     try:
         if arguments[:1] != ["store"]:  # store accepts names that are not UTF-8
             _check_text(arguments)
@@ -80,7 +80,7 @@ class UsageError(Exception):
 
 
 def _check_text(arguments: list[str]) -> None:
-    """Refuse text that can be neither sent nor printed: Python keeps bytes that are not UTF-8 as lone surrogates.
+    """Refuses text that can be neither sent nor printed: Python keeps bytes that are not UTF-8 as lone surrogates.
 
     Raises:
         UsageError: an argument contains such bytes.
@@ -238,7 +238,7 @@ def command_line() -> argparse.ArgumentParser:
         type=_count,
         default=100,
         metavar="N",
-        help="Rows of a table at most; other forms have all. [default: 100]",
+        help="Maximum number of rows of a table; other forms have all. [default: 100]",
     )
     sql("--no-index", action="store_true", help="Find keys by a scan, not by the index.")
 

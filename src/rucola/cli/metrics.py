@@ -78,7 +78,7 @@ _FIGURES = (
     ),
     Figure(
         "rucola_loop_slow_turns",
-        "Turns of the event loop over 50 ms; nobody else is served in one.",
+        "Turns (iterations) of the event loop over 50 ms; no other request is served in one.",
         CounterMetricFamily,
         lambda broker: broker.services.loop_watch.slow_turns,
     ),
@@ -90,7 +90,7 @@ _FIGURES = (
     ),
     Figure(
         "rucola_loop_longest_turn_cpu_seconds",
-        "Most processor time of a turn in that interval. A long turn with little of it waited for the machine.",
+        "Largest processor time of a turn in that interval. A long turn with little of it waited for a processor.",
         GaugeMetricFamily,
         lambda broker: broker.services.loop_watch.longest_cpu_s,
     ),
@@ -114,7 +114,7 @@ _FIGURES = (
     ),
     Figure(
         "rucola_commitlog_flushed_offset_bytes",
-        "The commit log is on the disk up to this offset.",
+        "Offset up to which the commit log is synced.",
         GaugeMetricFamily,
         lambda broker: broker.store.flushed_offset,
     ),
@@ -172,7 +172,7 @@ class BrokerCollector(Collector):
         return iter(at_once(self.steps()))
 
     def steps(self) -> Steps[list[Metric]]:
-        """The same, for the event loop, which serves others between the steps."""
+        """Collects the same metrics in steps, between which the event loop serves requests."""
         broker = self._broker
         found = [figure.kind(figure.name, figure.text, figure.value(broker)) for figure in _FIGURES]
         found.append(self._failures())
@@ -187,7 +187,7 @@ class BrokerCollector(Collector):
 
     def _failures(self) -> Metric:
         family = CounterMetricFamily(
-            "rucola_work_failures", "Failed turns of background work, by the name of the work.", labels=["work"]
+            "rucola_work_failures", "Failed runs of background work, by the name of the work.", labels=["work"]
         )
         counts = sum((supervisor.failures for supervisor in self._supervisors), Counter[str]())
         for work in sorted({name for supervisor in self._supervisors for name in supervisor.failures}):

@@ -84,7 +84,7 @@ class AccountFiles:
         return self._manager.snapshot
 
     def watch(self, supervisor: Supervisor) -> PeriodicWork:
-        """Start to watch the files; a thread reads and parses changed ones."""
+        """Starts to watch the files; a thread reads and parses changed ones."""
         loop = asyncio.get_running_loop()
         return supervisor.every(
             "reload of accounts", lambda: RELOAD_INTERVAL_S, lambda: asyncio.to_thread(self._manager.reload), loop

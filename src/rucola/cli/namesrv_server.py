@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NamesrvServer:
-    """A name server with its access control. ``start`` once, then ``stop`` once.
+    """A name server with its access control. Call ``start`` once, then ``stop`` once.
 
     Raises:
         ConfigError: access control is on, but its files are missing or invalid.
@@ -36,14 +36,14 @@ class NamesrvServer:
         self._reload: PeriodicWork | None = None
 
     async def start(self) -> None:
-        """Start the name server; raises the errors of ``NameServer.start``."""
+        """Starts the name server; raises the errors of ``NameServer.start``."""
         with port_from("--port"):
             await self.server.start()
         if self._accounts is not None:
             self._reload = self._accounts.watch(self.server.supervisor)
 
     async def stop(self) -> None:
-        """Stop the name server."""
+        """Stops the name server."""
         if self._reload is not None:
             await self._reload.stop()
         await self.server.shutdown()

@@ -24,7 +24,7 @@ app = tool_app("replay", "Send stored messages into a topic again.")
 
 
 def run(arguments: list[str]) -> int:
-    """Run ``rucola replay``; returns the exit code.
+    """Runs ``rucola replay``; returns the exit code.
 
     Raises:
         RucolaError: a message could not be read or sent.

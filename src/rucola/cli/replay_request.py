@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rucola.spark.replay_rows import Tally
 
 SAVE_S = 1.0
-"""How often the checkpoint is saved at most."""
+"""Minimum number of seconds between two saves of the checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class Request:
     ] = None
 
     def source_options(self) -> dict[str, str]:
-        """The options of the source, as Spark has them.
+        """The options of the source, under Spark's names.
 
         Raises:
             ConfigError: an option is wrong.
@@ -106,7 +106,7 @@ class Request:
         return {name: value for name, value in given.items() if value} | _pairs("--source", self.source)
 
     def sink_options(self) -> dict[str, str]:
-        """The options of the sink, as Spark has them.
+        """The options of the sink, under Spark's names.
 
         Raises:
             ConfigError: an option is wrong.
@@ -127,7 +127,7 @@ class Request:
         return options
 
     def parsed(self) -> tuple[SourceOptions, SinkOptions]:
-        """The checked options of both sides."""
+        """The checked options of source and sink."""
         return parse_options(self.source_options()), parse_sink_options(self.sink_options())
 
     def begin(self) -> Run:
@@ -149,7 +149,7 @@ class Request:
 
 
 class Run:
-    """A replay on its way, to be used in a ``with`` block; its end saves the checkpoint, whatever ended it.
+    """A running replay, to be used in a ``with`` block; the end of the block saves the checkpoint, even after an error.
 
     Args:
         plan: what to read.
@@ -173,7 +173,7 @@ class Run:
         self._save()
 
     def settled(self, tally: Tally) -> None:
-        """Takes what this run has sent so far."""
+        """Records what this run has sent so far."""
         self.done = self._before.plus(tally)
         if time.monotonic() - self._saved_s >= SAVE_S:
             self._save()

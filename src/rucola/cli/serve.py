@@ -38,7 +38,7 @@ class LogOptions(NamedTuple):
 def run_servers(
     start: Callable[[], Coroutine[Any, Any, Stop]], log: LogOptions, stop_at_end_of_input: bool = False
 ) -> None:
-    """Start servers, wait for SIGINT, SIGTERM or SIGHUP (a closed terminal), stop them.
+    """Starts servers, waits for SIGINT, SIGTERM or SIGHUP (a closed terminal), and stops the servers.
 
     Args:
         start: starts everything and returns the function that stops it; after an error nothing is left running.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _FLUSH_TYPES = {"sync": "SYNC_FLUSH", "async": "ASYNC_FLUSH", "SYNC_FLUSH": "SYNC_FLUSH", "ASYNC_FLUSH": "ASYNC_FLUSH"}
 _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
-"""Segment size of a temporary store, which may lie in memory and need not allocate a GiB."""
+"""Segment size of a temporary store, which may lie in memory and should not allocate a GiB."""
 
 
 class UpOptions(NamedTuple):
@@ -59,7 +59,7 @@ class Addresses(NamedTuple):
 
 
 class UpServers:
-    """Name server, brokers and HTTP port of ``up``. ``start`` once, then ``stop`` once.
+    """Name server, brokers and HTTP port of ``up``. Call ``start`` once, then ``stop`` once.
 
     A single broker runs in this process, several run in one process each.
     """
@@ -103,7 +103,7 @@ class UpServers:
         self._processes: BrokerProcesses | None = None
 
     def _guard_namesrv(self) -> None:
-        """With accounts, only administrators and the brokers of this ``up`` may change the name server's data."""
+        """Lets only administrators and the brokers of this ``up`` change the name server's data."""
         # Imported late: with its YAML reader this module takes a tenth of the time of a start.
         from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
 
@@ -125,7 +125,7 @@ class UpServers:
         return access.snapshot() if access is not None else None
 
     async def start(self) -> Addresses:
-        """Start everything.
+        """Starts everything.
 
         Raises the errors of ``Broker.start`` and ``NameServer.start``, and ``BrokerStartError`` with several brokers.
         After an error nothing is left running.
@@ -179,7 +179,7 @@ class UpServers:
         return root, {broker.name: broker.address for broker in processes.brokers}
 
     async def stop(self) -> None:
-        """Stop everything, the brokers before the name server."""
+        """Stops everything, the brokers before the name server."""
         if self._reload is not None:
             await self._reload.stop()
         await self._http.stop()
@@ -191,7 +191,9 @@ class UpServers:
 
 
 def _flush_type(options: UpOptions) -> str | None:
-    """SYNC_FLUSH is the default; with a ``broker.conf``, the file decides, or the default of its option."""
+    """Returns the flush type: SYNC_FLUSH unless ``--flush`` names another. None leaves it to the ``broker.conf``, if
+    there is one.
+    """
     if options.flush is None:
         return "SYNC_FLUSH" if options.config is None else None
     if options.flush not in _FLUSH_TYPES:

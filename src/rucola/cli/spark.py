@@ -6,7 +6,7 @@ Spark brings it along, and no compiler. The archive is made from a fresh environ
 unneeded.
 
 Exit codes: 0 success, 1 something is missing or pip failed, 2 usage, 4 a broker uses the store, 5 the store is damaged,
-6 the disk refused something, 130 after Ctrl-C.
+6 the disk is full or fails, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COMPILED = "from rucola.formats import _message_cy; raise SystemExit(not _messa
 
 
 def run(arguments: list[str]) -> int:
-    """Run one ``rucola spark`` command; returns the exit code.
+    """Runs one ``rucola spark`` command; returns the exit code.
 
     Raises:
         RucolaError: the command failed.

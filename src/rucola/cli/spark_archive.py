@@ -50,7 +50,7 @@ def archive(
     ] = "broker-a",
     format: Annotated[TableFormat, typer.Option("--format", help="Format of the table.")] = TableFormat.PARQUET,
     every: Annotated[
-        str | None, typer.Option("--every", metavar="TIME", help="Go on, and look so often, such as 10s.")
+        str | None, typer.Option("--every", metavar="TIME", help="Repeat at this interval, such as 10s.")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Archive the whole log of --store for a restore.")] = False,
     record: Annotated[bool, typer.Option("--record", help="Add column record, the stored bytes.")] = False,

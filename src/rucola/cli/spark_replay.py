@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rucola.spark.replay_rows import Tally
 
 STEP_S = 10
-"""With a rate, a task sends about this long; progress and checkpoint follow each task."""
+"""Approximate number of seconds that one task sends if the rate is limited. Progress and checkpoint are updated after
+each task.
+"""
 STEPS_MAX = 10_000
 
 

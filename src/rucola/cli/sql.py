@@ -19,7 +19,7 @@ _BY_ENDING = {".csv": "csv", ".json": "json", ".jsonl": "json", ".parquet": "par
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run ``rucola sql``; returns the exit code.
+    """Runs ``rucola sql``; returns the exit code.
 
     Raises:
         RucolaError: the query failed.

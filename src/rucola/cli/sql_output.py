@@ -24,7 +24,7 @@ _JSON_WHOLE_END = 1 << 63
 
 
 def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
-    """Print the result.
+    """Prints the result.
 
     Args:
         result: read to its end, unless a table shows only a part.
@@ -40,7 +40,7 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
 
 
 def write_file(result: pa.RecordBatchReader, path: Path, form: str) -> None:
-    """Write the result to a new file, which gets its name when it is complete.
+    """Writes the result to a new file, which gets its name when it is complete.
 
     Raises:
         ConfigError: the file exists.

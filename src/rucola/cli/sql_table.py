@@ -24,7 +24,7 @@ class _Console(Console):
 
 
 def print_table(result: pa.RecordBatchReader, most: int) -> None:
-    """Print the first ``most`` rows."""
+    """Prints the first ``most`` rows."""
     table = Table(show_edge=False)
     for field in result.schema:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type) or pa.types.is_decimal(field.type)

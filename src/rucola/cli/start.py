@@ -19,7 +19,7 @@ from rucola.runtime.machine import process_id
 
 
 def up(options: Namespace) -> int:
-    """Run name server and broker in one process over one store directory."""
+    """Runs name server and broker in one process over one store directory."""
     if options.ephemeral and options.store is not None:
         raise ConfigError("--store", options.store, "no value, because --ephemeral is given")
     with temporary_store() if options.ephemeral else nullcontext(options.store) as directory:
@@ -65,7 +65,7 @@ def up(options: Namespace) -> int:
 
 
 def namesrv(options: Namespace) -> int:
-    """Run only a name server."""
+    """Runs only a name server."""
 
     async def start() -> Stop:
         one = NamesrvServer(namesrv_config(options.config, options.host, options.port))
@@ -79,7 +79,7 @@ def namesrv(options: Namespace) -> int:
 
 
 def broker(options: Namespace) -> int:
-    """Run only a broker."""
+    """Runs only a broker."""
 
     async def start() -> Stop:
         server = broker_of(options.config, options.namesrv, options.quarantine)
@@ -99,7 +99,7 @@ def broker(options: Namespace) -> int:
 
 
 def _say_ready(json: bool, title: str, lines: dict[str, str], facts: Mapping[str, object]) -> None:
-    """Print the addresses for people, or with ``json`` for scripts, when all servers run."""
+    """Prints the addresses for people, or with ``json`` for scripts, when all servers run."""
     text = orjson.dumps({"pid": process_id(), **facts}).decode() if json else _ready_text(title, lines)
     try:
         print(text, flush=True)  # noqa: T201 - this is the output

@@ -35,7 +35,7 @@ _NAMED_MAX = 20
 
 
 def run(arguments: list[str]) -> int:
-    """Run one ``rucola store`` command; returns the exit code.
+    """Runs one ``rucola store`` command; returns the exit code.
 
     Raises:
         RucolaError: the command failed.

@@ -91,7 +91,7 @@ def runner(jobs: int) -> Runner:
         return run_serially
 
     def run(phase: str, staging: str, numbers: Sequence[int], look: Callable[[], None]) -> None:
-        # A forked child would share this process's threads' locks and the lock of the store.
+        # A forked child would share the locks of this process's threads, and the lock of the store.
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(min(jobs, len(numbers)), context) as pool:
             tasks = [pool.submit(run_task, phase, staging, number, "local") for number in numbers]

@@ -54,7 +54,7 @@ def _console() -> Console:
 
 
 def print_info(info: StoreInfo, json: bool) -> None:
-    """Print the result of ``store info``."""
+    """Prints the result of ``store info``."""
     facts = asdict(info)
     facts["index_files"] = [asdict(file) | {"header": file.header._asdict()} for file in info.index_files]
     if json:
@@ -89,7 +89,7 @@ def print_info(info: StoreInfo, json: bool) -> None:
 
 
 def print_queues(infos: list[QueueInfo], json: bool) -> None:
-    """Print the result of ``store ls``."""
+    """Prints the result of ``store ls``."""
     if json:
         for info in infos:
             times = {"first_timestamp_ms": info.first_timestamp_ms, "last_timestamp_ms": info.last_timestamp_ms}
@@ -106,7 +106,7 @@ def print_queues(infos: list[QueueInfo], json: bool) -> None:
 
 
 def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
-    """Print the result of ``store cat`` or ``store grep``: the first ``most`` messages of ``found``."""
+    """Prints the result of ``store cat`` or ``store grep``: the first ``most`` messages of ``found``."""
     # A replaced output, as in a test, has no underlying bytes.
     styled = not json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     left = sys.maxsize if most is None else most
@@ -120,7 +120,7 @@ def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
 
 
 def print_rows(rows: list[dict[str, Any]], json: bool) -> None:
-    """Print rows of one form."""
+    """Prints rows of one form."""
     if json:
         for row in rows:
             _print_json(row)
@@ -136,7 +136,7 @@ def print_rows(rows: list[dict[str, Any]], json: bool) -> None:
 
 
 def print_found(store: str, rows: Rows, most: int | None, json: bool) -> None:
-    """Print the first ``most`` rows that ``store find`` found in a store."""
+    """Prints the first ``most`` rows that ``store find`` found in a store."""
     part = rows if most is None else rows._replace(chosen=rows.chosen[:most])
     if json:
         name = orjson.dumps(store.encode("utf-8", "replace").decode()).decode()
@@ -148,7 +148,7 @@ def print_found(store: str, rows: Rows, most: int | None, json: bool) -> None:
 
 
 def print_stats(tallies: list[Tally], fields: list[str], dead: list[DeadLetters], lags: list[Lag], json: bool) -> None:
-    """Print the result of ``store stats``."""
+    """Prints the result of ``store stats``."""
     if json:
         for tally in tallies:
             _print_json({name: getattr(tally, name) for name in [*fields, "messages", "bytes"]})
@@ -180,7 +180,7 @@ def print_stats(tallies: list[Tally], fields: list[str], dead: list[DeadLetters]
 
 
 def print_dump(dump: Dump, json: bool) -> None:
-    """Print the result of ``store hexdump``."""
+    """Prints the result of ``store hexdump``."""
     if json:
         fields = [asdict(field) | {"data": field.data.hex()} for field in dump.fields]
         _print_json({"file": dump.path, "title": dump.title, "fields": fields})
@@ -199,7 +199,7 @@ def print_dump(dump: Dump, json: bool) -> None:
 
 
 def print_report(report: VerifyReport, json: bool) -> None:
-    """Print the result of ``store verify``."""
+    """Prints the result of ``store verify``."""
     if json:
         _print_json(asdict(report) | {"clean": report.clean})
         return
@@ -229,7 +229,7 @@ def _print_findings(findings: Iterable[Finding]) -> None:
 
 
 def print_damage_passed(findings: list[Finding]) -> None:
-    """Print the damage that a search skipped, on standard error."""
+    """Prints the damage that a search skipped, on standard error."""
     console = Console(stderr=True, highlight=False)
     for found in findings:
         console.print(
@@ -238,12 +238,12 @@ def print_damage_passed(findings: list[Finding]) -> None:
 
 
 def print_summary(report: Any, json: bool) -> None:
-    """Print the result of a command that changes a store: a dataclass."""
+    """Prints the result of a command that changes a store: a dataclass."""
     print_facts(asdict(report), json)
 
 
 def print_facts(facts: Mapping[str, Any], json: bool) -> None:
-    """Print names and values."""
+    """Prints names and values."""
     if json:
         _print_json(facts)
         return
@@ -257,7 +257,7 @@ def print_facts(facts: Mapping[str, Any], json: bool) -> None:
 
 
 def print_repair(report: RepairReport, json: bool) -> None:
-    """Print the result of ``store repair``."""
+    """Prints the result of ``store repair``."""
     if json:
         print_summary(report, json)
         return

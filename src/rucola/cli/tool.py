@@ -33,7 +33,7 @@ def tool_app(name: str, text: str) -> typer.Typer:
 
 
 def run_app(app: typer.Typer, arguments: list[str], interrupted: ExitCode = ExitCode.INTERRUPTED) -> int:
-    """Run one command line; returns the exit code.
+    """Runs one command line; returns the exit code.
 
     Args:
         app: an app with a name.

@@ -99,7 +99,7 @@ def broker_metrics(broker: Broker) -> Iterator[Metric]:
         ("rocketmq_storage_size", "Bytes of the commit log.", store.max_offset - store.min_offset),
         (
             "rocketmq_storage_flush_behind_bytes",
-            "Bytes of the commit log that are not on the disk yet.",
+            "Bytes of the commit log that are not synced yet.",
             max(store.max_offset - store.flushed_offset, 0),
         ),
         (
@@ -114,7 +114,9 @@ def broker_metrics(broker: Broker) -> Iterator[Metric]:
 
 
 def _behind(broker: Broker, group: str, topic: str) -> tuple[int, int]:
-    """Messages of the topic that the group has not consumed, and how many of them were delivered to it."""
+    """Returns the number of messages of the topic that the group has not consumed, and how many of them were delivered
+    to it.
+    """
     config = broker.topics.get(topic)
     if config is None:
         return 0, 0

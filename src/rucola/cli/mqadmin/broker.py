@@ -74,7 +74,9 @@ def update_broker_config(
     namesrv: Namesrv,
     key: Annotated[
         str,
-        typer.Option("-k", "--key", help="Option. A wrong one is answered with the others.", show_default=False),
+        typer.Option(
+            "-k", "--key", help="Name of the option; for a wrong one, the error lists the others.", show_default=False
+        ),
     ],
     value: Annotated[str, typer.Option("-v", "--value", help="Its value.", show_default=False)],
     broker: Broker = None,

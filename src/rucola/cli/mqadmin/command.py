@@ -46,7 +46,7 @@ def options(json: Annotated[bool, typer.Option("--json", help="Print JSON, one o
 
 
 def administer(namesrv: str, work: Callable[[AdminClient], Awaitable[None]]) -> None:
-    """Run ``work`` with a client of these name servers."""
+    """Runs ``work`` with a client of these name servers."""
 
     async def session() -> None:
         async with AdminClient(namesrv, config=client_config()) as admin:
@@ -65,7 +65,7 @@ def tell_brokers(
     slaves: bool = False,
     **values: object,
 ) -> None:
-    """Make a change on one broker, on the brokers of a cluster or on all, and print a line for each broker changed.
+    """Makes a change on one broker, on the brokers of a cluster or on all, and prints a line for each broker changed.
 
     Args:
         tell: makes the change at an address.
@@ -115,7 +115,7 @@ def settings(config: ClientConfig) -> dict[str, Any]:
 
 
 def time_ms(option: str, text: str) -> int:
-    """Parse a time in the forms that RocketMQ's tool accepts.
+    """Parses a time in the forms that RocketMQ's tool accepts.
 
     Raises:
         ConfigError: the text is not ``now``, milliseconds or ``yyyy-MM-dd#HH:mm:ss:SSS``.
@@ -134,7 +134,7 @@ def time_ms(option: str, text: str) -> int:
 
 
 def json_list(path: str, kind: str, make: Callable[[dict[str, Any]], T]) -> list[T]:
-    """Read a JSON list of objects from a file and convert each with ``make``; errors call an object a ``kind``.
+    """Reads a JSON list of objects from a file and converts each with ``make``; errors call an object a ``kind``.
 
     Raises:
         ConfigError: the file does not exist, or has other content.
@@ -183,7 +183,7 @@ def switch(option: str, text: str | None, default: bool) -> bool:
 
 
 def one_of(broker: str | None, cluster: str | None) -> None:
-    """Refuse a command that names neither a broker nor a cluster.
+    """Refuses a command that names neither a broker nor a cluster.
 
     Raises:
         ConfigError: both are missing.

@@ -138,7 +138,7 @@ def consume_message(
 async def _range(
     admin: AdminClient, address: str, queue: MessageQueue, begin: str | None, end: str | None
 ) -> tuple[int, int]:
-    """First queue offset, and the queue offset after the last one."""
+    """Returns the first queue offset, and the queue offset after the last one."""
     first, last = await admin.api.min_offset(address, queue), await admin.api.max_offset(address, queue)
     if begin is not None:
         first = await admin.api.search_offset(address, queue, time_ms("-b", begin))

@@ -28,7 +28,7 @@ class _Console(Console):
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows of values under column names."""
+    """Prints rows of values under column names."""
     if JSON.get():
         for row in rows:
             _json(dict(zip(columns, row, strict=True)))
@@ -44,7 +44,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def facts(values: Mapping[str, object]) -> None:
-    """Print names and values, one per line."""
+    """Prints names and values, one per line."""
     if JSON.get():
         _json(dict(values))
         return
@@ -55,7 +55,7 @@ def facts(values: Mapping[str, object]) -> None:
 
 
 def say(text: str, **values: object) -> None:
-    """Print a sentence for people, or ``values`` alone for scripts."""
+    """Prints a sentence for people, or ``values`` alone for scripts."""
     if JSON.get():
         _json(values)
     else:
@@ -63,7 +63,7 @@ def say(text: str, **values: object) -> None:
 
 
 def document(value: object) -> None:
-    """Print indented JSON, as RocketMQ's tool does for some responses."""
+    """Prints indented JSON, as RocketMQ's tool does for some responses."""
     _console().print(Text(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2).decode()))
 
 

@@ -30,7 +30,7 @@ FAMILIES = (acl, auth, broker, connection, consume, export, group, ha, message, 
 
 
 def run(arguments: list[str]) -> int:
-    """Run one ``rucola mqadmin`` command; returns the exit code.
+    """Runs one ``rucola mqadmin`` command; returns the exit code.
 
     Raises:
         ConfigError: an option is invalid.
