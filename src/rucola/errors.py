@@ -1,5 +1,5 @@
-"""The exception tree. Every class has its facts as fields, says whether a retry can help, and can be pickled, because
-Spark sends exceptions between processes. For pickling, the constructor arguments are kept unchanged.
+"""The exception tree. Every exception class keeps its facts as fields, says whether a retry can help, and can be
+pickled, because Spark sends exceptions between processes. For pickling, the constructor arguments are kept unchanged.
 """
 
 from __future__ import annotations
@@ -107,22 +107,22 @@ class DataLossError(StoreError):
 
 
 class AnotherLogError(DataLossError):
-    """The last record read is not in its place any more: the queue was recreated, or this is another store."""
+    """The last record read is not in its place any more: the queue was recreated, or the store is a different one."""
 
     def __str__(self) -> str:
         return (
             f"queue {self.queue}: offset {self.wanted_start - 1} no longer holds the record that was read: the queue "
-            f"was recreated, or this is another store; offsets {self.available_min} to {self.available_max} exist; "
-            "failOnDataLoss=false continues with records stored after it"
+            f"was recreated, or the store is a different one; offsets {self.available_min} to {self.available_max} "
+            "exist; failOnDataLoss=false continues with records stored after it"
         )
 
 
 class TableConflictError(RucolaError):
-    """Another writer has changed an archived table meanwhile; nothing was changed by this one.
+    """Another writer has changed an archived table in the meantime; this writer has changed nothing.
 
     Args:
-        table: where the table is.
-        version: the commit that the other writer made.
+        table: path or address of the table.
+        version: version of the table that the other writer committed.
     """
 
     retriable = True
@@ -203,10 +203,11 @@ class BrokerError(RucolaError):
 
 
 def _refuses_account(code: int, remark: str) -> bool:
-    """Whether a server refused the sender rather than the place.
+    """Whether a server refused access to the sender, rather than to a broker, topic or group as a whole.
 
-    NO_PERMISSION (16) can also mean that a broker, a topic or a group is closed for now, while another broker may be
-    open. The access control of RocketMQ before 5.3 answers SYSTEM_ERROR (1) with the name of its exception.
+    NO_PERMISSION (16) can also mean that a broker, a topic or a group denies access to everyone for now, while another
+    broker may allow it. The access control of RocketMQ before 5.3 responds SYSTEM_ERROR (1), with the name of its
+    exception in the remark.
     """
     return code in (1, 16) and any(text in remark for text in _REFUSED_ACCOUNTS[code])
 
@@ -242,7 +243,7 @@ class RequestTimeoutError(RucolaError):
 
 
 class SendManyError(RucolaError):
-    """Some of many messages were not sent, or their result is unknown.
+    """Some of several messages were not sent, or their result is unknown.
 
     Args:
         outcomes: for each message, in order: its ``SendResult`` or its error.
@@ -274,10 +275,10 @@ class RefusedRowError(RucolaError):
     """Rows of a Spark query cannot be made into messages, or brokers refuse them.
 
     Args:
-        count: number of these rows among those sent together.
+        count: number of refused rows among those sent together.
         topic: topic of the first one.
         msg_id: id of the first one, empty when it has none.
-        reason: why the first one is refused.
+        reason: why the first row is refused.
     """
 
     def __init__(self, count: int, topic: str, msg_id: str, reason: str) -> None:
@@ -308,7 +309,7 @@ class QueryError(ConfigError):
 
     Args:
         value: the query, or the name.
-        reason: what is wrong with it, and what is there instead.
+        reason: what is wrong with ``value``, and what exists instead.
     """
 
     def __init__(self, value: str, reason: str) -> None:
@@ -370,7 +371,7 @@ class MissingProgramError(RucolaError):
 
 
 class MissingExtraError(RucolaError):
-    """Packages that this part needs are not installed.
+    """Packages that a command or class needs are not installed.
 
     Args:
         user: the command or class that needs them.

@@ -1,9 +1,9 @@
 """Columns of the two row tables that carry messages between the layers.
 
-One socket read contains many frames, and one part of the log many records. On the fast path neither become Python
-objects: a kernel writes one row of integers per frame or record into an ``array('q')``, and the layers pass on this
-table with the buffer that holds the bytes. Positions are byte positions in that buffer; a length of -1 means that the
-field is absent.
+One socket read contains many frames, and one part of the log many records. On the fast path neither frames nor records
+become Python objects: a kernel writes one row of integers per frame or record into an ``array('q')``, and the layers
+pass this table on, together with the buffer that holds the bytes. Positions are byte positions in that buffer; a length
+of -1 means that the field is absent.
 
 ``kernel_columns`` repeats the columns for kernels; ``tests/unit/test_kernels.py`` compares it with this module.
 """
@@ -14,11 +14,11 @@ from array import array
 from enum import IntEnum
 
 ROW_WIDTH = 40
-"""Integers in one row, of either table."""
+"""Number of integers in one row of either table."""
 
 
 class FrameKind(IntEnum):
-    """The result of the frame scanner for a frame."""
+    """The kind of a frame, as found by the frame scanner."""
 
     PLAIN = 0
     """Any frame for the general path: its header is decoded into a ``RemotingCommand``."""
@@ -36,7 +36,7 @@ class FrameColumn(IntEnum):
     KIND = 0
     CODE = 1
     OPAQUE = 2
-    FLAG = 3  # of the frame: bit 0 response, bit 1 oneway
+    FLAG = 3  # Flag of the frame: bit 0 response, bit 1 oneway.
     VERSION = 4
     SERIALIZE = 5  # 0 JSON, 1 binary
     HEADER_POS = 6
@@ -68,9 +68,9 @@ class FrameColumn(IntEnum):
     PHYSICAL_OFFSET = 28
     QUEUE_OFFSET = 29
     RECORD_SIZE = 30
-    # used by formats.encode_rows unchanged; only the store's general path sets it, the frame scanner leaves 0
+    # copied into the record by formats.encode_rows; 0 except on the store's general path, which sets it
     PREPARED_TRANSACTION_OFFSET = 31
-    # pull: these share columns with the send columns above
+    # pull: these columns have the same indices as send columns above
     PULL_QUEUE_OFFSET = 17
     PULL_MAX_MESSAGES = 18
     PULL_EXPRESSION_POS = 19  # subscription text
@@ -85,12 +85,12 @@ class FrameColumn(IntEnum):
 class SendTrait(IntEnum):
     """Bits of ``FrameColumn.TRAITS``: any bit except ``NO_WAIT`` sends the message to the general path."""
 
-    NO_WAIT = 1  # property WAIT is not "true"
-    NO_UNIQ_KEY = 2  # the broker must create one
-    SPECIAL = 4  # a property the broker acts on: DELAY, TIMER_*, TRAN_MSG, POP_CK, INNER_*, __CRC32#, MSG_REGION ...
-    ILLEGAL = 8  # body or properties over the limit, or no body
-    OTHER_QUEUE = 16  # the queue id is negative, or is not one of the topic's
-    TRANSACTION = 32  # sysFlag marks it as part of a transaction
+    NO_WAIT = 1  # The property WAIT is not "true".
+    NO_UNIQ_KEY = 2  # The broker must create a unique key.
+    SPECIAL = 4  # A property on which the broker acts: DELAY, TIMER_*, TRAN_MSG, POP_CK, INNER_*, __CRC32#, ...
+    ILLEGAL = 8  # Body or properties exceed the limit, or there is no body.
+    OTHER_QUEUE = 16  # The queue id is negative, or the topic has no such queue.
+    TRANSACTION = 32  # sysFlag marks the message as part of a transaction.
 
 
 class RecordColumn(IntEnum):
@@ -105,9 +105,9 @@ class RecordColumn(IntEnum):
     PHYSICAL_OFFSET = 6
     SYS_FLAG = 7
     BORN_TIMESTAMP = 8
-    BORN_HOST_POS = 9  # length 8 or 20 by sysFlag bit 4
+    BORN_HOST_POS = 9  # length 20 if bit 4 of sysFlag is set, else 8
     STORE_TIMESTAMP = 10
-    STORE_HOST_POS = 11  # length 8 or 20 by sysFlag bit 5
+    STORE_HOST_POS = 11  # length 20 if bit 5 of sysFlag is set, else 8
     RECONSUME_TIMES = 12
     PREPARED_TRANSACTION_OFFSET = 13
     BODY_POS = 14
@@ -129,12 +129,12 @@ class RecordColumn(IntEnum):
 class WalkStop(IntEnum):
     """Why ``walk_records`` stopped; the position it returns is that of the first unread byte."""
 
-    LIMIT = 0  # the last record ends exactly at the limit
+    LIMIT = 0  # The last record ends exactly at the limit.
     TABLE_FULL = 1
-    BLANK = 2  # end-of-file record: continue with the next segment
-    TORN = 3  # a record starts here but is truncated, does not parse, or fails a requested check
+    BLANK = 2  # An end-of-file record was found: continue with the next segment.
+    TORN = 3  # A record starts here but is truncated, does not parse, or fails a requested check.
 
 
 def new_table(rows: int) -> array[int]:
-    """A table of ``rows`` rows, filled with zeros."""
+    """Returns a table of ``rows`` rows, filled with zeros."""
     return array("q", (0,)) * (ROW_WIDTH * rows)

@@ -1,7 +1,7 @@
-"""The names of the module ``cython`` that an interpreted kernel uses, for installations without Cython.
+"""Stand-ins for the names of the module ``cython`` that a kernel uses; an interpreted kernel without Cython needs them.
 
-A compiled kernel needs neither module: the compiler resolves these names. In an interpreted kernel a type only converts
-values, an array is a list, and a decorator returns its function unchanged.
+A compiled kernel needs neither this module nor Cython: the compiler resolves these names. In an interpreted kernel a
+type only converts values, an array is a list, and a decorator returns its function unchanged.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ compiled = False
 
 
 class CType:
-    """A C type. A call converts a value; ``cython.int[256]`` is the type of an array with 256 elements."""
+    """A C type, for example ``cython.int``. A call converts a value; ``cython.int[256]`` is the type of an array with
+    256 elements.
+    """
 
     def __init__(self, convert: Callable[[Any], Any], size: int = 0) -> None:
         self.convert = convert
@@ -31,7 +33,9 @@ class CType:
 
 
 def declare(kind: CType, value: Any = None, visibility: str = "private") -> Any:
-    """``value``, or an array of zeros for an array type. ``visibility`` matters only to the compiler."""
+    """Returns ``value``, or an array of zeros if ``kind`` is an array type. ``visibility`` matters only to the
+    compiler.
+    """
     return [kind(0)] * kind.size if kind.size else value
 
 

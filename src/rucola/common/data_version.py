@@ -1,4 +1,4 @@
-"""Version of a configuration table; a difference tells brokers and name servers that the table changed."""
+"""Version of a configuration table; from a new version, brokers and name servers see that the table has changed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DataVersion:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> DataVersion:
-        """Decode RocketMQ's JSON; absent fields (``stateVersion`` in 4.9) count as 0."""
+        """Decodes RocketMQ's JSON; absent fields (``stateVersion`` in 4.9) count as 0."""
         return cls(
             read_int64(data.get("stateVersion", 0)),
             read_int64(data.get("timestamp", 0)),

@@ -1,4 +1,6 @@
-"""Hosts in the form of the records: 4 or 16 address bytes, then the port as a signed 32-bit integer, big-endian."""
+"""Network addresses in the form that message records use: 4 or 16 address bytes, then the port as a signed 32-bit
+integer, big-endian.
+"""
 
 from __future__ import annotations
 
@@ -72,11 +74,11 @@ def is_loopback(address: str) -> bool:
 
 
 def check_bind_address(address: str, insecure: bool) -> None:
-    """Refuse to listen without protection on an address that other machines can reach.
+    """Refuses an unprotected port on an address that other machines can reach.
 
     Args:
         address: address to listen on.
-        insecure: whether the port is protected, or deliberately open.
+        insecure: whether any address is allowed: the port is protected, or deliberately open.
 
     Raises:
         ConfigError: ``address`` is not numeric, or is not a loopback address while ``insecure`` is false.

@@ -1,4 +1,4 @@
-"""Two kinds of position that would both be called "offset". Their types keep them apart."""
+"""Integer types for two kinds of position, both of which would be called "offset". A type checker keeps them apart."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def string_hash(text: str) -> int:
 
 
 def hash_map_order(names: Iterable[str], capacity: int = 16) -> list[str]:
-    """Distinct ``names`` in the iteration order of a ``java.util.HashMap`` filled with them.
+    """Returns the distinct ``names`` in the iteration order of a ``java.util.HashMap`` filled with them.
 
     Java turns buckets of eight or more names into trees; this is not modelled.
 
@@ -104,7 +104,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Lines without comments and blank lines; continued lines are joined."""
+    """Yields the lines except comments and blank ones; continued lines are joined."""
     lines: list[str] = []
     open_line: str | None = None
     for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):

@@ -1,4 +1,4 @@
-"""Numbers and spans in the buffers of kernels, for interpreted kernels; ``kernel_bytes.pxd`` has the compiled form.
+"""Reads and writes numbers and spans in buffers, for interpreted kernels; ``kernel_bytes.pxd`` is the compiled form.
 
 Nothing here checks a position: a kernel checks every span against its buffer before it reads or writes. Numbers are
 big-endian, as in RocketMQ's files.
@@ -59,7 +59,9 @@ def put64(data: Any, at: int, value: int) -> None:
 
 
 def copy(target: Any, at: int, data: Any, start: int, size: int) -> None:
-    """Copies ``size`` bytes of ``data`` from ``start`` on to ``target`` at ``at``; nothing if ``size`` is negative."""
+    """Copies ``size`` bytes of ``data`` from ``start`` on to ``target`` at ``at``; copies nothing if ``size`` is
+    negative.
+    """
     if size > 0:
         target[at : at + size] = data[start : start + size]
 

@@ -1,4 +1,6 @@
-"""Parts that kernels over messages and records share, for interpreted kernels; the compiled form is in the ``.pxd``."""
+"""Code shared by kernels for messages and records, as used in interpreted kernels; the ``.pxd`` file is the compiled
+form.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,18 @@ from rucola.common.sysflag import TRANSACTION_MASK as _TRANSACTION_MASK
 from rucola.common.sysflag import MessageSysFlag
 
 RECORD_FIXED_BYTES = 74
-"""Bytes of a record without its hosts, the length of its topic, its topic, body and properties."""
+"""Size of a record in bytes, not counting hosts, topic length, topic, body and properties."""
 BLANK_BYTES = 8
-"""Bytes of the record that fills a segment up to its end."""
+"""Number of bytes written for the blank record, which fills a segment up to its end."""
 TOPIC_BYTES_V1_MAX = 127
-"""The longest topic whose length takes one byte."""
+"""Greatest length in bytes of a topic whose length field is one byte."""
 PROPERTIES_BYTES_MAX = 32767
 SUFFIX_BYTES_MAX = 1000
 """``inspect_rows`` keeps this many bytes of the properties free for those that ``encode_rows`` appends."""
 CRC_PROPERTY_BYTES = 20
-"""Bytes of ``__CRC32#``, 0x01, ten digits and 0x02."""
+"""Size in bytes of the record CRC property: ``__CRC32#``, 0x01, ten digits and 0x02."""
 BATCH_MEMBER_FIXED_BYTES = 22
-"""Bytes of a message in a batch without its body and properties."""
+"""Size in bytes of a message in a batch, not counting body and properties."""
 TRANSACTION_MASK = int(_TRANSACTION_MASK)
 TRANSACTION_PREPARED = int(MessageSysFlag.TRANSACTION_PREPARED)
 TRANSACTION_ROLLBACK = int(MessageSysFlag.TRANSACTION_ROLLBACK)
@@ -31,10 +33,11 @@ _PROPERTIES_POS, _PROPERTIES_LEN = int(FrameColumn.PROPERTIES_POS), int(FrameCol
 
 
 def check_spans(source: bytes | bytearray, table: array[int], row: int) -> int:
-    """Checks that body and properties of one frame lie inside ``source``; ``row`` is the index of its first column.
+    """Checks that body and properties of one frame lie inside ``source``; ``row`` is the index of the frame's first
+    column.
 
     Raises:
-        ValueError: if one of them does not.
+        ValueError: if the body or the properties do not.
     """
     size = len(source)
     body_len, properties_len = table[row + _BODY_LEN], table[row + _PROPERTIES_LEN]

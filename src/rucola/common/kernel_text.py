@@ -1,6 +1,7 @@
-"""Text and numbers of headers, for interpreted kernels; ``kernel_text.pxd`` has the compiled form over raw pointers.
+"""Reads and writes text and numbers of headers, for interpreted kernels; ``kernel_text.pxd`` is the compiled form and
+uses raw pointers.
 
-Nothing here checks a position: a kernel computes the space before it writes, and the limit before it reads.
+Nothing here checks a position: before it writes, a kernel computes the space it needs; before it reads, the limit.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 NO_NUMBER = -(2**63) + 1
-"""``integer`` returns this for a text that is not a number. No number of up to 18 digits is as large."""
+"""``integer`` returns this for a text that is not a number. Larger than any number of up to 18 digits."""
 QUOTE = 0x22
 COMMA = 0x2C
 COLON = 0x3A
@@ -46,7 +47,9 @@ def holds(data: Any, position: int, length: int, text: bytes) -> bool:
 
 
 def integer(data: Any, position: int, end: int) -> int:
-    """The decimal number in ``data[position:end]``, at most 18 digits, or ``NO_NUMBER``."""
+    """Returns the decimal number in ``data[position:end]``, or ``NO_NUMBER`` if that is not a number of up to 18
+    digits.
+    """
     digits = bytes(data[position:end])
     unsigned = digits.removeprefix(b"-")
     return int(digits) if unsigned.isdigit() and len(unsigned) <= 18 else NO_NUMBER

@@ -1,4 +1,4 @@
-"""Names derived from other names (retry, dead-letter and light-queue topics), and RocketMQ's reserved topics."""
+"""Derives retry, dead-letter and light-queue topics from other names; lists RocketMQ's reserved topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Message types: one to send, one as read, one for the store."""
+"""Three message types: for sending, as read from a store, and for the store's general path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Message:
-    """A message to send. Tags, keys, delay and all else but topic, body and flag are stored in ``properties``.
+    """A message to send. ``properties`` holds everything except topic, body and flag, for example tags, keys and delay.
 
     Args:
         topic: destination topic.

@@ -72,4 +72,4 @@ INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 DUP_INFO: Final = "DUP_INFO"
 
 CRC32: Final = "__CRC32#"
-"""Checksum of the whole record, always the last property."""
+"""Checksum of the whole record, always the last property of a record."""

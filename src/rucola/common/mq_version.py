@@ -43,7 +43,9 @@ CURRENT_VERSION = MQVersion.V5_3_3
 
 
 def version_name(ordinal: int) -> str:
-    """Display name: the release, or the newest earlier release followed by ``+``, or the bare number."""
+    """Returns the display name of a version: its release; else the newest earlier release followed by ``+``; else the
+    number.
+    """
     known = max((version for version in MQVersion if version <= ordinal), default=None)
     if known is None:
         return str(ordinal)

@@ -21,7 +21,7 @@ from rucola.errors import ConfigError, OptionsError
 
 SECRET_SHOWN = "******"
 _SECRET = re.compile("password|secret|credential|authenticationUser", re.IGNORECASE)
-"""Keys whose values are never shown."""
+"""Keys of options whose values are never shown."""
 _METADATA_KEY = "rucola_option"
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Option:
     reason: str = ""
 
     def allowed(self) -> str:
-        """The allowed values, for messages and the documentation."""
+        """Returns the allowed values as text, for error messages and the documentation."""
         return self._range() + (f", because {self.reason}" if self.reason else "")
 
     def _range(self) -> str:
@@ -73,7 +73,7 @@ class Option:
         return " or ".join(self.choices) if self.choices else "any text"
 
     def limits(self) -> str:
-        """The same in few words, for tables."""
+        """Returns the allowed values in few words, for tables."""
         if isinstance(self.default, bool):
             return "`true`, `false`"
         if isinstance(self.default, Enum):
@@ -89,7 +89,7 @@ class Option:
         return f"{text} {unit}".strip()
 
     def parse(self, text: str) -> Any:
-        """Convert ``text`` to the option's value.
+        """Converts ``text`` to the option's value.
 
         Raises:
             ConfigError: the text is not of the option's type, or out of range.
@@ -119,7 +119,7 @@ class Option:
             raise ConfigError(self.key, str(value), self.allowed())
 
     def show(self, value: Any) -> str:
-        """``value`` as in a properties file; a secret is masked."""
+        """Returns ``value`` as a properties file states it; a secret is masked."""
         if self.secret and value:
             return "******"
         if isinstance(value, bool):
@@ -165,7 +165,7 @@ class ConfigProblems:
         return False
 
     def add(self, error: ConfigError) -> None:
-        """Add one problem, or those of several options."""
+        """Adds one problem, or the problems of several options."""
         for one in error.errors if isinstance(error, OptionsError) else (error,):
             self._errors.setdefault(one.key, one)
 
@@ -189,7 +189,7 @@ def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
     """An instance of ``config_class`` from strings by RocketMQ key; keys of other classes are ignored.
 
     Raises:
-        ConfigError: a value is not allowed; ``OptionsError`` with all errors if there are several.
+        ConfigError: a value is not allowed; if there are several, ``OptionsError`` with all errors.
     """
     problems = ConfigProblems()
     parsed = {}
@@ -207,7 +207,7 @@ def check_options(config: Any, *checks: Callable[[], None]) -> None:
     """Checks every option of an instance, then calls ``checks``. For use in ``__post_init__``.
 
     Raises:
-        ConfigError: a value is not allowed; ``OptionsError`` with all errors if there are several.
+        ConfigError: a value is not allowed; if there are several, ``OptionsError`` with all errors.
     """
     problems = ConfigProblems()
     for entry in options_of(type(config)):
@@ -239,13 +239,13 @@ def show_options(config: Any) -> dict[str, str]:
 
 
 def change_options(config: Any, values: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Change options of a running instance: all of ``values``, given by RocketMQ key, or none.
+    """Changes options of a running instance, given by RocketMQ key: either all of ``values`` or none.
 
     The classes are frozen, so this function is the only way to change an option. It takes effect only for options that
     are read at each use; the caller must know which these are.
 
     Returns:
-        Old and new text by key, for options whose value changed.
+        Maps the key of each changed option to its old and new value as text.
 
     Raises:
         ConfigError: the instance has no such key, or a value is not allowed.
@@ -276,7 +276,9 @@ def options_table(config_class: type) -> str:
 
 
 def _number(text: str, kind: type) -> int | float | None:
-    """``text`` as a number of type ``kind``; None if it is not one. Only plain decimal digits are accepted."""
+    """``text`` as a number of type ``kind``; None if it is not such a number. Only plain decimal digits are
+    accepted.
+    """
     digits = text[1:] if text.startswith("-") else text
     if kind is int:
         return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= 19 else None

@@ -1,4 +1,6 @@
-"""The handle of a message that waits for its delivery time. It allows a producer to withdraw the message."""
+"""The handle of a message that waits in the broker for its delivery time. It allows a producer to withdraw the
+message.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ class RecallHandle(NamedTuple):
         """Parses the text.
 
         Raises:
-            FormatError: it is not a handle.
+            FormatError: ``text`` is not a handle.
         """
         try:
             words = base64.urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)).decode().split(" ")

@@ -64,7 +64,7 @@ class SubscriptionGroupConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SubscriptionGroupConfig:
-        """Reads RocketMQ's JSON; absent fields take their defaults, unknown ones are ignored.
+        """Reads RocketMQ's JSON; absent fields take their defaults, unknown fields are ignored.
 
         Raises:
             ValueError: a number is invalid.

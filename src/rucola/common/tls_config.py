@@ -22,7 +22,8 @@ class TlsConfig:
     tls_cert_path: str = option(
         "tlsCertPath",
         "",
-        "PEM file with the certificate of the server and those that signed it. RocketMQ: `tls.server.certPath`.",
+        "PEM file with the server's certificate, followed by the certificates that signed it. RocketMQ: "
+        "`tls.server.certPath`.",
     )
     tls_key_path: str = option(
         "tlsKeyPath", "", "PEM file with the private key of the certificate. RocketMQ: `tls.server.keyPath`."

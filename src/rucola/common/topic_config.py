@@ -55,7 +55,7 @@ class TopicConfig:
 
     @property
     def is_batch_queue(self) -> bool:
-        """Whether each queue entry of the topic is a record that may hold several messages."""
+        """Whether the topic has batch queues: a queue entry is a record that may hold several messages."""
         return self.attributes.get("queue.type") == "BatchCQ"
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class TopicConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> TopicConfig:
-        """Reads RocketMQ's JSON; absent fields take their defaults, unknown ones are ignored.
+        """Reads RocketMQ's JSON; absent fields take their defaults, unknown fields are ignored.
 
         Raises:
             ValueError: ``topicFilterType`` is unknown, or a number is invalid.

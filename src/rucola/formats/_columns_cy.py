@@ -44,18 +44,18 @@ def gather(
     out: Any,
     offsets_out: cython.int[::1],
 ) -> int:
-    """Copies one column of byte strings, given by position and length, into ``out`` without gaps.
+    """Copies one column of byte strings, each given by position and length, into ``out`` without gaps.
 
     A negative length counts as 0. ``offsets_out`` receives ``rows + 1`` offsets.
 
     Returns:
-        Bytes written to ``out``.
+        Number of bytes written to ``out``.
 
     Raises:
-        ValueError: a span lies outside ``segment``, or the rows outside ``table``; or the result does not fit into
+        ValueError: a span lies outside ``segment``, the rows outside ``table``, or the result does not fit into
             ``out``, ``offsets_out`` or 31 bits.
     """
-    target: cython.uchar[::1] = memoryview(out).cast("B")  # Arrow's buffers call their bytes signed
+    target: cython.uchar[::1] = memoryview(out).cast("B")  # Arrow's buffers declare their bytes as signed
     _check_rows(table, rows, offsets_out)
     if not (0 <= pos_column < ROW_WIDTH and 0 <= len_column < ROW_WIDTH):
         raise ValueError(f"no columns {pos_column} and {len_column}")
@@ -85,10 +85,11 @@ def gather(
 
 
 def count_bytes(table: cython.longlong[::1], rows: cython.Py_ssize_t, len_column: cython.Py_ssize_t) -> tuple[int, int]:
-    """Returns the bytes that a column of byte strings takes, and the number of rows without a value (length below 0).
+    """Returns the total size in bytes of a column of byte strings, and the number of rows without a value (length below
+    0).
 
     Raises:
-        ValueError: the rows do not lie in ``table``, or the column does not exist.
+        ValueError: the rows do not fit into ``table``, or the column does not exist.
     """
     _check_column(table, rows, len_column)
     total: cython.longlong = 0
@@ -125,7 +126,8 @@ def mark_intervals(
         The number of rows marked.
 
     Raises:
-        ValueError: the rows do not lie in ``table``, ``topics`` or ``keep``, or there are not as many ends as starts.
+        ValueError: the rows do not fit into ``table``, ``topics`` or ``keep``, or the numbers of starts and ends
+            differ.
     """
     _check_column(table, rows, RECORD_SYS_FLAG)
     if rows > len(topics) or rows > len(keep) or len(starts) != len(ends):
@@ -161,7 +163,7 @@ def take_int64(
     """Copies one column of integers, each multiplied by ``factor``, into ``out``; keeps the low 64 bits.
 
     Raises:
-        ValueError: the rows do not lie in ``table`` or do not fit into ``out``, or the column does not exist.
+        ValueError: the rows do not fit into ``table`` or ``out``, or the column does not exist.
     """
     target: cython.longlong[::1] = memoryview(out).cast("B").cast("q")
     _check_column(table, rows, column)
@@ -181,7 +183,7 @@ def take_int32(table: cython.longlong[::1], rows: cython.Py_ssize_t, column: cyt
     """Copies the low 32 bits of one column of integers into ``out``.
 
     Raises:
-        ValueError: the rows do not lie in ``table`` or do not fit into ``out``, or the column does not exist.
+        ValueError: the rows do not fit into ``table`` or ``out``, or the column does not exist.
     """
     target: cython.int[::1] = memoryview(out).cast("B").cast("i")
     _check_column(table, rows, column)
@@ -202,17 +204,18 @@ def properties_json(
     out: Any,
     offsets_out: cython.int[::1],
 ) -> int:
-    """Writes the properties of each row as the text of a JSON object; the texts follow each other in ``out``.
+    """Writes the properties of each row as the text of a JSON object; the texts follow each other in ``out`` without
+    gaps.
 
     A row without properties becomes ``{}``. Pairs keep their order; the last of several equal names counts. Bytes that
     are not UTF-8 become U+FFFD.
 
     Returns:
-        The number of bytes needed. If ``out`` is smaller, its content is invalid: call again with a buffer of that
-        size.
+        The number of bytes that all texts take. If ``out`` is smaller, its content is invalid: call again with a buffer
+        of that size.
 
     Raises:
-        ValueError: a span lies outside ``segment``, or the rows outside ``table`` or ``offsets_out``; or the result
+        ValueError: a span lies outside ``segment``, the rows outside ``table`` or ``offsets_out``, or the result
             exceeds 31 bits.
     """
     target: cython.uchar[::1] = memoryview(out).cast("B")
@@ -298,7 +301,7 @@ def _put_object_by_words(
 ) -> cython.Py_ssize_t:
     """Writes the same object as ``_put_object``, in one pass and eight bytes at a time.
 
-    The caller guarantees eight more bytes in ``segment``; ``out`` must have six bytes for each input byte, plus 32.
+    The caller guarantees eight more bytes in ``segment``; ``out`` must have 32 bytes plus six for each input byte.
 
     Returns:
         The position after the object; -1 if a name occurs twice, a case that only ``_put_object`` handles.
@@ -310,7 +313,7 @@ def _put_object_by_words(
     begin: cython.Py_ssize_t = at + 1
     pair: cython.Py_ssize_t = begin
     name: cython.Py_ssize_t = start
-    name_end: cython.Py_ssize_t = -1  # end of the name, once its separator was seen
+    name_end: cython.Py_ssize_t = -1  # end of the name, once the separator after it was found
     plain: cython.Py_ssize_t
     size: cython.Py_ssize_t
     byte: cython.int
@@ -321,10 +324,10 @@ def _put_object_by_words(
         plain = _put_plain_words(segment, start, end, out, at)
         at += plain - start
         start = plain
-        byte = segment[start] if start < end else 2  # the end closes a pair too
+        byte = segment[start] if start < end else 2  # the end of the properties ends a pair too
         if byte == 2:
             if name < name_end < start - 1:
-                # RocketMQ's own names have different bits.
+                # The names of RocketMQ's own properties have different bits.
                 place = segment[name] * 11 + segment[name_end - 1] * 5 + (name_end - name) * 3
                 bit = cython.cast(cython.ulonglong, 1) << (place & 63)
                 if seen & bit and _comes_again(segment, name, name_end - name, first, name):
@@ -365,8 +368,8 @@ def _put_plain_words(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Copies up to the first byte that needs an escape, and up to seven bytes more; returns its position, or
-    ``end``.
+    """Copies the bytes before the first byte that needs an escape, and up to seven more; returns that byte's position,
+    or ``end``.
     """
     place: cython.Py_ssize_t = start
     word: cython.ulonglong = 0
@@ -400,7 +403,7 @@ def _put_plain_words(
 def _may_repeat(
     segment: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
-    """False if no two names have the same last byte and length, modulo 64."""
+    """Whether two names may be equal: False if no two names agree in a 6-bit hash of last byte and length."""
     seen: cython.ulonglong = 0
     bit: cython.ulonglong
     stop: cython.Py_ssize_t
@@ -426,7 +429,7 @@ def _comes_again(
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Whether a pair in ``segment[start:end]`` has the same name as the one of ``size`` bytes at ``name``."""
+    """Whether a pair in ``segment[start:end]`` has the name whose ``size`` bytes begin at ``name``."""
     stop: cython.Py_ssize_t
     equals: cython.Py_ssize_t
     while start < end:
@@ -551,7 +554,9 @@ def _put_escape(out: cython.uchar[::1], at: cython.Py_ssize_t, byte: cython.int)
 def _character(
     segment: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    """Length of the character at ``start``. A negative result is the number of invalid bytes."""
+    """Returns the length in bytes of the character at ``start``. If the bytes there are invalid, returns their number,
+    negated.
+    """
     lead: cython.uint = segment[start]
     low: cython.uint = 0x80
     high: cython.uint = 0xBF

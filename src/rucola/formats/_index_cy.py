@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel that puts keys into an index file: header, hash slots and entries as ``formats.index_file`` describes them.
+"""Kernel that puts keys into an index file: header, hash slots and entries as ``formats.index_file`` describes these
+parts.
 
 Bounds checks are off. Every function first checks the file's length against its geometry, and the spans against the
 source. Counts and slots read from the file are checked against the geometry before use.
@@ -159,12 +160,12 @@ def _put_keys(
     skip: cython.Py_ssize_t,
     tags: cython.bint,
 ) -> cython.longlong:
-    """Puts the keys of one record into a file already checked: UNIQ_KEY, then the pieces of KEYS between spaces
-    (``IndexService#buildIndex``). Tags come last, in the form of a key that begins with ``T#``.
+    """Puts the keys of one record into a file that was already checked: UNIQ_KEY, then the pieces of KEYS between
+    spaces (``IndexService#buildIndex``). Tags come last, in the form of a key that begins with ``T#``.
 
     Returns:
-        The number of this record's keys, skipped ones included, if all are stored. If the file becomes full first, the
-        bitwise complement ``~n`` (negative) of the number stored so far.
+        The number of this record's keys, skipped ones included, if all are stored. If the file becomes full first,
+        ``~n``, a negative number, where ``n`` is the number of keys stored so far.
     """
     topic_pos: cython.Py_ssize_t = table[row + RECORD_TOPIC_POS]
     topic_len: cython.Py_ssize_t = table[row + RECORD_TOPIC_LEN]
@@ -230,15 +231,16 @@ def put_rows(
     """Puts the keys of the records in rows ``first`` to ``last`` (excluded), except those of rollback records.
 
     Args:
-        entry_max: the capacity to assume; a file that grows in steps is full before its end.
+        entry_max: the capacity to assume; while a file grows in steps, it counts as full before its end.
         source: the segment the rows point into; ``base_offset`` is the physical offset of its byte 0.
         table: rows of ``walk_records``.
         from_offset: records that start below it are skipped.
-        skip: number of keys of row ``first`` that are stored already.
+        skip: number of keys of row ``first`` that the file already holds.
         tags: also puts the tags, as RocketMQ 5.4.0 and later do.
 
     Returns:
-        The first row not completed, and how many of its keys are stored; ``(last, 0)`` if all are stored.
+        The index of the first row not completed, and the number of its keys that are stored; ``(last, 0)`` if all are
+        stored.
 
     Raises:
         ValueError: if rows or spans lie outside their buffers, or the file is too short for its geometry.
@@ -278,7 +280,8 @@ def gather_keys(
         keys_out: receives the keys from byte ``position`` on.
 
     Returns:
-        The first row not taken, and the position after the last key. A row is not taken if its keys may not fit.
+        The index of the first row not taken, and the position after the last key written. A row is not taken if
+        ``keys_out`` may be too small for its keys.
 
     Raises:
         ValueError: if rows or spans lie outside their buffers.
@@ -340,10 +343,10 @@ def put_keys(
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
 ) -> int:
-    """Puts the keys ``first`` to ``last`` (excluded) that ``gather_keys`` wrote.
+    """Puts keys that ``gather_keys`` wrote into an index file: those with indices ``first`` to ``last`` (excluded).
 
     Returns:
-        The first key not put because the file is full; ``last`` if all are put.
+        The index of the first key not put because the file is full; ``last`` if all are put.
 
     Raises:
         ValueError: if the file is too short for its geometry, or a key lies outside ``keys``.
@@ -367,13 +370,14 @@ def put_keys(
 def find_broken_chain(
     index: cython.uchar[::1], slot_count: cython.longlong, entry_max: cython.longlong, heads: cython.int[::1]
 ) -> int:
-    """Follows the entries in order of insertion: each must point to the newest earlier entry of its slot.
+    """Checks the entries in order of insertion: each must point to the newest earlier entry of its slot.
 
     Args:
-        heads: receives the newest entry of each slot; one number per slot, all zero on entry.
+        heads: receives the newest entry of each slot; one number per slot, all zero at first.
 
     Returns:
-        The first entry that points elsewhere; 0 if all entries are right but a slot is wrong; -1 if all are right.
+        The index of the first entry that points elsewhere; 0 if all entries are right but a slot is wrong; -1 if
+        entries and slots are right.
 
     Raises:
         ValueError: if the file is too short for its geometry, or ``heads`` too short for the slots.

@@ -39,7 +39,7 @@ CHECK_RECORD_CRC = cython.declare(cython.int, 2)
 CHECK_PHYSICAL_OFFSET = cython.declare(cython.int, 4)
 CHECK_TORN_END = cython.declare(cython.int, 8)
 CHECK_CRC_NAME = cython.declare(cython.int, 16)
-# this many bytes of the name must be right for it to be recognized
+# a damaged CRC property is recognized if this many bytes of its name are right
 CRC_NAME_ALIKE = cython.declare(cython.int, 6)
 
 
@@ -54,7 +54,9 @@ def _is_compiled() -> bool:
 
 
 def _last_touched() -> int:
-    """Sum of the bytes that the last walk prefetched. It exists only so that the compiler keeps those reads."""
+    """Sum of the values of the bytes that the last walk prefetched. It exists so that the compiler does not remove
+    those reads.
+    """
     return _touched
 
 
@@ -108,7 +110,7 @@ def _hash(
             have += 1
             low, high = 0x80, 0xBF
         if have < size or 0xD800 <= code <= 0xDFFF:
-            code = 0xFFFD  # as in Java: one replacement for a longest valid prefix or an encoded surrogate
+            code = 0xFFFD  # as in Java: one replacement character for each longest valid prefix or encoded surrogate
         if code >= 0x10000:
             value = low32(value * 31 + 0xD7C0 + (code >> 10))
             code = 0xDC00 | (code & 0x3FF)
@@ -195,13 +197,13 @@ def encode_rows(
         place: the bytes of ``segment`` to write, and what the records have in common.
         queue_offsets: next queue offset of each queue, indexed by queue id; advanced for each record.
         born_host, store_host: 8 bytes (IPv4) or 20 (IPv6), port last.
-        suffix: property text appended to each row's properties, at most ``SUFFIX_BYTES_MAX`` bytes. A missing 0x02
-            between both is added.
+        suffix: property text appended to each row's properties, at most ``SUFFIX_BYTES_MAX`` bytes. If the 0x02 between
+            properties and suffix is missing, it is added.
         crc32: function that takes a memoryview.
 
     Returns:
-        The index of the first row that was not encoded: ``last``, or the first row whose record plus a blank record of
-        8 bytes does not fit.
+        Index of the first row that was not encoded: ``last``, or the first row whose record plus a blank record of 8
+        bytes does not fit.
 
     Raises:
         ValueError: a length is out of range; nothing of that row or later ones was written.
@@ -230,7 +232,7 @@ def encode_rows(
         end = _put_record(
             segment, position, total - fixed, table, row, crc, source, place, topic, born_host, store_host, suffix
         )
-        # A concurrent reader of the file sees no record until the size is written. After that the checksum, which
+        # A concurrent reader of the file sees no record until its size is written. After that the checksum, which
         # covers the size, protects the reader.
         put32(segment, position, total)
         if place.record_crc:
@@ -248,7 +250,7 @@ def _fixed_bytes(
     store_len: cython.Py_ssize_t,
     suffix_len: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Returns the bytes of each record without its body and properties.
+    """Returns the size in bytes of each record, not counting body and properties.
 
     Raises:
         ValueError: one of the lengths is out of range.
@@ -275,7 +277,7 @@ def _record_bytes(
     suffix: cython.const[cython.uchar][::1],
     record_crc: cython.bint,
 ) -> cython.Py_ssize_t:
-    """Returns the bytes of one record.
+    """Returns the size in bytes of one record.
 
     Raises:
         ValueError: a length or the queue is out of range.
@@ -310,7 +312,7 @@ def _assign(
     total: cython.Py_ssize_t,
     queue_offsets: cython.longlong[::1],
 ) -> cython.void:
-    """Fills the columns that this module assigns, and advances the queue's next offset."""
+    """Fills the columns of a row that the encoder assigns, and advances the queue's next offset."""
     queue_id: cython.Py_ssize_t = table[row + FRAME_QUEUE_ID]
     transaction: cython.longlong = table[row + FRAME_SYS_FLAG] & TRANSACTION_MASK
     table[row + FRAME_QUEUE_OFFSET] = 0
@@ -479,7 +481,7 @@ def _put_crc_property(segment: cython.uchar[::1], at: cython.Py_ssize_t, crc: cy
 
 
 def write_blank(segment: cython.uchar[::1], position: cython.Py_ssize_t, space_left: cython.longlong) -> None:
-    """Writes the end-of-file record: its size field covers all the space left; only the 8 header bytes are written.
+    """Writes the 8 header bytes of the end-of-file record, whose size field covers all the space left.
 
     Raises:
         ValueError: if fewer than 8 bytes remain, or fewer than ``space_left``.
@@ -512,11 +514,11 @@ def walk_records(
     Args:
         segment: any bytes; ``segment_view``: a memoryview of them.
         base_offset: physical offset of byte 0 of ``segment``.
-        rows_max: the most records to read.
+        rows_max: largest number of records to read.
         crc32: function that takes a memoryview.
         check: sum of 1 (body CRC), 2 (record CRC, if present), 4 (physicalOffset field), 8 (no zero byte where the
-            record CRC belongs; a crash may have lost the page that holds it), 16 (no property that looks like the
-            record CRC but for one or two bytes of its name).
+            record CRC belongs; after a crash, the page that held it may be missing), 16 (no property whose name differs
+            from the record CRC's in one or two bytes).
 
     Returns:
         The number of rows filled, the position after the last record read, and a ``WalkStop``.
@@ -538,8 +540,8 @@ def walk_records(
     touched: cython.uint = 0
     while position < limit:
         if cython.compiled:
-            # A walk jumps from record to record, and each jump would wait for memory. Sequential reads do not wait: the
-            # processor fetches these bytes while the previous record is decoded.
+            # A walk jumps from record to record, and each jump would wait for a read from memory. Sequential reads do
+            # not wait: the processor fetches these bytes while the previous record is decoded.
             ahead = max(ahead, position)
             while ahead < min(position + LOOK_AHEAD_BYTES, limit):
                 touched += segment[ahead]
@@ -551,7 +553,7 @@ def walk_records(
             return rows, position, STOP_TORN
         total = int32(segment, position)
         magic = int32(segment, position + 4)
-        if magic == MAGIC_BLANK:  # RocketMQ does not look at its size either
+        if magic == MAGIC_BLANK:  # RocketMQ does not check the size of this record either
             return rows, position, STOP_BLANK
         if total > limit - position or magic not in (MAGIC_V1, MAGIC_V2):
             return rows, position, STOP_TORN
@@ -600,7 +602,7 @@ def _read_record(
     born_len: cython.longlong = 20 if sys_flag & BORN_HOST_V6 else 8
     store_len: cython.longlong = 20 if sys_flag & STORE_HOST_V6 else 8
     topic_field: cython.longlong = 2 if wide_topic else 1
-    # Bytes that remain for body, topic and properties.
+    # Number of bytes that remain for body, topic and properties.
     room: cython.longlong = total - RECORD_FIXED_BYTES - born_len - store_len - topic_field
     if room < 0:
         return False
@@ -666,7 +668,7 @@ def _span_properties(
         stop = find(segment, 2, start, end)
         column = -1
         value = start + 5
-        # No search for the separator: it can only follow one of these names. A value has at least one byte.
+        # The separator is not searched for: it can only follow one of these names. A value has at least one byte.
         if value < stop:
             word = uint32(segment, start)
             if word == 0x54414753 and segment[start + 4] == 1:  # TAGS
@@ -693,7 +695,7 @@ def _body_is_sound(
     start: cython.Py_ssize_t = table[row + RECORD_BODY_POS]
     size: cython.Py_ssize_t = table[row + RECORD_BODY_LEN]
     if size == 0:
-        return True  # as in RocketMQ, which ignores the field
+        return True  # RocketMQ too ignores the checksum of an empty body
     crc: cython.longlong = crc32(segment_view[start : start + size]) & 0x7FFFFFFF
     return crc == table[row + RECORD_BODY_CRC]
 
@@ -731,7 +733,7 @@ def _record_is_sound(
 def _end_is_torn(
     segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether the part of the properties that holds the CRC property contains a zero byte."""
+    """Whether there is a zero byte where the CRC property belongs."""
     end: cython.Py_ssize_t = table[row + RECORD_POS] + table[row + RECORD_SIZE]
     i: cython.Py_ssize_t
     for i in range(end - min(table[row + RECORD_PROPERTIES_LEN], CRC_PROPERTY_BYTES), end):
@@ -746,7 +748,7 @@ def _end_is_torn(
 def _crc_name_is_damaged(
     segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether the last property has the length and most of the bytes of a CRC property, but not all of its form."""
+    """Whether the last property has the length and most of the bytes of a CRC property, but is not a valid one."""
     if table[row + RECORD_PROPERTIES_LEN] < CRC_PROPERTY_BYTES:
         return False
     end: cython.Py_ssize_t = table[row + RECORD_POS] + table[row + RECORD_SIZE]

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel over consume-queue units of 20 bytes: physical offset i64, record size i32, tags code i64, big-endian.
+"""Kernel for consume-queue units. A unit has 20 bytes: physical offset i64, record size i32, tags code i64, big-endian.
 
 Bounds checks are off. Every function first checks its positions against the buffers.
 """
@@ -26,7 +26,7 @@ UNIT_BYTES = cython.declare(cython.int, 20)
 # formats.consume_queue: QueueColumn and CollectedColumn
 QUEUE_WIDTH = cython.declare(cython.int, 7)
 COLLECTED_WIDTH = cython.declare(cython.int, 5)
-# A literal above 31 bits is a Python object to Cython; these are C integers.
+# For Cython, a literal of more than 31 bits is a Python object; these are C integers.
 FNV_START = cython.declare(cython.longlong, 2166136261)
 FNV_PRIME = cython.declare(cython.longlong, 16777619)
 
@@ -71,13 +71,13 @@ def gather_units(
     Args:
         table: rows of ``walk_records``; prepared and rollback records are skipped.
         queue_id: the queue; rows of other queues are skipped.
-        queue_offset: of the next entry; the entries must continue it without a gap.
+        queue_offset: queue offset of the first unit to make; the others must follow without a gap.
         base_offset: physical offset of byte 0 of the segment.
         units_out: receives the units from byte 0 on; must hold one unit per row.
 
     Returns:
         The number of units, or -1 if the queue offsets have a gap; the tags code of the last unit; whether all units
-        have that tags code.
+        have this tags code.
 
     Raises:
         ValueError: if the rows lie outside the table, or ``units_out`` is too small.
@@ -138,18 +138,18 @@ def collect_units(
     collected: cython.longlong[::1],
     count: cython.longlong,
 ) -> tuple[int, int, int]:
-    """Numbers the queues of records, and collects what the unit of each record has; prepared and rollback records have
-    none.
+    """Numbers the queues to which records belong, and collects the fields of each record's unit; prepared and rollback
+    records have no unit.
 
     Args:
-        segment: the bytes that hold the records, also those of the queues numbered before.
+        segment: the bytes that hold these records, and the topics of queues numbered before.
         table: rows of ``walk_records``; the first ``rows`` are used.
         base_offset: physical offset of byte 0 of ``segment``.
         slots: hash table of the queues, its length a power of two; all zero at first.
         queues: receives a row of ``QueueColumn`` for each queue; at most half as many queues as there are slots.
-        queue_count: number of queues numbered before.
+        queue_count: number of queues already in ``queues``.
         collected: receives a row of ``CollectedColumn`` for each unit.
-        count: number of units collected before.
+        count: number of units already in ``collected``.
 
     Returns:
         The number of rows taken, of queues and of units. Fewer rows than ``rows`` are taken if one of the tables is
@@ -238,10 +238,11 @@ def sort_units(
     units_out: cython.uchar[::1],
     offsets_out: cython.longlong[::1],
 ) -> None:
-    """Makes the units that ``collect_units`` collected, queue after queue; within a queue in the order of the log.
+    """Makes the units that ``collect_units`` collected, one queue after another; the units of a queue keep the order of
+    the log.
 
     Args:
-        places: one number per queue; receives the number of units before the end of each queue.
+        places: has one number per queue; receives the number of units up to the end of each queue.
         units_out: receives ``count`` units.
         offsets_out: receives the queue offset of each unit.
 
@@ -277,7 +278,7 @@ def sort_units(
 
 @cython.cclass
 class PullLimits:
-    """The part of the log that one pull may return, and how much of it.
+    """Limits for one pull: which part of the log it may return, and how much of it.
 
     Attributes:
         physical_min, physical_max: range of the log; a unit whose record lies outside is skipped.
@@ -332,13 +333,13 @@ def select_units(
         columns_out: receives physical offset and size of each chosen unit; selection also ends when it is full.
         max_messages: the client's limit.
         max_bytes: the client's byte limit, already clamped.
-        scan_bytes_max: the most bytes of units to examine.
+        scan_bytes_max: largest number of bytes of units to examine.
         tag_codes: sorted hashes (signed 32-bit) of the wanted tags; empty for all. The low 32 bits are compared.
         limits: the part of the log to choose from, and limits that depend on where a record is.
 
     Returns:
-        The number of chosen units, the number of examined units (the next pull starts after the last of them), and how
-        many examined units matched but have no record in the log.
+        The number of chosen units, the number of examined units (the next pull starts after the last of them), and the
+        number of examined units that matched but have no record in the log.
 
     Raises:
         ValueError: if the positions lie outside ``units``.
@@ -385,16 +386,16 @@ def merge_neighbours(
     end: cython.longlong,
     slices_out: cython.longlong[::1],
 ) -> tuple[int, int, int]:
-    """Joins adjacent records in one part of the log into slices.
+    """Joins adjacent records in one part of the log into slices (contiguous byte ranges).
 
     Args:
-        pairs: physical offset and size of each record, as ``select_units`` chose them; ``first`` to ``last`` (excluded)
-            count.
+        pairs: physical offset and size of each record, as ``select_units`` chose them; those from ``first`` to ``last``
+            (excluded) are used.
         end: physical offset where the part ends; the first record begins before it. Bytes from ``end`` on are left out.
         slices_out: receives physical offset and size of each slice.
 
     Returns:
-        Index of the first record that begins after the part, the number of slices, and their total bytes.
+        Index of the first record that begins after the part, number of slices, and sum of their sizes.
 
     Raises:
         ValueError: if the records lie outside ``pairs``, or ``slices_out`` is too small.
@@ -437,7 +438,7 @@ def join_slices(
     """Copies ``count`` slices of a part of the log into one buffer, without gaps.
 
     Args:
-        part: bytes of the log; the first has the physical offset ``part_start``.
+        part: bytes of the log from physical offset ``part_start`` on.
         slices: physical offset and size of each.
         total: the sum of their sizes.
 

@@ -63,7 +63,7 @@ def _traits(source: cython.const[cython.uchar][::1], table: cython.longlong[::1]
 
 @cython.cfunc
 def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
-    """``Boolean.parseBoolean``: "true" in any case."""
+    """``Boolean.parseBoolean``: whether the text is "true", in upper or lower case."""
     return (
         end - start == 4
         and (source[start] | 32) == 116
@@ -107,8 +107,8 @@ def inspect_rows(
     """Reads the properties of the send rows ``first`` to ``last`` (excluded); fills UNIQ_KEY_POS, UNIQ_KEY_LEN and
     TRAITS.
 
-    A row is also ILLEGAL here if it has no body, or if its properties leave less than ``SUFFIX_BYTES_MAX`` bytes free.
-    The general path decides how to answer it.
+    A row also gets the trait ILLEGAL if it has no body, or if its properties leave less than ``SUFFIX_BYTES_MAX`` bytes
+    free. The general path decides which response such a row gets.
 
     Args:
         queue_count: valid queue ids are 0 to ``queue_count - 1``.
@@ -156,7 +156,7 @@ def expand_batch(
     always suffice.
 
     Returns:
-        The number of messages; -1 if the lengths inside do not add up; -2 if there are more than ``rows_max``.
+        The number of messages; -1 if the lengths inside the body do not add up; -2 if there are more than ``rows_max``.
 
     Raises:
         ValueError: if a row lies outside its table, or the body outside ``source``.
@@ -214,12 +214,12 @@ def fit_rows(
     suffix: cython.const[cython.uchar][::1],
     record_crc: cython.bint,
 ) -> int:
-    """Returns the row at which ``encode_rows`` would stop with ``space`` bytes; writes nothing.
+    """Returns the index of the row at which ``encode_rows`` would stop if it had ``space`` bytes; writes nothing.
 
-    The arguments are those of ``encode_rows``, with lengths in place of bytes.
+    The arguments are those of ``encode_rows``, with lengths in place of byte strings.
 
     Raises:
-        ValueError: ValueError: as ``encode_rows`` would raise it for a row that it reaches.
+        ValueError: ValueError: in the cases in which ``encode_rows`` would raise it before it stops.
     """
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside the table")

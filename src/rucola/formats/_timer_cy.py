@@ -49,12 +49,12 @@ def scan_units(
         log: the segment; ``base`` is the position of its first byte in the timer log.
         physical_end: end of the commit log; the walk stops at a unit whose record reaches beyond it.
         wheel: the slots; a slot that already points to this unit or a later one is not changed.
-        seen_from: physical offset; units whose record starts there or later are added to ``seen``.
-        seen: receives the physical offsets of those records; must hold one number for each unit of the segment.
+        seen_from: physical offset; records that start there or later are listed in ``seen``.
+        seen: receives the physical offsets of those records; must have room for one number per unit of the segment.
 
     Returns:
         The position after the last unit, the reason to stop (0 end of the segment, 1 blank, 2 no valid unit), the
-        number of offsets in ``seen``, and the physical offset of the last unit's record, -1 without one.
+        number of offsets in ``seen``, and the physical offset of the last unit's record, or -1 if there is no unit.
     """
     limit: cython.Py_ssize_t = len(log) - TIMER_UNIT_BYTES
     slots: cython.longlong = len(wheel) // TIMER_SLOT_BYTES
@@ -69,7 +69,7 @@ def scan_units(
     if position < 0 or precision_ms <= 0 or slots <= 0:
         raise ValueError("position, precision or wheel out of range")
     if len(seen) < (len(log) - position) // TIMER_UNIT_BYTES + 1:
-        raise ValueError("too few numbers in seen for the units of the segment")
+        raise ValueError("seen has no room for all units of the segment")
     while position + 16 <= len(log):
         if int32(log, position + 12) == TIMER_BLANK_MAGIC:
             stop = STOP_AT_BLANK
@@ -124,8 +124,9 @@ def chain_units(
         out: receives physical offset, record size, magic and write time of each unit.
 
     Returns:
-        The number of units, and the position of the next unit, which lies in another segment or did not fit into
-        ``out``; -1 at the end of the chain. A link that points forwards, or not to a unit, ends the chain.
+        The number of units read, and the position of the next unit, which lies in another segment or did not fit into
+        ``out``; -1 in place of the position at the end of the chain. A link that points forwards, or to bytes that are
+        not a unit, ends the chain.
     """
     count: cython.Py_ssize_t = 0
     room: cython.Py_ssize_t = len(out) // 4

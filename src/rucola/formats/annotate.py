@@ -1,4 +1,4 @@
-"""Decodes the files of a store field by field for display: position, bytes, name, value and meaning.
+"""Decodes the files of a store for display: position, bytes, name, value and meaning of each field.
 
 The fields come from the layouts of the other modules here; variable parts follow from the values read.
 """
@@ -50,7 +50,7 @@ class AnnotatedField:
     """One field.
 
     Attributes:
-        position: of the field's first byte, plus the ``base`` that the caller gave.
+        position: position of the field's first byte, plus the caller's ``base``.
         data: the field's bytes.
         name: the field's name.
         value: a number or text; None if the bytes alone are shown.
@@ -131,7 +131,7 @@ def annotate_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
     """The fields of a consume-queue unit."""
     fields = annotate_layout(UNIT, unit, 0, base)
     if bytes(unit[: UNIT.size]) == PRE_FILL_UNIT:
-        fields[1] = _with(fields[1], "no entry: the queue begins after it")
+        fields[1] = _with(fields[1], "no entry: the queue begins at a higher offset")
     elif not any(unit[: UNIT.size]):
         fields[1] = _with(fields[1], "never written")
     address = int(fields[2].value or 0)
@@ -219,7 +219,7 @@ def annotate_index_entry(data: Bytes, begin_timestamp_ms: int, base: int = 0) ->
 
 
 def sys_flag_text(sys_flag: int) -> str:
-    """Names of the bits that are set, separated by ``|``."""
+    """Returns the names of the bits set in ``sys_flag``, separated by ``|``."""
     names = [name for bit, name in _FLAGS if sys_flag & bit]
     if sys_flag & 0xC:
         names.append(_TRANSACTIONS[sys_flag & 0xC])
@@ -253,7 +253,7 @@ class _Reader:
         """The next ``length`` bytes.
 
         Raises:
-            FormatError: fewer bytes remain.
+            FormatError: fewer than ``length`` bytes remain.
         """
         left = len(self._record) - self._at
         if not 0 <= length <= left:
@@ -293,7 +293,7 @@ class _Reader:
             at += len(pair)
 
     def rest(self, meaning: str) -> None:
-        """Adds the bytes that remain up to the end given by total_size, if any."""
+        """Adds one field ``rest`` for the remaining bytes of the record, as counted by total_size, if there are any."""
         end = min(max(self.value("total_size"), 0), len(self._record))
         if self._at < end:
             data = self.take(end - self._at)

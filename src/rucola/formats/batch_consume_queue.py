@@ -13,7 +13,7 @@ position  bytes field
 42        4     reserved, 0
 ========= ===== ============================================================================================
 
-Units follow each other in the order of their records; the position of a unit does not follow from its queue offset.
+Units follow each other in the order of their records; a unit's position cannot be computed from its queue offset.
 Topics with the attribute ``queue.type=BatchCQ`` have such queues.
 """
 
@@ -59,7 +59,7 @@ class BatchUnit(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether these values can be a unit; zeros cannot."""
+        """Whether the field values are possible in a unit; a unit is not all zeros."""
         return self.physical_offset >= 0 and self.size > 0 and self.base_offset >= 0 and self.batch_size > 0
 
 

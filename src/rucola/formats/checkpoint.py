@@ -1,4 +1,4 @@
-"""The file ``checkpoint``: 4096 bytes that begin with five times and offsets; the rest is zero.
+"""The file ``checkpoint``: its 4096 bytes begin with five times and offsets; the other bytes are zero.
 
 Source: RocketMQ 5.3.3, ``StoreCheckpoint``.
 """
@@ -14,9 +14,9 @@ CHECKPOINT_BYTES: Final = 4096
 CHECKPOINT: Final = Layout(
     "checkpoint",
     40,
-    Field("physic_msg_timestamp_ms", "q", "Store time up to which the commit log is on the disk."),
+    Field("physic_msg_timestamp_ms", "q", "Store time up to which the commit log is synced."),
     Field("logics_msg_timestamp_ms", "q", "Store time of the last unit written to any consume queue."),
-    Field("index_msg_timestamp_ms", "q", "End time of the last full index file on the disk."),
+    Field("index_msg_timestamp_ms", "q", "End time of the last full index file that is synced."),
     Field("master_flushed_offset", "q", "On a slave: how far the master had flushed."),
     Field("confirm_physical_offset", "q", "Confirmed end of the log."),
 )
@@ -43,7 +43,7 @@ class StoreCheckpoint:
 
     @property
     def min_timestamp_ms(self) -> int:
-        """Store time from which recovery reads: 3 s before the earlier time of log and queues, at least 0."""
+        """Store time from which recovery reads: 3 s before the earlier of the times of log and queues, at least 0."""
         return max(0, min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms) - _RECOVERY_MARGIN_MS)
 
     def encode(self) -> bytes:
@@ -59,5 +59,5 @@ class StoreCheckpoint:
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> StoreCheckpoint:
-        """Decode the bytes of the file; missing bytes count as zero, as in RocketMQ, which maps the whole file."""
+        """Decodes the bytes of the file; missing bytes count as zero, as in RocketMQ, which maps the whole file."""
         return cls(*CHECKPOINT.unpack(bytes(data[: CHECKPOINT.size]).ljust(CHECKPOINT.size, b"\0")))

@@ -47,7 +47,9 @@ def check_compression(kind: CompressionType) -> None:
 
 
 def compress(body: bytes, level: int = 5, kind: CompressionType = CompressionType.ZLIB) -> tuple[bytes, int]:
-    """The compressed ``body``, and the bits of sysFlag for its type. LZ4 ignores ``level``, as in RocketMQ."""
+    """Returns the compressed ``body`` and the sysFlag bits for the compression type. LZ4 ignores ``level``, as in
+    RocketMQ.
+    """
     if kind is CompressionType.ZLIB:
         packed = zlib.compress(body, level)
     elif kind is CompressionType.LZ4:
@@ -58,7 +60,7 @@ def compress(body: bytes, level: int = 5, kind: CompressionType = CompressionTyp
 
 
 def decompress(body: bytes, sys_flag: int) -> bytes:
-    """The body before compression; ``sys_flag`` holds the type.
+    """Returns the decompressed body; ``sys_flag`` holds the compression type.
 
     Raises:
         FormatError: the bytes are not of that type, the type is unknown, its package is not installed, or the result is
@@ -124,10 +126,11 @@ def _unpack_zstd(package: Any, body: bytes) -> bytes:
 
 
 def _is_whole_zstd(body: bytes, position: int, checksum_bytes: int) -> bool:
-    """Whether the frame has its last block. The package's reader ends silently where the bytes end.
+    """Whether the frame is complete, that is, contains its last block. The package's reader ends without an error where
+    the bytes end.
 
     Args:
-        body: the frame.
+        body: bytes of the frame.
         position: position of the first block.
         checksum_bytes: length of the checksum after the last block.
     """

@@ -1,8 +1,8 @@
-"""The JSON dialect of the files in ``config/``, as fastjson 1.2.83 writes it with its pretty format.
+"""The JSON dialect of the files in ``config/``, as written by fastjson 1.2.83 in its pretty format.
 
-The writer uses one tab per level, no space after ``:`` and no line break at the end. A map with integer keys is
-written on one line, with unquoted keys and a line break before its ``}``. The reader accepts this form, standard JSON,
-and references to another object in the file.
+The writer uses one tab per level, no space after ``:`` and no line break at the end. A map with integer keys is written
+on one line, with unquoted keys and a line break before its ``}``. The reader accepts this form, standard JSON, and
+references to another object in the file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import orjson
 from rucola.errors import FormatError
 
 DEPTH_MAX: Final = 32
-"""Largest number of nested objects and arrays; the tables use five."""
+"""Largest number of nested objects and arrays; the tables use five levels."""
 _STRING_OR_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?[0-9]+)(?=\s*:)')
 _KEY: Final = re.compile(rb"(?<=[{,])(-?[0-9]+)(?=:)")
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
@@ -26,7 +26,7 @@ _MEMBER_LINE: Final = "\n\t"
 ENTRY_LINE: Final = "\n\t\t"
 """Line break and indentation of the entries of ``dumps_table``."""
 _PIECE: Final = 256
-"""Number of table entries that are encoded at a time; this takes well under a millisecond."""
+"""Number of table entries that are encoded at a time; encoding them takes well under a millisecond."""
 _ESCAPES: Final = {
     **{code: f"\\u{code:04X}" for code in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)},
     **{ord(char): "\\" + escape for char, escape in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True)},
@@ -34,7 +34,7 @@ _ESCAPES: Final = {
 
 
 def loads_object(text: bytes, what: str) -> dict[str, Any]:
-    """The object in ``text``; integer keys become strings.
+    """Parses the object in ``text``; integer keys become strings.
 
     Args:
         what: name of the file, for errors.
@@ -54,14 +54,15 @@ def loads_object(text: bytes, what: str) -> dict[str, Any]:
 
 
 def _loads(text: bytes) -> Any:
-    """The value in ``text``. Only the last of three ways understands every text, and it takes ten times as long.
+    """Parses the value in ``text``. It tries three parsers; only the last one understands every text, and it takes ten
+    times as long.
 
-    A key that is quoted inside of a string ends the string, and no value follows a string: the text is not JSON then.
+    If a key inside a string were quoted, the quote would end the string, and the text would not be JSON.
     """
     with suppress(orjson.JSONDecodeError):
         return orjson.loads(text)
     with suppress(orjson.JSONDecodeError):
-        return orjson.loads(b'"'.join(_KEY.split(text)))  # several times as fast as ``sub``
+        return orjson.loads(b'"'.join(_KEY.split(text)))  # several times as fast as ``re.sub``
     return orjson.loads(_STRING_OR_KEY.sub(_quote_key, text))
 
 
@@ -100,8 +101,8 @@ def _resolve(value: Any, root: dict[str, Any], what: str) -> Any:
 
 
 def dumps_pretty(value: Any) -> bytes:
-    """``value`` in the dialect. Accepts dict, list (one element per line), tuple (all on one line), str, int, bool,
-    None.
+    """Returns ``value`` as text in the dialect. Accepts dict, list (one element per line), tuple (all on one line),
+    str, int, bool, None.
 
     Members keep their order.
 
@@ -112,10 +113,10 @@ def dumps_pretty(value: Any) -> bytes:
 
 
 def dumps_table(head: Mapping[str, Any], name: str, entries: Iterable[str]) -> Iterator[bytes]:
-    """An object piece by piece: the members of ``head``, then a map ``name`` with many entries.
+    """Yields the text of an object piece by piece: the members of ``head``, then the map ``name`` with many entries.
 
     Args:
-        entries: key and value as ``dump_entry`` gives them.
+        entries: entries of the map, each as ``dump_entry`` returns it.
     """
     members = "".join(f"\n\t{dump_text(key)}:{_dump(value, _MEMBER_LINE)}," for key, value in head.items())
     text = f"{{{members}\n\t{dump_text(name)}:{{"
@@ -127,22 +128,24 @@ def dumps_table(head: Mapping[str, Any], name: str, entries: Iterable[str]) -> I
 
 
 def dump_entry(key: str, value: str) -> str:
-    """An entry of ``dumps_table``; ``value`` as ``dump_value`` gives it."""
+    """Returns an entry for ``dumps_table``; ``value`` is what ``dump_value`` returned."""
     return f"{ENTRY_LINE}{dump_text(key)}:{value}"
 
 
 def dump_value(value: Any, line: str) -> str:
-    """``value`` in the dialect, as ``dumps_pretty`` writes it after the line break and indentation ``line``."""
+    """Returns ``value`` in the dialect, as ``dumps_pretty`` writes it on a line; ``line`` is a line break and that
+    line's indentation.
+    """
     return _dump(value, line)
 
 
 def dump_text(text: str) -> str:
-    """A text in the dialect."""
+    """Returns ``text`` as a string of the dialect."""
     return f'"{text.translate(_ESCAPES)}"'
 
 
 def _dump(value: Any, line: str) -> str:
-    """``line`` is a line break plus the indentation of the line that holds the value."""
+    """Returns ``value`` as text; ``line`` is a line break plus the indentation of the line that holds the value."""
     deeper = line + "\t"
     if isinstance(value, str):
         return dump_text(value)

@@ -1,4 +1,4 @@
-"""Units of a consume queue, 20 bytes each; unit n lies at byte 20 n (RocketMQ 5.3.3, ``ConsumeQueue``).
+"""Units of a consume queue. A unit has 20 bytes; unit n begins at byte 20 n (RocketMQ 5.3.3, ``ConsumeQueue``).
 
 ========= ===== ============================================================================================
 position  bytes field
@@ -60,21 +60,21 @@ PRE_FILL_UNIT: Final = UNIT.pack(0, 0x7FFFFFFF, 0)
 
 
 class QueueColumn(IntEnum):
-    """One row per queue; filled by ``collect_units``."""
+    """Columns of the table of queues that ``collect_units`` fills, one row per queue."""
 
     TOPIC_POS = 0
     TOPIC_LEN = 1
     QUEUE_ID = 2
     COUNT = 3
-    FIRST = 4  # queue offset of the first record
-    NEXT = 5  # queue offset after the last record
-    BREAKS = 6  # records that do not have the queue offset after that of the record before
+    FIRST = 4  # Queue offset of the first record.
+    NEXT = 5  # Queue offset after the last record.
+    BREAKS = 6  # Number of records whose queue offset does not follow the previous record's.
 
 
 class CollectedColumn(IntEnum):
-    """One row per unit; filled by ``collect_units``."""
+    """Columns of the table of units that ``collect_units`` fills, one row per unit."""
 
-    QUEUE = 0  # row of the queue
+    QUEUE = 0  # index of the queue's row
     QUEUE_OFFSET = 1
     PHYSICAL_OFFSET = 2
     SIZE = 3
@@ -90,7 +90,7 @@ class ConsumeQueueUnit(NamedTuple):
 
 
 def read_units(units: bytes | bytearray | memoryview) -> Iterator[ConsumeQueueUnit]:
-    """The units in ``units``; an incomplete unit at the end is ignored."""
+    """Decodes the bytes ``units``; an incomplete unit at the end is ignored."""
     whole = len(units) - len(units) % UNIT_BYTES
     for physical_offset, size, tags_code in UNIT.struct.iter_unpack(memoryview(units)[:whole]):
         yield ConsumeQueueUnit(PhysicalOffset(physical_offset), size, tags_code)

@@ -10,8 +10,9 @@ position  bytes field
 20        b     bloom filter bits of the subscriptions that match; bit k is ``1 << k % 8`` of byte ``k // 8``
 ========= ===== ============================================================================================
 
-Units have no fixed position. The consume-queue unit holds an address in its tags-code field: the position of the
-extension unit over all segments, minus 2^63. Every number up to ``ADDRESS_MAX`` is an address, so no hash can be one.
+A unit's position does not follow from its number. The consume-queue unit holds an address in its tags-code field: the
+position of the extension unit over all segments, minus 2^63. All numbers up to ``ADDRESS_MAX``, and only these, are
+addresses; no hash of tags is as small.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from rucola.formats.layout import Field, Layout
 EXT_UNIT: Final = Layout(
     "consume queue extension unit",
     20,
-    Field("size", "h", "Bytes of this unit; -1 ends the segment."),
+    Field("size", "h", "Size of this unit in bytes; -1 ends the segment."),
     Field("tags_code", "q", "Hash of the tags, 0 without tags."),
     Field("store_timestamp_ms", "q", "Store time of the record, ms since 1970."),
     Field("bit_map_length", "h", "Length of the bloom filter bits that follow, in bytes; 0 if there are none."),
@@ -56,12 +57,12 @@ def is_address(tags_code: int) -> bool:
 
 
 def address_of(position: int) -> int:
-    """The address that a consume-queue unit holds for the extension unit at ``position``."""
+    """Returns the address by which a consume-queue unit refers to the extension unit at ``position``."""
     return position + _ADDRESS_ZERO
 
 
 def position_of(address: int) -> int:
-    """Position in the extension for ``address``."""
+    """Returns the position in the extension to which ``address`` refers."""
     return address - _ADDRESS_ZERO
 
 
@@ -77,7 +78,7 @@ def encode_ext_unit(unit: ExtUnit) -> bytes:
 
 
 def decode_ext_unit(data: bytes | bytearray | memoryview, position: int = 0) -> ExtUnit | None:
-    """The unit at ``position``; None if its size is missing or does not fit its bit map or ``data``."""
+    """The unit at ``position``; None if its size is missing, contradicts its bit map, or exceeds ``data``."""
     if position < 0 or position + EXT_UNIT.size > len(data):
         return None
     size, tags_code, store_timestamp_ms, length = EXT_UNIT.unpack(data, position)

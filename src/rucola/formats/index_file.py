@@ -49,13 +49,15 @@ INDEX_HEADER: Final = Layout(
     40,
     Field("begin_timestamp_ms", "q", "Store time of the first record in the file, ms since 1970."),
     Field("end_timestamp_ms", "q", "Store time of the last record in the file."),
-    Field("begin_physical_offset", "q", "Offset of the first record."),
-    Field("end_physical_offset", "q", "Offset of the last record."),
-    Field("hash_slot_count", "i", "Slots that hold an entry."),
+    Field("begin_physical_offset", "q", "Physical offset of the first record."),
+    Field("end_physical_offset", "q", "Physical offset of the last record."),
+    Field("hash_slot_count", "i", "Number of slots that hold an entry."),
     Field("index_count", "i", "Number of the next entry; 1 in an empty file."),
 )
 INDEX_SLOT: Final = Layout(
-    "index file slot", 4, Field("entry", "i", "Newest entry with this hash modulo the number of slots; 0 = none.")
+    "index file slot",
+    4,
+    Field("entry", "i", "Number of the newest entry with this hash modulo the number of slots; 0 = none."),
 )
 INDEX_ENTRY: Final = Layout(
     "index file entry",
@@ -63,10 +65,10 @@ INDEX_ENTRY: Final = Layout(
     Field("key_hash", "i", "Hash of `topic#key`."),
     Field("physical_offset", "q", "Offset of the record in the commit log."),
     Field("seconds", "i", "Seconds from `begin_timestamp_ms` to the store time of the record."),
-    Field("previous", "i", "Previous entry of the same slot; 0 = none."),
+    Field("previous", "i", "Number of the previous entry in the same slot; 0 = none."),
 )
 KEY: Final = Struct(">iqq")
-"""A key on its way into a file (``gather_keys``): hash of ``topic#key`` with its sign, physical offset, store time."""
+"""A key that ``gather_keys`` prepared for a file: hash of ``topic#key`` with its sign, physical offset, store time."""
 
 
 class IndexHeader(NamedTuple):
@@ -81,10 +83,10 @@ class IndexHeader(NamedTuple):
 
     @classmethod
     def decode(cls, index: bytes | bytearray | memoryview) -> IndexHeader:
-        """Decode the first 40 bytes of a file; a count below 1 is read as 1, the count of a file without entries.
+        """Decodes the first 40 bytes of a file; a count below 1 is read as 1, the count of a file without entries.
 
         Raises:
-            FormatError: there are fewer bytes.
+            FormatError: ``data`` has fewer than 40 bytes.
         """
         if len(index) < INDEX_HEADER.size:
             raise FormatError("index file", 0, f"a header of {INDEX_HEADER.size} bytes", f"{len(index)} bytes")
@@ -101,7 +103,7 @@ class IndexHeader(NamedTuple):
 
 
 def index_file_bytes(slot_count: int, entry_max: int) -> int:
-    """Size in bytes of an index file of that geometry."""
+    """Size in bytes of an index file with ``slot_count`` slots and ``entry_max`` entries."""
     return INDEX_HEADER.size + INDEX_SLOT.size * slot_count + INDEX_ENTRY.size * entry_max
 
 
@@ -114,10 +116,11 @@ def key_hash(topic: bytes, key: bytes) -> int:
 
 @dataclass(slots=True)
 class ChainBudget:
-    """Remaining entries that queries may examine. A client that chooses its keys can make a chain arbitrarily long.
+    """Number of entries that queries may still examine. The budget is needed because a client that chooses its keys can
+    make a chain arbitrarily long.
 
     Attributes:
-        cut: whether a query left a chain because the budget was used up.
+        cut: whether a query left a chain before its end because the budget was used up.
     """
 
     steps: int
@@ -134,16 +137,17 @@ def query(
     budget: ChainBudget | None = None,
     look: Callable[[int, int], None] | None = None,
 ) -> list[PhysicalOffset]:
-    """Physical offsets of the entries with this hash and a time from ``begin_ms`` to ``end_ms``, newest first.
+    """Returns the physical offsets of the entries with the hash ``wanted_hash`` and a time from ``begin_ms`` to
+    ``end_ms``, newest first.
 
-    Times have the precision of the file: whole seconds since the begin time of the file. A damaged chain ends the
-    query; a cycle cannot make it endless.
+    Times have the precision of the file: whole seconds since the file's begin time. A damaged chain ends the query; a
+    cycle cannot make it endless.
 
     Args:
-        look: called with position and length of the bytes before they are read.
+        look: called with position and length of bytes before they are read.
 
     Raises:
-        FormatError: the file is too short for its geometry and its count of entries.
+        FormatError: the file is too short for its slots and entries.
     """
     header = IndexHeader.decode(index)
     entries = INDEX_HEADER.size + INDEX_SLOT.size * slot_count
@@ -157,7 +161,7 @@ def query(
     if look is not None:
         look(slot_at, INDEX_SLOT.size)
     (entry,) = INDEX_SLOT.unpack(index, slot_at)
-    for _ in range(header.index_count):  # a chain has at most this many entries, unless it is a cycle
+    for _ in range(header.index_count):  # a chain that is not a cycle has at most this many entries
         if not 0 < entry <= header.index_count or len(found) >= count_max:
             break
         if budget is not None:

@@ -1,8 +1,9 @@
-"""Splits the records of BatchCQ topics, which can hold several messages, for consumers (RocketMQ 5.3.3,
-``MessageDecoder#decodeMessage``).
+"""Splits records of BatchCQ topics, which can hold several messages, into single messages for consumers (RocketMQ
+5.3.3, ``MessageDecoder#decodeMessage``).
 
-The body of such a record is the body that the producer sent: messages without gaps. Each has, in big-endian: 4 bytes
-total size, 4 magic code, 4 body checksum, 4 flag, 4 body length, the body, 2 property length, the properties.
+The body of such a record is the body of the producer's request: messages without gaps. A message consists of these
+fields, all big-endian: 4 bytes total size, 4 magic code, 4 body checksum, 4 flag, 4 body length, the body, 2 property
+length, the properties.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _SYS_FLAG = slice(36, 40)
 
 
 def decode_single_messages(records: bytes, queue_offset: int, unpack: bool = True) -> list[MessageExt]:
-    """The messages in ``records``; a batch yields its messages from ``queue_offset`` on. See ``decode_messages``.
+    """The messages in ``records``; of a batch, only messages from ``queue_offset`` on are returned. See
+    ``decode_messages``.
 
     Raises:
         FormatError: a record is truncated, does not parse or has a wrong checksum, or a body cannot be decompressed.
@@ -35,14 +37,14 @@ def decode_single_messages(records: bytes, queue_offset: int, unpack: bool = Tru
 
 
 def holds_batches(sys_flags: array[int]) -> bool:
-    """Whether one of the records with these flags holds a batch."""
+    """Whether at least one of the ``sysFlag`` values belongs to a record that holds a batch."""
     return max(sys_flags, default=0) >= MessageSysFlag.INNER_BATCH and any(f & _FLAGS == _FLAGS for f in sys_flags)
 
 
 def split_inner_batches(records: bytes, queue_offset: int) -> bytes:
     """The records, with each batch split into one record per message; messages below ``queue_offset`` are left out.
 
-    A damaged record, or one without messages, is copied unchanged; the decoder will report it.
+    A damaged record, or one without messages, is copied unchanged; whoever decodes it will report it.
     """
     parts: list[bytes] = []
     position = 0

@@ -1,4 +1,6 @@
-"""Declares a part of a file once, as a table of named fields, from which sizes, positions and the codec follow."""
+"""Declares the layout of a part of a file as a table of named fields; sizes, positions and codec are derived from
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, NamedTuple
 class Field(NamedTuple):
     """One field: its name, its type as a ``struct`` code (``b``, ``h``, ``i``, ``q``), and what it means.
 
-    ``docs/formats`` is generated from these.
+    The pages in ``docs/formats`` are generated from these descriptions.
     """
 
     name: str
@@ -44,7 +46,7 @@ class Layout:
         return self._positions[name]
 
     def pack(self, *values: int) -> bytes:
-        """The bytes of one value per field."""
+        """Returns the bytes for ``values``, one value per field."""
         return self.struct.pack(*values)
 
     def unpack(self, data: bytes | bytearray | memoryview, position: int = 0) -> tuple[Any, ...]:

@@ -1,8 +1,9 @@
 """Light queues: a message can name light queues, and has an entry in each of them in addition to its own queue.
 
 The property ``INNER_MULTI_DISPATCH`` holds the names, all of which begin with ``%LMQ%``. The store adds
-``INNER_MULTI_QUEUE_OFFSET`` with the offset in each (RocketMQ 5.3.3, ``LmqDispatch``). Commas separate the items of
-both lists; a name that is not the name of a light queue has an empty offset. The queue id is always 0.
+``INNER_MULTI_QUEUE_OFFSET`` with the message's offset in each light queue (RocketMQ 5.3.3, ``LmqDispatch``). Both
+properties are lists separated by commas; the offset is empty for a name that no light queue can have. The queue id of a
+light queue is always 0.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def light_queue_names(text: str) -> list[bytes | None]:
 
 
 def light_queue_offsets(properties: bytes | memoryview) -> Iterator[tuple[bytes, int] | None]:
-    """Name and offset of each light queue that the record's properties list; None for an invalid item."""
+    """Name and offset of each light queue that the record's properties list; None in place of an invalid item."""
     values = decode_properties(properties)
     text, offsets = values.get(INNER_MULTI_DISPATCH, ""), values.get(INNER_MULTI_QUEUE_OFFSET, "")
     names = light_queue_names(text)

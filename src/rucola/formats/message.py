@@ -1,8 +1,9 @@
 """Records of the commit log, and codecs for one message object at a time.
 
 Source: RocketMQ 5.3.3, ``MessageExtEncoder``, ``MessageDecoder``, ``CommitLog#checkMessageAndReturnSize``. All integers
-are signed and big-endian. ``B`` and ``S`` are 8, or 20 when bit 4 (born host) or 5 (store host) of sysFlag says IPv6;
-``T`` is 1 in version 1 and 2 in version 2, which is for topics longer than 127 bytes.
+are signed and big-endian. ``B`` and ``S`` are the sizes of born host and store host: 20 if bit 4 or bit 5 of sysFlag
+marks the host as IPv6, else 8. ``T`` is 1 in version 1 and 2 in version 2, which is used for topics longer than 127
+bytes.
 
 ======================= ===== =======================================================================================
 position                bytes field
@@ -74,36 +75,40 @@ MAGIC_BLANK: Final = -875286124
 RECORD_HEAD: Final = Layout(
     "commit log record, head",
     48,
-    Field("total_size", "i", "Bytes of the whole record."),
+    Field("total_size", "i", "Size of the whole record in bytes."),
     Field("magic", "i", "Version of the record: `MAGIC_V1` or `MAGIC_V2`."),
     Field("body_crc", "i", "CRC-32 of the body, without its top bit."),
     Field("queue_id", "i", "Queue of the topic."),
-    Field("flag", "i", "Flag that the producer set."),
-    Field("queue_offset", "q", "Place of the message in its queue."),
+    Field("flag", "i", "User flag that the producer set."),
+    Field("queue_offset", "q", "Queue offset: index of the message in its queue."),
     Field("physical_offset", "q", "Offset of this record in the commit log."),
     Field("sys_flag", "i", "Bits: compressed body, transaction state, IPv6 hosts."),
-    Field("born_timestamp_ms", "q", "Time at the producer, ms since 1970."),
+    Field("born_timestamp_ms", "q", "Time at which the producer created the message, ms since 1970."),
 )
 RECORD_MIDDLE: Final = Layout(
     "commit log record, after the hosts",
     16,
-    Field("reconsume_times", "i", "How often a consumer returned the message."),
-    Field("prepared_transaction_offset", "q", "Physical offset of the half message that this record ends; else 0."),
+    Field("reconsume_times", "i", "How often consumers sent the message back."),
+    Field(
+        "prepared_transaction_offset",
+        "q",
+        "Physical offset of the half message that this record commits or rolls back; else 0.",
+    ),
     Field("body_length", "i", "Bytes of the body."),
 )
 BLANK: Final = Layout(
     "end-of-file record",
     8,
-    Field("space_left", "i", "Bytes from here to the end of the segment."),
+    Field("space_left", "i", "Number of bytes from here to the end of the segment."),
     Field("magic", "i", "`MAGIC_BLANK`."),
 )
 BATCH_MEMBER_HEAD: Final = Layout(
-    "member of a batch on the wire, before its body",
+    "member of a batch in a request, fields before the body",
     20,
     Field("total_size", "i", "Bytes of the member."),
     Field("magic", "i", "0."),  # 0
     Field("body_crc", "i", "0."),  # 0
-    Field("flag", "i", "Flag that the producer set."),
+    Field("flag", "i", "User flag that the producer set."),
     Field("body_length", "i", "Bytes of the body."),
 )
 
@@ -125,11 +130,11 @@ def encode_message(
 
     Args:
         queue_offset: ignored for prepared and rollback messages, whose records hold 0.
-        store_host: used if the message has none.
+        store_host: store host for a message that has none.
         record_crc: whether to append the record CRC property.
 
     Raises:
-        ValueError: topic, properties or a host cannot be stored.
+        ValueError: the topic, the properties or a host cannot be stored.
     """
     source = bytearray(message.body + message.properties)
     table = new_table(1)
@@ -175,7 +180,7 @@ def decode_message(record: bytes | bytearray | memoryview, unpack: bool = True) 
     """The single message in ``record``.
 
     Raises:
-        FormatError: as for ``decode_messages``, or there is not exactly one record.
+        FormatError: for the reasons of ``decode_messages``, or if there is not exactly one record.
     """
     messages = decode_messages(record, unpack)
     if len(messages) != 1:

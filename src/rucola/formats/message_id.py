@@ -1,7 +1,7 @@
 """The offset message id: store host and physical offset of a record as upper-case hexadecimal digits.
 
-It has 32 digits for an IPv4 host, 56 for IPv6 (RocketMQ 5.3.3, ``MessageDecoder#createMessageId``). Clients make the
-other id of a message, its property UNIQ_KEY.
+It has 32 digits for an IPv4 host, 56 for IPv6 (RocketMQ 5.3.3, ``MessageDecoder#createMessageId``). The other id of a
+message, its property UNIQ_KEY, is made by the client.
 """
 
 from __future__ import annotations

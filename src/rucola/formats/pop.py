@@ -1,6 +1,6 @@
 """Checkpoints and acknowledgements of popped messages (RocketMQ 5.3.3, ``PopCheckPoint``, ``AckMsg``, ``BatchAckMsg``).
 
-They are the bodies of messages in the revive topic: JSON, members in alphabetical order, without null members. A
+Each is the body of a message in the revive topic: JSON, members in alphabetical order, without null members. A
 checkpoint lists the messages of a queue that one pop gave to a group; an acknowledgement lists messages that the group
 has acknowledged. They belong together if topic, group, queue, first queue offset, time of the pop and broker are equal.
 """
@@ -16,16 +16,16 @@ import orjson
 from rucola.errors import FormatError
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""The group's consumer offset in the revive topic is the offset of the last message processed, not of the next one."""
+"""The group's consumer offset in the revive topic is that of the last message processed, not that of the next one."""
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 MESSAGES_MAX: Final = 32
-"""Largest number of messages of one pop: the checkpoint has one bit for each."""
+"""Largest number of messages in one pop: RocketMQ's checkpoint has one bit for each."""
 
 IN_ORDER: Final = -1
-"""Start offset in the acknowledgement of a group that pops in order; it covers every message up to its queue offset.
-An extension of Rucola: RocketMQ finds no checkpoint for it and ignores it.
+"""Value of ``start_offset`` in an acknowledgement by a group that pops in order; it acknowledges every message up to
+its queue offset. An extension of Rucola: RocketMQ finds no checkpoint for such an acknowledgement and ignores it.
 """
 
 
@@ -42,10 +42,10 @@ class PopKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PopCheckpoint:
-    """The messages that one pop took from one queue.
+    """A checkpoint: the messages that one pop took from one queue.
 
     Attributes:
-        key: its ``start_offset`` is the first queue offset that the pop read.
+        key: identifies the pop; ``start_offset`` is the first queue offset that it read.
         invisible_ms: how long the messages stay hidden from other consumers.
         distances: distance of each message from ``start_offset``, ascending.
     """
@@ -61,7 +61,7 @@ class PopCheckpoint:
 
     @property
     def queue_offsets(self) -> list[int]:
-        """Queue offsets of the messages."""
+        """Queue offsets of the messages that the pop took."""
         return [self.key.start_offset + distance for distance in self.distances]
 
     @property
@@ -70,7 +70,7 @@ class PopCheckpoint:
         return _unique_key(self.key, self.key.start_offset, CHECKPOINT_TAG)
 
     def encode(self) -> bytes:
-        """The body of the message."""
+        """Returns the body of the message that holds the checkpoint."""
         key = self.key
         body = {
             "bm": 0,
@@ -90,7 +90,7 @@ class PopCheckpoint:
 
     @classmethod
     def decode(cls, body: bytes) -> PopCheckpoint:
-        """Decode the body of a message.
+        """Decodes the body of a message.
 
         Raises:
             FormatError: the body is not a checkpoint.
@@ -106,7 +106,7 @@ class PopCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class PopAck:
-    """Acknowledged messages: one, or with ``batch`` several in one revive message."""
+    """An acknowledgement of one message or, with ``batch``, of several messages in one revive message."""
 
     key: PopKey
     queue_offsets: tuple[int, ...]
@@ -138,7 +138,7 @@ class PopAck:
 
     @classmethod
     def decode(cls, body: bytes) -> PopAck:
-        """Decode the body of a message.
+        """Decodes the body of a message.
 
         Raises:
             FormatError: the body is not an acknowledgement.

@@ -15,7 +15,7 @@ PROPERTIES_BYTES_MAX: Final = 32767
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The text of ``properties``, in their order.
+    """Encodes ``properties`` as text, in their order.
 
     Raises:
         ValueError: a name is empty, or a name or value holds one of the two separators.
@@ -27,7 +27,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
-    """The properties in ``text``; bytes that are not UTF-8 become U+FFFD."""
+    """Decodes the properties in ``text``; bytes that are not UTF-8 become U+FFFD."""
     result: dict[str, str] = {}
     for piece in str(text, "utf-8", "replace").split("\x02"):
         name, _, value = piece.partition("\x01")
@@ -37,7 +37,7 @@ def decode_properties(text: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def remove_property(text: bytes, name: bytes) -> bytes:
-    """``text`` without the pairs of that name; all other bytes are unchanged."""
+    """Returns ``text`` without the pairs named ``name``; all other bytes are unchanged."""
     if name not in text:
         return text
     kept = [piece for piece in text.split(b"\x02") if not piece.startswith(name + b"\x01")]
@@ -56,5 +56,5 @@ def java_order(pairs: Iterable[tuple[str, str]], capacity: int = 16) -> dict[str
 
 @lru_cache(maxsize=256)
 def _order(names: tuple[str, ...], capacity: int) -> tuple[str, ...]:
-    """Returns the order; cached, because the messages of one sender have the same names."""
+    """Returns ``names`` in that order; cached, because the messages of one sender have the same names."""
     return tuple(hash_map_order(names, capacity))

@@ -1,6 +1,8 @@
-"""Where records may begin in bytes that cannot be walked: damaged logs, images of disks, the middle of a segment.
+"""Searches for places where records may begin, in bytes that cannot be walked from record to record: damaged logs, disk
+images, the middle of a segment.
 
-A place that is found is a guess: bodies may hold the same bytes. The caller reads the record and checks it.
+A place found by the search is a guess: bodies of messages may contain the same bytes. The caller reads the record and
+checks it.
 """
 
 from __future__ import annotations
@@ -18,19 +20,19 @@ _PIECE_BYTES = 64 * 1024
 
 
 class Searchable(Protocol):
-    """Bytes, or a map of them."""
+    """Bytes, or a memory map."""
 
     def find(self, sub: bytes, start: int, end: int, /) -> int:
-        """The first place of ``sub`` that lies between ``start`` and ``end``; -1 if there is none."""
+        """Returns the first place of ``sub`` between ``start`` and ``end``; -1 if there is none."""
 
 
 def find_record(buffer: Searchable, position: int, end: int) -> int:
-    """The first place from ``position`` on at which a record may begin, with its magic code before ``end``; -1 if there
-    is none.
+    """Returns the first place from ``position`` on at which a record may begin; its magic code lies before ``end``. -1
+    if there is no such place.
     """
     at = position + MAGIC_POSITION
     while at + MAGIC_BYTES <= end:
-        # Piece by piece: most logs have no record of version 2, and each search for one would go to the end.
+        # Searches piece by piece: most logs have no record of version 2, so each search for one would go to the end.
         stop = min(at + _PIECE_BYTES, end)
         hits = [hit for magic in RECORD_MAGICS if (hit := buffer.find(magic, at, stop)) >= 0]
         if hits:

@@ -1,14 +1,15 @@
-"""Files of messages with a delivery time (RocketMQ 5.3.3, ``TimerWheel``, ``TimerLog``, ``TimerCheckpoint``,
+"""Files for messages with a delivery time (RocketMQ 5.3.3, ``TimerWheel``, ``TimerLog``, ``TimerCheckpoint``,
 ``TimerMetrics``).
 
-``timerlog/``: segments of units; each unit is a waiting message. All units of one due time form a chain from the newest
-to the oldest. A segment ends with ``TIMER_BLANK`` when no further unit fits; the bytes after it are undefined.
+``timerlog/``: segments of units; each unit stands for a waiting message. All units of one due time form a chain: each
+points to the next older one. A segment ends with ``TIMER_BLANK`` when no further unit fits; the bytes after it are
+undefined.
 
-``timerwheel``: slots for the time steps of twice seven days; a step's slot is its number modulo the number of slots. A
-slot is empty for a step if its first field names another step; slots are never cleared.
+``timerwheel``: 2 × 7 × 86,400 slots, one per time step; the slot of a step is the step's number modulo the number of
+slots. Slots are never cleared: if a slot's first field names another step, the wanted step has no units.
 
-``config/timercheck``: progress of both; 4096 bytes, zeros after the fields. ``config/timermetrics``: waiting messages
-by topic, in compact JSON.
+``config/timercheck``: progress of timer log and wheel; 4096 bytes, zeros after the fields. ``config/timermetrics``:
+waiting messages by topic, in compact JSON.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ __all__ = ["chain_units", "is_beyond", "scan_units"]
 TIMER_UNIT: Final = Layout(
     "timer log unit",
     52,
-    Field("size", "i", "Bytes of the unit, 52."),
-    Field("previous_position", "q", "Position of the previous unit of the same due time; -1 = none."),
+    Field("size", "i", "Size of the unit in bytes, 52."),
+    Field("previous_position", "q", "Position of the previous unit with the same due time; -1 = none."),
     Field("magic", "i", "Bits: 1 = plain, 2 = rolled, 4 = recall of another message."),
     Field("write_time_ms", "q", "Time from which the delay counts, ms since 1970."),
     Field("delay_ms", "i", "Delay after `write_time_ms`."),
@@ -43,14 +44,14 @@ TIMER_UNIT_BYTES: Final = TIMER_UNIT.size
 TIMER_BLANK: Final = Layout(
     "timer log blank",
     16,
-    Field("space_left", "i", "Bytes from here to the end of the segment."),
+    Field("space_left", "i", "Number of bytes from here to the end of the segment."),
     Field("reserved", "q", "Always 0."),
     Field("magic", "i", "`TIMER_BLANK_MAGIC`."),
 )
 TIMER_BLANK_MAGIC: Final = 0xCBD43194 - (1 << 32)
 MAGIC_PLAIN: Final = 1
 MAGIC_ROLL: Final = 2
-"""The message waits longer than a unit allows; it is stored again when the unit is due."""
+"""The message waits longer than a unit allows; it is stored again when this unit is due."""
 MAGIC_DELETE: Final = 4
 """The message cancels another message with the same due time."""
 MAGIC_MAX: Final = 15
@@ -67,7 +68,7 @@ TIMER_SLOT: Final = Layout(
     Field("step", "q", "Due time, divided by `timerPrecisionMs`."),
     Field("first_position", "q", "Position of the oldest unit in the timer log."),
     Field("last_position", "q", "Position of the newest unit."),
-    Field("count", "i", "Number of units with this due time, without the recalled ones."),
+    Field("count", "i", "Number of units with this due time, not counting recalled messages."),
     Field("magic", "i", "As in a unit."),
 )
 WHEEL_SLOTS: Final = 2 * 7 * 86_400
@@ -76,10 +77,10 @@ TIMER_CHECKPOINT_BYTES: Final = 4096
 TIMER_CHECKPOINT: Final = Layout(
     "timer checkpoint",
     56,
-    Field("last_read_time_ms", "q", "All earlier time steps were delivered."),
-    Field("last_timer_log_flush_position", "q", "The timer log is on the disk up to here."),
+    Field("last_read_time_ms", "q", "Time steps before this time were delivered."),
+    Field("last_timer_log_flush_position", "q", "Position up to which the timer log is synced."),
     Field("last_timer_queue_offset", "q", "Messages of the timer topic before this queue offset are in the timer log."),
-    Field("master_timer_queue_offset", "q", "The same value on the master; a master writes its own."),
+    Field("master_timer_queue_offset", "q", "The same value on the master; a master writes its own value."),
     Field("state_version", "q", "State version of the data version."),
     Field("timestamp_ms", "q", "Time of the data version."),
     Field("counter", "q", "Counter of the data version."),
@@ -87,7 +88,9 @@ TIMER_CHECKPOINT: Final = Layout(
 
 
 class TimerSlot(NamedTuple):
-    """The units of one time step: positions of the oldest and newest, and their number minus deletions."""
+    """The units of one time step: positions of the oldest and the newest unit, and the number of units not counting
+    deletions.
+    """
 
     step: int
     first_position: int
@@ -101,9 +104,9 @@ class TimerCheckpoint:
     """Progress of the timer's deliveries.
 
     Attributes:
-        read_time_ms: all earlier time steps have been delivered.
+        read_time_ms: time steps before this time have been delivered.
         log_flush_position: the timer log is on disk up to this position.
-        queue_offset: earlier messages of the timer topic are in the timer log or have been delivered.
+        queue_offset: messages of the timer topic before this queue offset are in the timer log or have been delivered.
         master_queue_offset: the master's ``queue_offset``; on a master, its own.
         data_version: version of the checkpoint.
     """
@@ -115,7 +118,7 @@ class TimerCheckpoint:
     data_version: DataVersion = field(default_factory=DataVersion)
 
     def encode_fields(self) -> bytes:
-        """The 56 bytes that a slave requests."""
+        """Returns the 56 bytes of the checkpoint's fields, which a slave requests."""
         version = self.data_version
         return TIMER_CHECKPOINT.pack(
             self.read_time_ms,
@@ -128,19 +131,19 @@ class TimerCheckpoint:
         )
 
     def encode(self) -> bytes:
-        """The content of the file."""
+        """Returns the content of the file ``config/timercheck``."""
         return self.encode_fields().ljust(TIMER_CHECKPOINT_BYTES, b"\0")
 
     @classmethod
     def decode(cls, data: bytes) -> TimerCheckpoint:
-        """Decode the bytes of the file; missing bytes count as zero, as in RocketMQ, which maps the whole file."""
+        """Decodes the bytes of the file; missing bytes count as zero, as in RocketMQ, which maps the whole file."""
         values = TIMER_CHECKPOINT.unpack(data[: TIMER_CHECKPOINT.size].ljust(TIMER_CHECKPOINT.size, b"\0"))
         return cls(values[0], values[1], values[2], values[3], DataVersion(*values[4:]))
 
 
 @dataclass(slots=True)
 class TimerMetric:
-    """Number of waiting messages of one topic, and when it last changed."""
+    """Number of waiting messages of one topic, and the time of its last change."""
 
     count: int = 0
     timestamp_ms: int = 0
@@ -154,14 +157,14 @@ class TimerMetrics:
     data_version: DataVersion = field(default_factory=DataVersion)
 
     def add(self, topic: str, value: int, now_ms: int) -> None:
-        """Counts ``value`` more messages of ``topic``."""
+        """Adds ``value`` to the count of waiting messages of ``topic``."""
         metric = self.topics.setdefault(topic, TimerMetric())
         metric.count += value
         metric.timestamp_ms = now_ms
         self.data_version = self.data_version.next(now_ms)
 
     def encode(self) -> bytes:
-        """The content of the file."""
+        """Returns the content of the file ``config/timermetrics``."""
         counts = {
             topic: {"count": metric.count, "timeStamp": metric.timestamp_ms} for topic, metric in self.topics.items()
         }
@@ -170,7 +173,7 @@ class TimerMetrics:
 
     @classmethod
     def decode(cls, text: bytes) -> TimerMetrics:
-        """Decode the content of the file.
+        """Decodes the content of the file.
 
         Raises:
             FormatError: the text is not such a table.

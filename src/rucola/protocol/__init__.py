@@ -1,4 +1,4 @@
-"""The remoting protocol: frames, commands, headers and bodies. It takes bytes and returns values, without any I/O."""
+"""Encodes and decodes the remoting protocol: frames, commands, headers and bodies. The package performs no I/O."""
 
 from rucola.protocol.answers import SendAnswers, encode_pull_header
 from rucola.protocol.codes import PROTOCOL_VERSION, LanguageCode, RequestCode, ResponseCode

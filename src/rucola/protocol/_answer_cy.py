@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel: writes the responses to successful sends.
 
-One call writes the responses of all rows of a read; ``answers.SendAnswers`` prepares the constant parts. The kernel
-uses raw pointers without bounds checks: ``encode_send_answers`` first compares the space it may need with the size of
-``out``.
+One call writes the responses for all rows of one socket read; ``answers.SendAnswers`` prepares the constant parts. The
+kernel uses raw pointers without bounds checks: ``encode_send_answers`` first compares the space it may need with the
+size of ``out``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def _is_compiled() -> bool:
 def send_answers_bytes_max(
     table: cython.longlong[::1], first: cython.Py_ssize_t, last: cython.Py_ssize_t, constant_bytes: cython.Py_ssize_t
 ) -> int:
-    """Upper bound of the bytes that ``encode_send_answers`` writes; ``constant_bytes``: constant bytes of one
-    response.
+    """Returns an upper bound for the number of bytes that ``encode_send_answers`` writes; ``constant_bytes`` is the
+    size of the constant parts of one response.
     """
     total: cython.longlong = 0
     row: cython.Py_ssize_t
@@ -56,7 +56,7 @@ def encode_send_answers(
     binary_head: bytes,
     binary_fields: bytes,
 ) -> int:
-    """Writes the response frames of rows ``first`` to ``last`` (excluded) to ``out[position:]``; none for oneway rows.
+    """Writes the response frames for rows ``first`` to ``last`` (excluded) to ``out[position:]``; none for oneway rows.
 
     Args:
         source: the buffer that holds the rows' unique keys.

@@ -2,7 +2,8 @@
 """Kernel for columns of messages: writes properties, and the members of batches, without an object for each message.
 
 Columns have Arrow's form: the value of row i lies between ``offsets[i]`` and ``offsets[i + 1]``. Bounds checks are off:
-offsets are checked against their values before a byte is read, and the space is computed before it is written.
+offsets are checked against their values before a byte is read, and the needed space is computed before anything is
+written.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ else:
     from rucola.common.kernel_text import put, put_int32
 
 ID_BYTES = cython.declare(cython.int, 32)
-ID_PROPERTY_BYTES = cython.declare(cython.int, 42)  # with its name and two separators
+ID_PROPERTY_BYTES = cython.declare(cython.int, 42)  # id, name and two separators
 
 
 def _is_compiled() -> bool:
@@ -41,19 +42,19 @@ def append_property(
     given: cython.const[cython.uchar][::1],
     result_offsets: cython.int[::1],
 ) -> bytes | None:
-    """The properties texts of all rows, with one more property in the rows that have a value.
+    """Appends one property to the properties text of each row that has a value.
 
     Args:
-        offsets: of the texts so far; one more than rows.
-        texts: the texts so far.
+        offsets: offsets of the texts before the call; one more than there are rows.
+        texts: properties texts before the call.
         name: name of the property.
-        value_offsets: of its values.
-        values: its values.
+        value_offsets: offsets of ``values``.
+        values: values of the property.
         given: for each row, 0 if it has no value; empty if all have one.
-        result_offsets: receives the offsets of the result.
+        result_offsets: receives the offsets of the returned texts.
 
     Returns:
-        The texts; None if a value contains a separator, or the texts take more than 2 GiB.
+        The new texts of all rows; None if a value contains a separator, or the texts take more than 2 GiB.
 
     Raises:
         ValueError: the columns have different lengths, or offsets lie outside their values.
@@ -99,20 +100,20 @@ def pack_members(
     bytes_max: cython.longlong,
     rows_max: cython.Py_ssize_t,
 ) -> tuple[int, bytes]:
-    """Packs as many rows from ``first`` on as fit into a batch, but at least one.
+    """Packs rows from ``first`` on into a batch: as many as fit, but at least one.
 
     Args:
-        body_offsets: of the bodies; one more than rows.
-        bodies: the bodies; none is empty.
-        text_offsets: of the properties texts.
-        texts: the properties without UNIQ_KEY.
+        body_offsets: offsets of ``bodies``; one more than there are rows.
+        bodies: bodies of the messages; none is empty.
+        text_offsets: offsets of ``texts``.
+        texts: properties of each message, without UNIQ_KEY.
         ids: the UNIQ_KEY of each row, 32 bytes.
-        first: the first row.
-        bytes_max: largest body of the request.
-        rows_max: largest number of messages in it.
+        first: index of the first row to pack.
+        bytes_max: largest size of the request's body, in bytes.
+        rows_max: largest number of messages in the batch.
 
     Returns:
-        The first row that is not in the batch, and the body of the request.
+        The index of the first row that is not in the batch, and the body of the request.
 
     Raises:
         ValueError: the columns have different lengths, offsets lie outside their values, or properties are too long.

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel: finds the frames in a receive buffer and reads the headers of the frequent requests.
 
-``scan_frames`` turns the bytes of a read into rows (``common.columns.FrameColumn``). It understands headers only in
-the form in which clients send them. Any other header keeps the kind ``PLAIN`` and is left to the general path, which is
-more tolerant. The kernel never rejects a header, only the frame around it (``protocol.md`` 1.1).
+``scan_frames`` turns the bytes of a socket read into rows (``common.columns.FrameColumn``). It understands headers only
+in the form in which clients send them. Any other header keeps the kind ``PLAIN`` and is left to the general path, which
+is more tolerant. The kernel never rejects a header, only the frame around it (``protocol.md`` 1.1).
 
 The kernel works on raw pointers without bounds checks. Every function takes the limit up to which it may read, and
 ``scan_frames`` derives that limit from lengths checked against the buffer.
@@ -24,23 +24,24 @@ else:
     from rucola.common.kernel_text import *
 
 
-# While a header is read, a spare column of its row marks the fields read so far: bit 1 << column, and the two below.
+# While a header is read, a spare column of its row marks the fields read so far: bit ``1 << column`` for each field,
+# and the two bits below.
 _SEEN = cython.declare(cython.int, 39)
 _SEEN_ESCAPES = cython.declare(cython.int, 1 << 28)
 _SEEN_BATCH = cython.declare(cython.int, 1 << 29)
 
-# The set of names that a request uses for its ext fields.
+# Which set of names a request uses for its ext fields.
 _NAMES_V1 = cython.declare(cython.int, 1)
 _NAMES_V2 = cython.declare(cython.int, 2)
 _NAMES_PULL = cython.declare(cython.int, 3)
 
 # Description of an ext field: its column plus one of these types.
 _IGNORED = cython.declare(cython.int, 0)
-_NAME = cython.declare(cython.int, 0x100)  # plain ASCII
-_TEXT = cython.declare(cython.int, 0x200)  # UTF-8, with escapes
+_NAME = cython.declare(cython.int, 0x100)  # Plain ASCII.
+_TEXT = cython.declare(cython.int, 0x200)  # UTF-8, may contain escapes.
 _INT = cython.declare(cython.int, 0x400)
 _LONG = cython.declare(cython.int, 0x800)
-_BOOLEAN = cython.declare(cython.int, 0x1000)  # only the batch flag
+_BOOLEAN = cython.declare(cython.int, 0x1000)  # Used for the batch flag only.
 _COLUMN_MASK = cython.declare(cython.int, 0xFF)
 
 _FRAME_BYTES_MAX = cython.declare(cython.longlong, 16777216)
@@ -84,14 +85,14 @@ def scan_frames(
 ) -> tuple[int, int, int, int]:
     """Writes one row per complete frame in ``source[start:end]``.
 
-    Every row has its frame columns. Code, opaque, flag and version are set only if the header could be read; otherwise
-    flag is -1. In rows of kind SEND, BATCH and PULL the properties (or subscription) text is unescaped in place; a
-    quote and spaces fill the bytes up to its old closing quote.
+    In every row the columns that describe the frame are set. Code, opaque, flag and version are set only if the header
+    could be read; otherwise flag is -1. In rows of kind SEND, BATCH and PULL the text of the properties or of the
+    subscription is unescaped in place; a quote and spaces fill the bytes up to the old closing quote.
 
     Returns:
-        ``(rows, next_position, error, unread)``. ``next_position``: the first byte not consumed. ``error``: 0 if the
-        next frame is incomplete or the table is full; otherwise the invalid part of the frame: 1 length, 2 serialize
-        type, 3 header length. ``unread``: the number of rows whose flag is -1.
+        ``(rows, next_position, error, unread)``. ``next_position``: position of the first byte not consumed. ``error``:
+        0 if the next frame is incomplete or the table is full; otherwise the invalid part of the frame: 1 length, 2
+        serialize type, 3 header length. ``unread``: the number of rows whose flag is -1.
     """
     row: cython.Py_ssize_t = 0
     base: cython.Py_ssize_t = 0
@@ -178,8 +179,8 @@ def _clear_row(table: cython.p_longlong, base: cython.Py_ssize_t, column: cython
 @cython.exceptval(check=False)
 @cython.nogil
 def _finish(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssize_t) -> cython.int:
-    """Whether all required fields are present; if so, sets the kind and unescapes. The last step: it cannot fail
-    later.
+    """Whether all required fields are present; if so, sets the kind and unescapes. It is the last step, so the row
+    cannot become invalid later.
     """
     code: cython.longlong = table[base + FRAME_CODE]
     seen: cython.longlong = table[base + _SEEN]
@@ -239,7 +240,7 @@ def _same_topic(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_
 @cython.exceptval(check=False)
 @cython.nogil
 def _names_of(code: cython.longlong) -> cython.int:
-    """The set of names of request ``code``'s ext fields; 0 if the code takes the general path."""
+    """Returns which set of names the ext fields of request ``code`` use; 0 if the code takes the general path."""
     if code in (310, 320):
         return _NAMES_V2
     if code in (11, 361):
@@ -253,7 +254,7 @@ def _names_of(code: cython.longlong) -> cython.int:
 @cython.exceptval(check=False)
 @cython.nogil
 def _header_field(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
-    """Column of a number at the top level of a JSON header; -1 for extFields, 0 for an ignored field."""
+    """Returns the column of a top-level field of a JSON header; -1 for extFields, 0 for an ignored field."""
     if length == 4:
         if holds(data, key, 4, b"code"):
             return FRAME_CODE
@@ -274,7 +275,7 @@ def _header_field(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.P
 @cython.exceptval(check=False)
 @cython.nogil
 def _field(names: cython.int, data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
-    """Column and type of an ext field; ``_IGNORED`` if the fast path does not use it."""
+    """Returns column and type of an ext field; ``_IGNORED`` if the fast path does not use the field."""
     if names == _NAMES_V2:
         return _field_v2(data[key]) if length == 1 else _IGNORED
     if length == 5:
@@ -298,7 +299,9 @@ def _field(names: cython.int, data: cython.p_uchar, key: cython.Py_ssize_t, leng
 @cython.exceptval(check=False)
 @cython.nogil
 def _field_v2(letter: cython.int) -> cython.int:
-    """A letter of ``SendMessageRequestHeaderV2``. Ignores k (unitMode), l (maxReconsumeTimes) and n (brokerName)."""
+    """Returns column and type of an ext field of ``SendMessageRequestHeaderV2``, whose names are letters. Ignores k
+    (unitMode), l (maxReconsumeTimes) and n (brokerName).
+    """
     if letter == 0x61:
         return FRAME_GROUP_POS | _NAME
     if letter == 0x62:
@@ -328,7 +331,7 @@ def _field_v2(letter: cython.int) -> cython.int:
 @cython.exceptval(check=False)
 @cython.nogil
 def _field_v1(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
-    """A name of ``SendMessageRequestHeader`` (Go client, older C++ clients)."""
+    """Returns column and type of an ext field of ``SendMessageRequestHeader`` (Go client, older C++ clients)."""
     if length == 4 and holds(data, key, 4, b"flag"):
         return FRAME_MESSAGE_FLAG | _INT
     if length == 10 and holds(data, key, 10, b"properties"):
@@ -350,7 +353,7 @@ def _field_v1(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ss
 @cython.exceptval(check=False)
 @cython.nogil
 def _field_pull(data: cython.p_uchar, key: cython.Py_ssize_t, length: cython.Py_ssize_t) -> cython.int:
-    """A name of ``PullMessageRequestHeader``."""
+    """Returns column and type of an ext field of ``PullMessageRequestHeader``."""
     if length == 10 and holds(data, key, 10, b"maxMsgNums"):
         return FRAME_PULL_MAX_MESSAGES | _INT
     if length == 10 and holds(data, key, 10, b"subVersion"):
@@ -381,7 +384,7 @@ def _store(
     position: cython.Py_ssize_t,
     length: cython.Py_ssize_t,
 ) -> cython.int:
-    """Puts one ext value into its columns; returns 0 if the field is set already or the value has the wrong type."""
+    """Puts one ext value into its columns; returns 0 if the field was set before or the value has the wrong type."""
     column: cython.int = field & _COLUMN_MASK
     value: cython.longlong
     bit: cython.longlong = 1 << column
@@ -393,7 +396,7 @@ def _store(
         table[base + column + 1] = length
         return 1
     if field & _BOOLEAN:
-        # Boolean.parseBoolean: "true" in any case is true, anything else false.
+        # Boolean.parseBoolean: "true", in upper or lower case, is true; anything else is false.
         if length == 4 and data[position] | 0x20 == 0x74 and data[position + 1] | 0x20 == 0x72:
             if data[position + 2] | 0x20 == 0x75 and data[position + 3] | 0x20 == 0x65:
                 table[base + _SEEN] |= _SEEN_BATCH
@@ -448,7 +451,7 @@ def _read_json(
     """Reads the JSON header in ``data[position:limit]`` into the row.
 
     Returns:
-        The set of its ext field names, 0 for a code of the general path, -1 if the header has an unusual form.
+        Which set of names its ext fields use; 0 for a code of the general path, -1 if the header has an unusual form.
     """
     names: cython.int = 0
     seen: cython.int = 0
@@ -530,7 +533,7 @@ def _read_fields(
 ) -> cython.Py_ssize_t:
     """Reads the object of ext fields whose brace is at ``position``; returns the position after it, or -1.
 
-    Without ``names``, only find its end.
+    If ``names`` is 0, it only finds the end of the object.
     """
     key: cython.Py_ssize_t
     key_end: cython.Py_ssize_t
@@ -594,7 +597,7 @@ def _read_value(
         after = end + 1
     else:
         end = _literal_end(data, position, limit)
-        # null means that the field is absent; rare enough for the general path.
+        # null means that the field is absent; this is rare enough for the general path.
         if end < 0 or (field != _IGNORED and data[position] == 0x6E):
             return -1
         after = end
@@ -618,7 +621,7 @@ def _skip_space(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython
 @cython.exceptval(check=False)
 @cython.nogil
 def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """First position without a printable ASCII character that needs no escape in a JSON string."""
+    """Returns the first position that does not hold a printable ASCII character valid unescaped in a JSON string."""
     while position < limit and _STANDS_FOR_ITSELF[data[position]]:
         position += 1
     return position
@@ -628,7 +631,7 @@ def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.
 @cython.exceptval(check=False)
 @cython.nogil
 def _key_end(data: cython.p_uchar, key: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Position of the closing quote of the key whose text starts at ``key``, or -1."""
+    """Returns the position of the closing quote of the key whose text starts at ``key``, or -1."""
     end: cython.Py_ssize_t
     if key >= limit or data[key - 1] != QUOTE:
         return -1
@@ -640,7 +643,7 @@ def _key_end(data: cython.p_uchar, key: cython.Py_ssize_t, limit: cython.Py_ssiz
 @cython.exceptval(check=False)
 @cython.nogil
 def _value_start(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Start of the value after a key (before ``limit``), or -1."""
+    """Returns the position at which the value after a key starts, below ``limit``, or -1."""
     position = _skip_space(data, position, limit)
     if position >= limit or data[position] != COLON:
         return -1
@@ -652,7 +655,7 @@ def _value_start(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 @cython.exceptval(check=False)
 @cython.nogil
 def _integer_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """End of the JSON integer of at most 18 digits at ``position``, or -1."""
+    """Returns the end of the JSON integer of at most 18 digits at ``position``, or -1."""
     start: cython.Py_ssize_t
     negative: cython.bint = position < limit and data[position] == 0x2D
     if negative:
@@ -662,7 +665,7 @@ def _integer_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
         position += 1
     if position == start or position - start > 18:
         return -1
-    # JSON allows no leading zeros, and minus zero would have to remain a separate text.
+    # JSON allows no leading zeros, and "-0" must not be turned into "0".
     return -1 if data[start] == 0x30 and (negative or position - start > 1) else position
 
 
@@ -670,7 +673,7 @@ def _integer_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 @cython.exceptval(check=False)
 @cython.nogil
 def _literal_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """End of an integer, ``true``, ``false`` or ``null`` at ``position``, or -1."""
+    """Returns the end of an integer, ``true``, ``false`` or ``null`` at ``position``, or -1."""
     if limit - position >= 4 and (holds(data, position, 4, b"true") or holds(data, position, 4, b"null")):
         return position + 4
     if limit - position >= 5 and holds(data, position, 5, b"false"):
@@ -682,7 +685,9 @@ def _literal_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cytho
 @cython.exceptval(check=False)
 @cython.nogil
 def _text_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Closing quote of a JSON string with escapes and UTF-8, or -1 if the string is invalid."""
+    """Returns the position of the closing quote of a JSON string with escapes and UTF-8, or -1 if the string is
+    invalid.
+    """
     step: cython.Py_ssize_t
     c: cython.int
     while position < limit:
@@ -705,7 +710,7 @@ def _text_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.P
 @cython.exceptval(check=False)
 @cython.nogil
 def _hex4(data: cython.p_uchar, position: cython.Py_ssize_t) -> cython.int:
-    """Value of four hexadecimal digits, or a negative number if they are invalid."""
+    """Returns the value of four hexadecimal digits, or a negative number if they are invalid."""
     value: cython.int = _HEX_DIGIT[data[position]] * 4096
     value |= _HEX_DIGIT[data[position + 1]] * 256
     value |= _HEX_DIGIT[data[position + 2]] * 16
@@ -716,7 +721,7 @@ def _hex4(data: cython.p_uchar, position: cython.Py_ssize_t) -> cython.int:
 @cython.exceptval(check=False)
 @cython.nogil
 def _escape_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Length of the escape at ``position`` (2, 6, or 12 for a surrogate pair), or -1."""
+    """Returns the length of the escape at ``position`` (2, 6, or 12 for a surrogate pair), or -1."""
     unit: cython.int
     if limit - position < 2:
         return -1
@@ -739,7 +744,7 @@ def _escape_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cyt
 @cython.exceptval(check=False)
 @cython.nogil
 def _short_escape(letter: cython.int) -> cython.int:
-    """Byte that a two-character escape represents, or -1."""
+    """Returns the byte that a two-character escape represents, or -1."""
     if letter in (QUOTE, BACKSLASH, 0x2F):
         return letter
     if letter == 0x6E:
@@ -759,7 +764,9 @@ def _short_escape(letter: cython.int) -> cython.int:
 @cython.exceptval(check=False)
 @cython.nogil
 def _utf8_length(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Length of the non-ASCII UTF-8 character at ``position``; -1 if truncated, overlong, a surrogate or too large."""
+    """Returns the length of the non-ASCII UTF-8 character at ``position``; -1 if it is truncated, overlong, a surrogate
+    or too large.
+    """
     lead: cython.int = data[position]
     second: cython.int
     length: cython.Py_ssize_t
@@ -924,7 +931,9 @@ def _read_binary_value(
 @cython.exceptval(check=False)
 @cython.nogil
 def _text_kind(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-    """1 if the bytes are ASCII that a JSON string holds unescaped, 2 if they are other valid UTF-8, else 0."""
+    """Returns 1 if the bytes are ASCII characters valid unescaped in a JSON string, 2 if they are other valid UTF-8,
+    else 0.
+    """
     step: cython.Py_ssize_t
     position = _plain_end(data, position, end)
     if position == end:

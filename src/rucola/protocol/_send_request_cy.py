@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Kernel for a producer: writes the properties and the header of a send request, and reads the responses.
+"""Kernel for a producer: writes properties and header of a send request, and reads the responses.
 
-It handles what nearly every message needs and reports what it cannot handle, for example a property that it may not
-write, or a response in another form. The caller then takes the general path, which also reports errors.
+It handles what nearly every message needs, and returns None for anything else, for example for a property that it may
+not write, or for a response in another form. The caller then takes the general path, which also reports errors.
 
-The kernel uses raw pointers without bounds checks. It computes the space before it writes. It reads a response only up
-to the end of its header, which it checks against the buffer first.
+The kernel uses raw pointers without bounds checks. Before it writes, it computes the space it needs. It reads a
+response only up to the end of its header, which it checks against the buffer first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _is_compiled() -> bool:
 
 
 def encode_properties(properties: object) -> bytes | None:
-    """Properties as a JSON string; appends WAIT=true unless they contain WAIT.
+    """Returns the properties as a JSON string; appends WAIT=true unless they contain WAIT.
 
     Returns:
         None if the properties are not a dict of strings, contain a separator, an empty name or a lone surrogate, or
@@ -84,14 +84,14 @@ def encode_send_head(
     opaque: cython.longlong,
     body_bytes: cython.longlong,
 ) -> bytes:
-    """The send request without its body; the body's ``body_bytes`` bytes must follow.
+    """Returns the frame of a send request without its body; the body's ``body_bytes`` bytes must follow.
 
     Args:
         head: the header up to the value of sysFlag.
         sys_flag: the message's sysFlag.
         born_timestamp_ms: the message's born time.
         message_flag: the application's flag.
-        properties: as a JSON string.
+        properties: the properties as a JSON string.
         frame_flag: 0, or 2 for oneway.
         opaque: correlation id.
         body_bytes: length of the body.
@@ -106,7 +106,7 @@ def encode_send_head(
     else:
         frame = out = bytearray(size)
     position = put_int32(out, 0, size - 4 + body_bytes)
-    position = put_int32(out, position, size - 8)  # the top byte 0 means JSON
+    position = put_int32(out, position, size - 8)  # the top byte of the header length, 0, means JSON
     position = put(out, position, head, len(head))
     position = put_decimal(out, position, sys_flag)
     position = put(out, position, b'","g":"', 7)
@@ -128,11 +128,12 @@ def encode_send_head(
 def read_send_answers(
     source: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
 ) -> list[tuple[int, str, int, int, str | None, str | None] | None]:
-    """The results of the sends whose responses are in the first ``rows`` rows.
+    """Returns the results of the sends whose responses the first ``rows`` rows describe.
 
     Returns:
-        For each row: code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``. None for any
-        frame but a response whose JSON header begins with its code and then has these fields, as brokers write it.
+        For each row: the code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``. None for
+        any frame other than a response whose JSON header is written as brokers write it: first the code, then these
+        fields.
 
     Raises:
         ValueError: the rows lie outside the table, or a header outside the buffer.
@@ -231,7 +232,9 @@ def _text(data: cython.p_const_uchar, start: cython.Py_ssize_t, end: cython.Py_s
 @cython.exceptval(check=False)
 @cython.nogil
 def _plain_end(data: cython.p_const_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Position of the closing quote of a text of printable ASCII without escapes; ``end`` if there is none."""
+    """Returns the position of the closing quote of a text of printable ASCII without escapes; ``end`` if there is
+    none.
+    """
     c: cython.int
     while position < end:
         c = data[position]
@@ -254,7 +257,7 @@ def _holds(
     text: cython.p_const_char,
     length: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Whether ``text`` stands at ``position`` and at least one byte follows it before ``end``."""
+    """Whether ``text`` is at ``position`` and at least one byte follows it before ``end``."""
     return position + length < end and holds(data, position, length, text)
 
 
@@ -275,7 +278,7 @@ def _is(
 @cython.cfunc
 @cython.exceptval(-1)
 def _put_text(out: cython.p_uchar, position: cython.Py_ssize_t, text: object) -> cython.Py_ssize_t:
-    """Writes ``text`` as in a JSON string; returns 0 if it contains a separator or might not fit."""
+    """Writes ``text`` with the escapes of a JSON string; returns 0 if it contains a separator or might not fit."""
     size: cython.Py_ssize_t = 0
     i: cython.Py_ssize_t
     c: cython.uchar

@@ -1,4 +1,4 @@
-"""Responses written without a ``RemotingCommand``: to all sends of a read, and to one pull."""
+"""Writes responses without a ``RemotingCommand``: to all sends of one socket read, and to one pull."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class SendAnswers:
     """Responses to stored sends, with the fields of ``SendMessageResponseHeader`` of RocketMQ 5.3.3.
 
     Args:
-        store_host: address of the broker in the form of the records, 8 or 20 bytes; a part of ``msgId``.
+        store_host: address of the broker in record form (``common.hosts``), 8 or 20 bytes; a part of ``msgId``.
         region: ``regionId`` of the broker.
         trace_on: ``traceOn`` of the broker.
-        code: response code; one of those that say that the message is stored: 0, 10, 11 or 12.
+        code: response code; must be one that says that the message is stored: 0, 10, 11 or 12.
     """
 
     __slots__ = ("_constant_bytes", "_constants", "_out")
@@ -43,9 +43,9 @@ class SendAnswers:
         self._out = bytearray(_FIRST_BYTES)
 
     def encode(self, source: bytearray, table: array[int], first: int, last: int) -> bytearray:
-        """The response frames of rows ``first`` to ``last`` (excluded), back to back; oneway rows have none.
+        """Returns the response frames for rows ``first`` to ``last`` (excluded), back to back; oneway rows have none.
 
-        The rows are of kind SEND and stored: UNIQ_KEY, PHYSICAL_OFFSET and QUEUE_OFFSET are filled.
+        The rows are of kind SEND, and their messages are stored: UNIQ_KEY, PHYSICAL_OFFSET and QUEUE_OFFSET are filled.
         """
         bytes_max = send_answers_bytes_max(table, first, last, self._constant_bytes)
         if bytes_max > len(self._out):
@@ -67,14 +67,14 @@ def encode_pull_header(
     topic_sys_flag: int = 0,
     group_sys_flag: int = 0,
 ) -> bytes:
-    """The response to a pull without its body; the body's ``body_len`` bytes must follow.
+    """Returns the response to a pull without its body; the body's ``body_len`` bytes must follow.
 
     Args:
         opaque: correlation id of the request.
         serialize: serialize type of the request.
         code: 0 with a body; 19, 20 or 21 without a body.
-        next_begin_offset: queue offset of the next pull.
-        min_offset: smallest queue offset.
+        next_begin_offset: queue offset at which the next pull begins.
+        min_offset: smallest queue offset in the queue.
         max_offset: queue offset of the next message to be stored.
         suggest_broker_id: the broker to pull from next; 0 is the master.
         body_len: length of the body in bytes.

@@ -1,4 +1,4 @@
-"""The body of a batch request, from columns of messages and back.
+"""Encodes messages given as columns into the body of a batch request, and decodes such a body.
 
 Source: protocol.md 2.3; RocketMQ 5.3.3, MessageDecoder#encodeMessages.
 """
@@ -15,9 +15,9 @@ from rucola.protocol._batch_members_cy import append_property, pack_members
 __all__ = ["ID_BYTES", "PACKED_PROPERTIES_BYTES_MAX", "BatchMember", "append_property", "members_of", "pack_members"]
 
 ID_BYTES = 32
-"""Length of the ids that ``pack_members`` writes."""
+"""Length in bytes of the ids that ``pack_members`` writes."""
 PACKED_PROPERTIES_BYTES_MAX = 32767 - 42
-"""Largest properties text for ``pack_members``, which adds the id."""
+"""Largest size in bytes of a properties text for ``pack_members``, which adds the id."""
 
 _HEAD = struct.Struct(">iiiii")  # total, magic, checksum, flag, body length
 _SHORT = struct.Struct(">h")
@@ -32,7 +32,7 @@ class BatchMember(NamedTuple):
 
 
 def members_of(body: bytes) -> Iterator[BatchMember]:
-    """The messages in the body of a batch request.
+    """Decodes the messages in the body of a batch request.
 
     Raises:
         FormatError: the lengths do not add up.

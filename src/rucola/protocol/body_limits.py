@@ -1,6 +1,6 @@
-"""Size limits of request bodies: somewhat more than the largest legitimate body needs.
+"""Size limits of request bodies: each is somewhat larger than the largest legitimate body.
 
-A frame may have 16 MiB. Parsing so much JSON takes between seconds and half a minute, so a body beyond its limit is
+A frame may have 16 MiB. Parsing 16 MiB of JSON takes between seconds and half a minute, so a body beyond its limit is
 refused before it is parsed. Bodies with messages, and registrations of brokers, may be as long as a frame.
 """
 
@@ -14,7 +14,7 @@ from rucola.protocol.command import FRAME_BYTES_MAX
 _KIB = 1024
 _OTHERS = 64 * _KIB
 _LIMITS: Mapping[int, int] = {
-    # Messages: the store's options limit their size.
+    # Messages: the store's options limit the size of these bodies.
     RequestCode.SEND_MESSAGE: FRAME_BYTES_MAX,
     RequestCode.SEND_MESSAGE_V2: FRAME_BYTES_MAX,
     RequestCode.SEND_BATCH_MESSAGE: FRAME_BYTES_MAX,
@@ -37,5 +37,5 @@ _LIMITS: Mapping[int, int] = {
 
 
 def body_bytes_max(code: int) -> int:
-    """The size limit in bytes for the body of a request with ``code``; 64 KiB by default."""
+    """Returns the size limit in bytes for the body of a request with ``code``; 64 KiB unless listed here."""
     return _LIMITS.get(code, _OTHERS)

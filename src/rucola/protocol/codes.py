@@ -1,7 +1,7 @@
 """Request, response and language codes of the remoting protocol.
 
 Source: RocketMQ 5.3.3, ``RequestCode``, ``ResponseCode``, ``RemotingSysResponseCode``, ``LanguageCode``. Codes missing
-here are legal: an unknown request is answered with ``REQUEST_CODE_NOT_SUPPORTED``, an unknown response keeps its
+here are legal: the response to an unknown request is ``REQUEST_CODE_NOT_SUPPORTED``, an unknown response code stays a
 number.
 """
 
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """Kind of a request."""
+    """Codes of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -146,7 +146,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """Result of a request."""
+    """Codes of responses."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -200,7 +200,7 @@ class ResponseCode(IntEnum):
 
 
 def response_name(code: int) -> str:
-    """Name of a response code; empty if the code is not in the table."""
+    """Returns the name of a response code; empty if the code is not in the table."""
     return ResponseCode(code).name if code in _RESPONSE_CODES else ""
 
 
@@ -227,4 +227,6 @@ class LanguageCode(IntEnum):
 
 
 PROTOCOL_VERSION = 479
-"""Version ordinal in every command sent: RocketMQ 5.3.3, whose behaviour Rucola has (protocol.md 1.6)."""
+"""Version ordinal that every sent command carries: RocketMQ 5.3.3, whose behaviour Rucola reproduces (protocol.md
+1.6).
+"""

@@ -1,8 +1,8 @@
 """``RemotingCommand``: one request or response, with its header in either serialization.
 
-JSON headers are written as Java writes them: keys sorted, nulls left out, ext fields in the given order. They are read
-with the leniency that clients need: ext values may be numbers or booleans, fields may be absent or null, and unknown
-keys and white space after the object are accepted (``protocol.md`` 1.2).
+JSON headers are written as Java writes them: keys sorted, nulls left out, ext fields in the given order. Received
+headers may deviate from this as much as clients need: ext values may be numbers or booleans, fields may be absent or
+null, and unknown keys and white space after the object are accepted (``protocol.md`` 1.2).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 
 _HEADER_BYTES_MAX = (1 << 24) - 1
 HEADER_BYTES_READ_MAX = 256 * 1024
-"""Size limit of a received header: 32,767 bytes of properties, each escaped as six, and the other fields."""
+"""Size limit of a received header: 32,767 bytes of properties, each escaped as six bytes, plus the other fields."""
 _LANGUAGES = {language.name: language for language in LanguageCode}
 _LANGUAGE_CODES = {int(language): language for language in LanguageCode}
 
@@ -77,7 +77,7 @@ class RemotingCommand:
         ext_fields: dict[str, str] | None = None,
         body: bytes | bytearray | memoryview = b"",
     ) -> RemotingCommand:
-        """A response to this request, in the same serialization."""
+        """Returns a response to this request, in the same serialization."""
         return RemotingCommand(
             code, self.opaque, FLAG_RESPONSE, remark, ext_fields or {}, body, serialize=self.serialize
         )
@@ -92,7 +92,7 @@ class RemotingCommand:
         return b"".join((frame_prefix(len(header), len(self.body), self.serialize), header, self.body))
 
     def encode_header(self) -> bytes:
-        """The header alone, without the eight bytes that precede it."""
+        """Encodes the header alone, without the eight bytes that precede it."""
         if self.serialize == BINARY:
             return header_binary.encode(
                 header_binary.BinaryHeader(
@@ -125,7 +125,7 @@ def frame_prefix(header_bytes: int, body_bytes: int, serialize: int) -> bytes:
 
 
 def decode_header(header: bytes, serialize: int, body: bytes = b"") -> RemotingCommand:
-    """Decode the header of a frame.
+    """Decodes the header of a frame.
 
     Args:
         header: the header's bytes.
@@ -175,7 +175,7 @@ def decode_header(header: bytes, serialize: int, body: bytes = b"") -> RemotingC
 
 
 def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
-    """Decode exactly one whole frame. Connections use ``FrameReader``.
+    """Decodes exactly one whole frame. Connections use ``FrameReader``.
 
     Raises:
         FormatError: the bytes are not exactly one frame, or its header is invalid.
@@ -190,8 +190,8 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
 
 
 def _quotes(fields: dict[str, Any]) -> int:
-    """Number of quotation marks in a header without repeated fields, quotes in strings, or objects besides
-    extFields.
+    """Returns how many quotation marks a header has that repeats no field and contains neither quotes in strings nor
+    objects besides extFields.
     """
     texts = list(fields.values())
     keys = len(fields)
@@ -222,7 +222,7 @@ def _int32(fields: dict[str, Any], name: str, default: int | None) -> int:
 
 
 def _texts(fields: object) -> dict[str, str]:
-    """Ext fields with all values as strings; clients also send numbers and booleans."""
+    """Returns the ext fields with all values as strings; clients also send numbers and booleans."""
     if fields is None:
         return {}
     if type(fields) is not dict or len(fields) > header_binary.EXT_FIELDS_MAX:

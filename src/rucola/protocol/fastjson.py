@@ -1,8 +1,9 @@
-"""The JSON dialect of bodies: writes standard JSON, reads what fastjson writes (``protocol.md`` 1.9).
+"""The JSON dialect of bodies: the module writes standard JSON and reads what fastjson writes (``protocol.md`` 1.9).
 
-``loads`` tries standard JSON first. Otherwise it also accepts numbers, beans and plain identifiers as map keys, single
-quotes, and ``{"$ref": "$.path"}`` as a reference to the object at that path. Numbers and identifiers as keys become
-strings. A bean as key becomes a tuple of its (name, value) pairs, sorted by name: ``dict(key)`` is the bean.
+``loads`` tries standard JSON first. If that fails, it also accepts numbers, JSON objects (beans) and plain identifiers
+as map keys, single quotes, and ``{"$ref": "$.path"}`` as a reference to the object at that path. Numbers and
+identifiers as keys become strings. A bean as key becomes a tuple of its (name, value) pairs, sorted by name:
+``dict(key)`` restores the bean.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ DEPTH_MAX = 32
 BYTES_MAX = 16 * 1024 * 1024
 """Size limit of a body: the size limit of a frame."""
 _RESOLVED_MAX = 1 << 20
-"""Limit of members per level in a body with references: a few hundred bytes of references can expand without bound."""
+"""Largest number of members per level in a body with references; without a limit, a few hundred bytes of references
+could expand without bound.
+"""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -36,7 +39,7 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
 class ReadBody(bytes):
-    """A parsed body: ``loads`` returns its value without parsing. The caller must not change the value.
+    """A parsed body: ``loads`` returns ``value`` without parsing. The caller must not change the value.
 
     Attributes:
         value: the result of ``loads`` for the same bytes.
@@ -46,7 +49,7 @@ class ReadBody(bytes):
 
     @classmethod
     def of(cls, source: bytes | bytearray | memoryview) -> ReadBody:
-        """Parse ``source``; may be called on any thread.
+        """Parses ``source``; may be called on any thread.
 
         Raises:
             FormatError: see ``loads``.
@@ -57,7 +60,7 @@ class ReadBody(bytes):
 
 
 def loads(source: bytes | bytearray | memoryview) -> Any:
-    """The value in ``source``.
+    """Parses the value in ``source``.
 
     Raises:
         FormatError: the source is not JSON in this dialect, not UTF-8, nested too deep, or longer than a frame; or it
@@ -79,25 +82,27 @@ def loads(source: bytes | bytearray | memoryview) -> Any:
 
 
 def dumps(value: Any) -> bytes:
-    """Standard JSON that every peer can read: keys sorted, numeric keys quoted, members that are None left out."""
+    """Returns standard JSON that every peer can read: keys sorted, numeric keys quoted, members that are None left
+    out.
+    """
     return orjson.dumps(_without_none(value), option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
 def bean_keyed(table: Iterable[tuple[Any, Any]]) -> orjson.Fragment:
-    """A map with objects as keys, for a value given to ``dumps``. Standard JSON does not allow such keys."""
+    """Marks a map whose keys are objects, in a value given to ``dumps``. Standard JSON does not allow such keys."""
     return orjson.Fragment(b"{" + b",".join([dumps(key) + b":" + dumps(value) for key, value in table]) + b"}")
 
 
 def are_scalars(values: Iterable[Any]) -> bool:
-    """Whether all values are texts, numbers, truth values or None. A list of names needs no Python step per name."""
+    """Whether all values are strings, numbers, booleans or None. For a list of names, no Python code runs per name."""
     return _SCALARS.issuperset(map(type, values))
 
 
 def load_object(source: bytes | bytearray | memoryview, what: str) -> dict[Any, Any]:
-    """The object in ``source``; errors name it ``what``.
+    """Parses the object in ``source``; errors call it ``what``.
 
     Raises:
-        FormatError: as for ``loads``, or the value is not an object.
+        FormatError: ``loads`` fails, or the value is not an object.
     """
     value = loads(source)
     if type(value) is not dict:
@@ -138,7 +143,7 @@ def _members(value: dict[Any, Any] | list[Any]) -> list[Any]:
 
 
 class _Parser:
-    """Recursive descent over the decoded text; positions in errors count characters."""
+    """A recursive-descent parser for the decoded text; positions in errors count characters."""
 
     __slots__ = ("_at", "_depth", "_text")
 
@@ -290,7 +295,7 @@ class _Parser:
 
 
 def _as_key(value: Any) -> Any:
-    """``value`` in hashable form."""
+    """Returns ``value`` in a hashable form."""
     if isinstance(value, dict):
         return tuple(sorted(((str(name), _as_key(member)) for name, member in value.items()), key=lambda pair: pair[0]))
     if isinstance(value, list):
@@ -299,7 +304,7 @@ def _as_key(value: Any) -> Any:
 
 
 def _resolve(root: Any) -> Any:
-    """Replace each ``{"$ref": path}`` by the value at the path; refuse references to references and to enclosing
+    """Replaces each ``{"$ref": path}`` by the value at the path; refuses references to references and to enclosing
     values.
     """
     places: list[tuple[Any, Any, str, list[Any]]] = []

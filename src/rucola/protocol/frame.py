@@ -6,10 +6,11 @@
     | length | type | header len h | header (h bytes) | body |
     | int32  | u8   | u24          |                  |      |
 
-``length`` counts the bytes after it, at most 16 MiB - 4. Type 0 is a JSON header, 1 a binary one (``protocol.md`` 1.1).
+``length`` is the number of bytes after it, at most 16 MiB - 4. Type 0 means a JSON header, type 1 a binary header
+(``protocol.md`` 1.1).
 
-``FrameReader`` owns one receive buffer. The transport writes into ``buffer()`` and reports with ``received``; the
-frames of that read are then handled in place, before the next ``buffer()``, which may move or replace them.
+``FrameReader`` owns one receive buffer. The transport writes into ``buffer()`` and calls ``received``; the frames of
+that read are then handled in place. This must happen before the next ``buffer()``, which may move or replace them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ SendAnswer = tuple[int, str, int, int, str | None, str | None]
 
 
 class FrameBatch:
-    """The complete frames of one read, in order. Valid until the next ``FrameReader.buffer()``.
+    """The complete frames of one socket read, in order. A batch is valid until the next ``FrameReader.buffer()``.
 
     Attributes:
         source: the buffer that all positions in the table refer to.
@@ -59,8 +60,8 @@ class FrameBatch:
         table: one row of ``FrameColumn`` per frame; code, opaque, flag and version are filled in every row.
         count: number of frames.
         send_answers: the send results in the frames, cached here by the client.
-        judged: rows that access control has examined, kept here by access control.
-        kept_bytes: size of a copy that waits; 0 for a batch in the memory of its reader.
+        judged: rows that access control has examined; only access control uses this attribute.
+        kept_bytes: size in bytes of a copied batch (``SharedFrameReader.keep``); 0 for a batch in its reader's memory.
     """
 
     __slots__ = ("count", "judged", "kept_bytes", "send_answers", "source", "table", "view")
@@ -81,7 +82,7 @@ class FrameBatch:
         return self.table[base + _BODY_POS] + self.table[base + _BODY_LEN]
 
     def command(self, row: int) -> RemotingCommand:
-        """Decode frame ``row`` with a copy of its body. Accepts every kind of frame.
+        """Decodes frame ``row``, with a copy of its body. Accepts every kind of frame.
 
         Raises:
             FormatError: the header is invalid.
@@ -95,7 +96,9 @@ class FrameBatch:
         )
 
     def pass_over(self, row: int) -> None:
-        """Mark frame ``row`` as a response, so that it is not served; a run of sends ends before it."""
+        """Marks frame ``row`` as a response, so that it is not served; a series of sends that are handled together ends
+        before it.
+        """
         base = row * ROW_WIDTH
         self.table[base + _FLAG] |= FLAG_RESPONSE
         self.table[base + _SAME_TOPIC] = 0
@@ -103,14 +106,14 @@ class FrameBatch:
             self.table[base + ROW_WIDTH + _SAME_TOPIC] = 0
 
     def body(self, row: int) -> memoryview:
-        """The body of frame ``row``, without a copy."""
+        """Returns the body of frame ``row`` without copying it."""
         base = row * ROW_WIDTH
         position = self.table[base + _BODY_POS]
         return self.view[position : position + self.table[base + _BODY_LEN]]
 
     def _header(self, base: int) -> bytes:
-        """The header as it was received. The kernel unescapes one text of a hot row in place; it is escaped again
-        here.
+        """Returns the header as it was received. In rows of the fast path, the kernel has unescaped one text in place;
+        it is escaped again here.
         """
         table = self.table
         start = table[base + _HEADER_POS]
@@ -127,10 +130,10 @@ class FrameReader:
     """The receive buffer of one connection.
 
     It starts small and doubles up to ``capacity`` while reads fill it. Beyond ``capacity`` it grows only as the bytes
-    of a larger frame arrive, and shrinks again after that frame.
+    of a larger frame arrive, and it shrinks again after that frame.
 
     Args:
-        capacity: largest size in bytes for ordinary frames.
+        capacity: largest size in bytes as long as no frame needs more.
     """
 
     __slots__ = ("_capacity", "_end", "_rows", "_source", "_start", "_table", "_view", "_wanted")
@@ -157,18 +160,18 @@ class FrameReader:
 
     @property
     def begun_bytes(self) -> int:
-        """Number of received bytes of an incomplete frame."""
+        """Number of bytes received so far of an incomplete frame."""
         return self._end - self._start
 
     def buffer(self) -> memoryview:
-        """Where the transport may write next; never empty. Invalidates the previous batch."""
+        """Returns the memory into which the transport may write next; never empty. Invalidates the previous batch."""
         if self._wanted != len(self._source):
             source = bytearray(self._wanted)
             source[: self._end - self._start] = self._view[self._start : self._end]
             self._source, self._view = source, memoryview(source)
         elif self._start < self._end:
             if self._start:
-                # Through the view, so that the bytes move in place: a bytearray would copy them first.
+                # The bytes are moved through the view, in place: a bytearray would copy them first.
                 self._view[: self._end - self._start] = self._view[self._start : self._end]
         else:
             self._start = self._end = 0  # the usual case after a read
@@ -178,8 +181,8 @@ class FrameReader:
         return self._view[self._end :]
 
     def received(self, count: int) -> FrameBatch | None:
-        """Account for ``count`` bytes written to ``buffer()``; return the frames that are now complete, None if none
-        is.
+        """Accounts for ``count`` bytes written to ``buffer()``; returns the frames that are now complete, or None if
+        there are none.
 
         Raises:
             FormatError: the bytes are not a frame; the connection must be closed. Earlier frames of the same read are
@@ -202,7 +205,7 @@ class FrameReader:
         return batch
 
     def _scan_on(self, rows: int, unread: int) -> tuple[int, int, int]:
-        """Double the full table and continue after the last row."""
+        """Doubles the full table and continues after its last row."""
         more = new_table(self._rows)
         added, self._start, error, others = scan_frames(self._source, self._start, self._end, more, self._rows)
         self._table = self._table + more
@@ -210,7 +213,7 @@ class FrameReader:
         return rows + added, error, unread + others
 
     def _read_others(self, batch: FrameBatch) -> None:
-        """Fill the rows of unusual headers, because users of the batch rely on code, opaque and flag."""
+        """Fills the rows of frames with unusual headers, because users of the batch rely on code, opaque and flag."""
         table = batch.table
         for row in range(batch.count):
             base = row * ROW_WIDTH
@@ -220,7 +223,7 @@ class FrameReader:
                 table[base + _FLAG], table[base + _VERSION] = command.flag, command.version
 
     def _plan(self, filled: bool) -> None:
-        """Choose the size of the next buffer."""
+        """Chooses the size of the next buffer."""
         size, rest = len(self._source), self._end - self._start
         needed = 0
         if rest >= 4:

@@ -45,10 +45,10 @@ class BinaryHeader(NamedTuple):
 
 
 def encode(header: BinaryHeader) -> bytes:
-    """The bytes of ``header``. Ext fields keep their order; empty values are left out because they mean null.
+    """Encodes ``header``. Ext fields keep their order; empty values are left out because they mean null.
 
     Raises:
-        FormatError: ``code`` or ``version`` does not fit 16 bits, or a key is too long.
+        FormatError: ``code`` or ``version`` does not fit into 16 bits, or a key is too long.
     """
     for name, number in (("code", header.code), ("version", header.version)):
         if not -32768 <= number <= 32767:
@@ -67,7 +67,7 @@ def encode(header: BinaryHeader) -> bytes:
 
 
 def decode(source: bytes) -> BinaryHeader:
-    """Decode all of ``source``.
+    """Decodes all of ``source``.
 
     Raises:
         FormatError: a length is negative or exceeds its block, text is not UTF-8, a key occurs twice, there are more

@@ -1,4 +1,5 @@
-"""Producer side of a send without header objects: encodes requests as bytes and reads the results in the responses.
+"""The producer's side of sends, without header objects: encodes requests as bytes and reads the results in the
+responses.
 
 The parts that do not change from message to message are prepared once per queue. The frames equal those of
 ``protocol.command``; a test compares both.
@@ -35,20 +36,24 @@ __all__ = [
 ]
 
 EncodedMessage = tuple[bytes, int, int, bytes]
-"""A message ready for its header: body as sent, sysFlag, the application's flag, properties as a JSON string."""
+"""A message ready for its header: body in the form in which it is sent, sysFlag, the application's flag, properties as
+a JSON string.
+"""
 
 PROPERTIES_BYTES_MAX = 32767
 
 _BATCH_HEAD = struct.Struct(">iiiii")  # total, magic 0, crc 0, flag, body length
 _SHORT = struct.Struct(">h")
-_ITEM_BYTES = 22  # of a batch member, without body and properties
+_ITEM_BYTES = 22  # size of a batch member, not counting body and properties
 _WAIT = "WAIT\x01true\x02"
 
 
 def header_head(
     code: RequestCode, group: str, queue: MessageQueue, create_topic_key: str, default_topic_queue_nums: int
 ) -> bytes:
-    """The beginning of the header of every send to ``queue``, up to the value of sysFlag."""
+    """Returns the part of the header that is the same in every send to ``queue``: everything up to the value of
+    sysFlag.
+    """
     fields = {
         "a": group,
         "b": queue.topic,
@@ -65,12 +70,13 @@ def header_head(
 
 
 def retry_head(head: bytes, reconsume_times: str, reconsume_times_max: str | None) -> bytes:
-    """``head`` from ``header_head`` for a message that a consumer could not consume.
+    """Extends ``head`` from ``header_head`` for a message that a consumer could not consume.
 
     Args:
-        head: from ``header_head``.
-        reconsume_times: how often consumers will have received the message again, including the next time.
-        reconsume_times_max: limit after which it becomes a dead letter; None for the group's.
+        head: result of ``header_head``.
+        reconsume_times: number of redeliveries of the message, the next one included.
+        reconsume_times_max: number of redeliveries after which the message becomes a dead letter; None for the group's
+            own limit.
     """
     fields = {"j": reconsume_times} | ({} if reconsume_times_max is None else {"l": reconsume_times_max})
     return head.replace(b'"j":"0"', orjson.dumps(fields)[1:-1], 1)
@@ -86,14 +92,14 @@ def send_frame(
     opaque: int,
     body: bytes,
 ) -> bytes:
-    """A whole send request.
+    """Returns a whole send request.
 
     Args:
-        head: from ``header_head``.
+        head: result of ``header_head``.
         sys_flag: bits of ``MessageSysFlag``.
         born_timestamp_ms: time of the send.
         message_flag: the application's flag.
-        properties: from ``encode_properties`` or ``properties_json``.
+        properties: result of ``encode_properties`` or ``properties_json``.
         frame_flag: 0, or 2 for oneway.
         opaque: correlation id.
         body: the body as sent, compressed or not.
@@ -105,19 +111,19 @@ def send_frame(
 
 
 def unusual_properties(properties: Mapping[str, str]) -> bytes:
-    """Encode properties that ``encode_properties`` does not handle.
+    """Encodes properties that ``encode_properties`` does not handle.
 
     Raises:
         ClientError: the properties cannot be sent.
     """
     text = properties_text(properties)
     if message_const.WAIT not in properties:
-        text += _WAIT  # every message of RocketMQ's clients has it
+        text += _WAIT  # every message from RocketMQ's clients has this property
     return properties_json(text)
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """Properties as one string: ``name U+0001 value U+0002`` for each.
+    """Returns the properties as one string: ``name U+0001 value U+0002`` for each property.
 
     Raises:
         ClientError: a name or value is not a string or contains a separator, or a name is empty.
@@ -133,7 +139,7 @@ def properties_text(properties: Mapping[str, str]) -> str:
 
 
 def _not_text(properties: Mapping[str, str]) -> str:
-    """Error text for properties with a name or value that is not a string."""
+    """Returns the error text for properties with a name or value that is not a string."""
     pairs: Iterable[tuple[object, object]] = properties.items()
     for name, value in pairs:
         if not isinstance(name, str):
@@ -144,7 +150,7 @@ def _not_text(properties: Mapping[str, str]) -> str:
 
 
 def properties_json(text: str) -> bytes:
-    """The properties text as a JSON string.
+    """Returns the properties text as a JSON string.
 
     Raises:
         ClientError: the text is longer than 32,767 bytes, or contains a lone surrogate.
@@ -158,10 +164,10 @@ def properties_json(text: str) -> bytes:
 
 
 def batch_member(body: bytes, flag: int, properties: Mapping[str, str]) -> bytes:
-    """One message in the body of a SEND_BATCH_MESSAGE request.
+    """Encodes one message for the body of a SEND_BATCH_MESSAGE request.
 
     Raises:
-        ClientError: its properties cannot be encoded.
+        ClientError: the message's properties cannot be encoded.
     """
     try:
         text = properties_text(properties).encode()
@@ -174,9 +180,9 @@ def batch_member(body: bytes, flag: int, properties: Mapping[str, str]) -> bytes
 
 
 def send_answers(batch: FrameBatch) -> list[SendAnswer | None]:
-    """The send results in all frames of a read; decoded at the first call for the batch.
+    """Returns the send results in all frames of a read; they are decoded at the first call for the batch.
 
-    None for other frames, and for responses that only ``FrameBatch.command`` can read.
+    The result is None for other frames, and for responses that only ``FrameBatch.command`` can read.
     """
     if batch.send_answers is None:
         batch.send_answers = read_send_answers(batch.source, batch.table, batch.count)

@@ -1,8 +1,9 @@
 """Reads the frames of many connections with one buffer and one table.
 
 A server reads from one connection at a time and handles the complete frames of a read at once. So connections share the
-memory for that, and a connection without a begun frame needs none. What a connection keeps is copied: a begun frame by
-``SharedFrameReader``, and rows that wait for a later turn of the event loop by ``FrameBatch.kept``.
+memory for reading, and a connection without a partly received frame needs no buffer of its own. Data that must outlast
+a read is copied: by ``SharedFrameReader`` a begun frame, that is, a partly received one; by ``SharedFrameReader.keep``
+rows that wait for a later iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -12,24 +13,26 @@ from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.frame import FrameBatch, FrameReader
 
 ROWS_MAX = 256
-"""Number of frames in one batch. A read with more of them makes several batches."""
+"""Number of frames in one batch. A read with more frames makes several batches."""
 BEGUN_BYTES = 16 * 1024
-"""A begun frame up to this size is copied to the shared buffer for each read. Larger ones get a buffer of their own, so
-that the copies of a frame cost no more than its bytes.
+"""A begun frame up to this size is copied back into the shared buffer before each read. A larger begun frame gets a
+buffer of its own, so that it is not copied again and again.
 """
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""Bytes of all batches that wait. Above, a read takes ``SMALL_READ_BYTES`` at most."""
+"""Total size in bytes of waiting batches up to which reads have full size. Above this total, a read takes at most
+``SMALL_READ_BYTES``.
+"""
 SMALL_READ_BYTES = 4096
 
 
 class ReadSpace:
-    """The memory that all connections of one server read with.
+    """The memory into which all connections of one server read.
 
     Args:
-        capacity: largest read in bytes.
+        capacity: largest size of a read in bytes.
 
     Attributes:
-        kept_bytes: memory of all batches that were copied and still wait.
+        kept_bytes: total size in bytes of copied batches that still wait.
     """
 
     __slots__ = ("kept_bytes", "source", "table", "view")
@@ -42,10 +45,10 @@ class ReadSpace:
 
 
 class SharedFrameReader(FrameReader):
-    """Splits the bytes of one connection into frames, in a ``ReadSpace``.
+    """Splits the bytes of one connection into frames, using the memory of a ``ReadSpace``.
 
     After ``buffer`` and a read, ``received`` returns the first frames, and ``more`` the next ones until it returns
-    None. A caller that stops earlier calls ``set_aside`` before another connection reads.
+    None. A caller that stops calling ``more`` earlier must call ``set_aside`` before another connection reads.
 
     Attributes:
         has_more: whether the last batch was full, so that the read may hold further frames.
@@ -73,7 +76,9 @@ class SharedFrameReader(FrameReader):
         return int.from_bytes(self._view[:4], "big") + 4
 
     def buffer(self) -> memoryview:
-        """Where the transport may write next; never empty. Invalidates the batches of all connections."""
+        """Returns the memory into which the transport may write next; never empty. Invalidates the batches of all
+        connections.
+        """
         if self.is_large:
             return super().buffer()
         view, end = self._view, self._end
@@ -83,10 +88,10 @@ class SharedFrameReader(FrameReader):
         return view if self._space.kept_bytes <= KEPT_BYTES_MAX else view[:SMALL_READ_BYTES]
 
     def received(self, count: int) -> FrameBatch | None:
-        """Accounts for ``count`` bytes written to ``buffer()``.
+        """Accounts for ``count`` bytes written to ``buffer()``; returns the frames that are now complete.
 
         Returns:
-            The first complete frames, None if there is none.
+            The first batch of complete frames; None if no frame is complete.
 
         Raises:
             FormatError: the bytes are not a frame; the connection must be closed. Earlier frames of the same batch are
@@ -96,7 +101,7 @@ class SharedFrameReader(FrameReader):
         return self._next()
 
     def more(self) -> FrameBatch | None:
-        """The next frames of the same read, also after ``set_aside``; None if no further one is complete.
+        """Returns the next frames of the same read, also after ``set_aside``; None if no further frame is complete.
 
         Raises:
             FormatError: as ``received``.
@@ -108,7 +113,9 @@ class SharedFrameReader(FrameReader):
         return self._next()
 
     def keep(self, batch: FrameBatch) -> FrameBatch:
-        """A copy of ``batch`` that stays valid while other connections read; ``released`` when it is served."""
+        """Returns a copy of ``batch`` that stays valid while other connections read; pass it to ``release`` once it is
+        served.
+        """
         table = batch.table[: batch.count * ROW_WIDTH]
         source, view = batch.source, batch.view
         if source is self._space.source:
@@ -121,11 +128,11 @@ class SharedFrameReader(FrameReader):
         return kept
 
     def release(self, batch: FrameBatch) -> None:
-        """No row of a batch that ``keep`` returned waits any longer."""
+        """Accounts for a batch from ``keep`` none of whose rows waits any longer."""
         self._space.kept_bytes -= batch.kept_bytes
 
     def set_aside(self) -> None:
-        """Moves frames that ``more`` would return out of the shared buffer."""
+        """Copies the frames that ``more`` would return out of the shared buffer."""
         if not self._is_aside:
             self._move_out()
 
@@ -166,7 +173,7 @@ class SharedFrameReader(FrameReader):
         self._wanted = self._capacity
 
     def _plan_frame(self, rest: int) -> None:
-        """Chooses the size of the next own buffer: the begun frame's, as far as bytes have arrived. It grows only when
-        it is full, because each new one costs a copy.
+        """Chooses the size of this connection's next own buffer: at most that of the begun frame, and in proportion to
+        the bytes that have arrived. The buffer grows only when it is full, because each new one costs a copy.
         """
         self._wanted = min(max(self.needed_bytes, rest), max(2 * rest, self._capacity))

@@ -1,9 +1,9 @@
-"""Signatures of requests: RocketMQ's own, and version 2, an extension of Rucola.
+"""Signatures of requests: RocketMQ's signature, and version 2, an extension of Rucola.
 
-RocketMQ's (``AclUtils``, ``AclClientRPCHook``; protocol.md 6.1) is the base64 of HMAC-SHA1 over the values of all ext
-fields in the order of their names, without separators, and then the body. It does not cover time, request code or the
-limits between values. An eavesdropper can therefore repeat a request and move bytes between adjacent values
-(reliability.md R-13).
+RocketMQ's signature (``AclUtils``, ``AclClientRPCHook``; protocol.md 6.1) is the base64 of HMAC-SHA1 over the values of
+all ext fields in the order of their names, without separators, and then the body. It covers neither the time nor the
+request code nor the boundaries between values. An eavesdropper can therefore repeat a request and move bytes between
+adjacent values (reliability.md R-13).
 
 Version 2 is the base64 of HMAC-SHA256 over the request code, the time, the nonce, each field with its name and both
 lengths, and the SHA-256 of the body. A server that remembers nonces accepts each request once.
@@ -19,7 +19,7 @@ from collections.abc import Mapping
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
-"""Ext fields of RocketMQ's clients."""
+"""Ext fields that RocketMQ's clients send."""
 
 SIGNATURE_V2 = "SignatureV2"
 SIGN_TIME = "SignTime"
@@ -30,37 +30,38 @@ characters, a dot and a number, which is used only once.
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _V4_9_3 = 399
-"""Version ordinal from which clients also sign the field above."""
+"""Ordinal of the last version whose clients do not sign the field above."""
 _UNSIGNED_V2 = frozenset({SIGNATURE, SIGNATURE_V2})
 
 Body = bytes | bytearray | memoryview
 
 
 def legacy_content(fields: Mapping[str, str], body: Body, version: int) -> bytes:
-    """The bytes that the legacy signature covers.
+    """Returns the bytes that the legacy signature covers.
 
     Args:
         fields: all ext fields.
         body: body of the request.
-        version: version ordinal in its header; up to 4.9.3 the signature leaves out one field.
+        version: version ordinal in the request's header; the signature of clients up to 4.9.3 leaves out one field.
     """
     names = list(fields)
     if all(map(str.isascii, names)):
         names.sort()
     else:
-        names.sort(key=lambda name: name.encode("utf-16-be", "surrogatepass"))  # the order of Java's String
+        # the order in which Java compares strings
+        names.sort(key=lambda name: name.encode("utf-16-be", "surrogatepass"))
     skipped = _UNIQUE_KEY_QUERY if version <= _V4_9_3 else SIGNATURE
     text = "".join([fields[name] for name in names if name not in (SIGNATURE, skipped)])
     return b"".join((text.encode("utf-8", "surrogatepass"), body))
 
 
 def legacy_signature(secret_key: bytes, fields: Mapping[str, str], body: Body, version: int) -> bytes:
-    """The value of the field ``Signature``: 28 bytes of ASCII."""
+    """Returns the value of the field ``Signature``: 28 bytes of ASCII."""
     return b64encode(hmac.digest(secret_key, legacy_content(fields, body, version), "sha1"))
 
 
 def v2_content(code: int, fields: Mapping[str, str], body: Body) -> bytes:
-    """The bytes that version 2 covers; they differ for any two different requests.
+    """Returns the bytes that version 2 covers; they differ for any two different requests.
 
     Args:
         code: request code.
@@ -79,10 +80,10 @@ def v2_content(code: int, fields: Mapping[str, str], body: Body) -> bytes:
 
 
 def v2_signature(secret_key: bytes, code: int, fields: Mapping[str, str], body: Body) -> bytes:
-    """The value of the field ``SignatureV2``: 44 bytes of ASCII."""
+    """Returns the value of the field ``SignatureV2``: 44 bytes of ASCII."""
     return b64encode(hmac.digest(secret_key, v2_content(code, fields, body), "sha256"))
 
 
 def equal(given: str, expected: bytes) -> bool:
-    """Whether both signatures are equal, compared as bytes and in constant time (R-12)."""
+    """Whether two signatures are equal; compares them as bytes and in constant time (R-12)."""
     return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), expected)

@@ -1,7 +1,7 @@
 """The content of trace messages: one line of text for each event of a message.
 
-U+0001 joins the fields of a record, U+0002 ends it; a missing value is ``null``. ``_FIELDS`` lists the fields of each
-kind of record in order.
+U+0001 separates the fields of a record, U+0002 ends the record; a missing value is ``null``. ``_FIELDS`` lists the
+fields of each kind of record in order.
 
 Source: protocol.md 4.11; RocketMQ 5.3.3, TraceDataEncoder. Any client with access to the topic can write traces.
 Unreadable records are skipped, since only the trace itself is lost.
@@ -29,7 +29,7 @@ class TraceType(Enum):
 
 
 class MessageType(Enum):
-    """Kind of message, with its number on the wire."""
+    """Kinds of messages, with their numbers in trace messages."""
 
     NORMAL = 0
     TRANSACTION_HALF = 1
@@ -58,7 +58,7 @@ class TraceRecord:
         offset_msg_id: offset message id given by the broker.
         success: whether the operation succeeded.
         request_id: connects the start and the end of a consumption.
-        retry_times: number of earlier consumptions of the message.
+        retry_times: number of earlier attempts to consume the message.
         context_code: 0 consumed, 1 timed out, 2 exception, 3 returned nothing, 4 failed.
         transaction_id: id of the transaction.
         transaction_state: COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW.
@@ -101,21 +101,21 @@ _PUB_BEFORE_4_4 = tuple(name for name in _NAMES[TraceType.PUB] if name != "offse
 _TYPES = {kind.value: kind for kind in TraceType}
 _KINDS = {field.name: field.type for field in fields(TraceRecord)}
 _NEEDED = {TraceType.SUB_AFTER: 5}
-"""Number of fields that old clients write for such a record: without context code, time and group."""
+"""Number of fields of such a record from old clients, which leave out context code, time and group."""
 
 
 def encode_trace(records: Iterable[TraceRecord]) -> str:
-    """The text of ``records``."""
+    """Encodes ``records`` as text."""
     return "".join(map(_encode, records))
 
 
 def decode_trace(text: str) -> list[TraceRecord]:
-    """The records of a trace message."""
+    """Decodes the records of a trace message."""
     return [record for line in text.split(FIELD_SEPARATOR) if (record := _decode(line)) is not None]
 
 
 def trace_keys(records: Iterable[TraceRecord]) -> list[str]:
-    """Keys of the trace message: the ids and keys of the messages in ``records``, each once."""
+    """Returns the keys of the trace message: the ids and keys of the messages in ``records``, each once."""
     found: dict[str, None] = {}
     for record in records:
         found[record.msg_id] = None
@@ -144,7 +144,7 @@ def _decode(line: str) -> TraceRecord | None:
         given = {name: _value(name, value) for name, value in zip(names, values, strict=False)}
     except ValueError:
         return None
-    return TraceRecord(trace_type=kind, **given)  # type: ignore[arg-type]  # each by its own type
+    return TraceRecord(trace_type=kind, **given)  # type: ignore[arg-type]  # each value converted by its field's type
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Threads for work that waits for the operating system (sync, allocation) while the event loop runs."""
+"""Runs work that waits for the operating system (sync, allocation) in threads, while the event loop runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class Worker:
-    """A thread that runs one piece of work when it is woken, and also at an interval if one is given.
+    """A thread that calls one function whenever it is woken, and also at an interval if one is given.
 
     A wake-up during the work is not lost: the work then runs once more. The work should not raise for expected
     failures. If it raises, the error is logged and the work runs again at the next wake-up, so that the thread survives
@@ -21,7 +21,7 @@ class Worker:
     Args:
         name: name of the thread.
         work: called without arguments on the thread.
-        interval_s: longest pause between two calls in seconds; None runs only when woken.
+        interval_s: longest pause between two calls in seconds; with None, the thread calls it only when woken.
     """
 
     def __init__(self, name: str, work: Callable[[], None], interval_s: float | None = None) -> None:

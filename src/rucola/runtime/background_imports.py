@@ -16,14 +16,16 @@ from collections.abc import Iterable
 
 
 def is_imported(module: str) -> bool:
-    """Whether importing ``module`` is only a table look-up."""
+    """Whether ``module`` is already imported, so that an import statement is only a table look-up."""
     loaded = sys.modules.get(module)
     # Like importlib, this puts a module into the table before it has been executed.
     return loaded is not None and not getattr(loaded.__spec__, "_initializing", False)
 
 
 class BackgroundImports:
-    """Imports modules one after the other, on a thread that exists while there are some. Event loop only."""
+    """Imports modules one after the other, on a thread that exists only while there are modules to import. Event loop
+    only.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,7 +43,7 @@ class BackgroundImports:
         """Returns when ``module`` is imported.
 
         Raises:
-            Exception: the error of the import; the next call tries again.
+            Exception: the import failed with this error; the next call tries again.
         """
         if not is_imported(module):
             await asyncio.shield(self._future(module, first=True))
@@ -51,7 +53,7 @@ class BackgroundImports:
         future = self._waiting.get(module)
         if future is not None:
             with self._lock:
-                if first and module in self._wanted:  # otherwise it is being imported
+                if first and module in self._wanted:  # otherwise the module is being imported
                     self._wanted.remove(module)
                     self._wanted.appendleft(module)
             return future
@@ -93,6 +95,6 @@ class BackgroundImports:
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """Retrieves the exception, because possibly nobody awaits the future."""
+    """Retrieves the exception of a future that perhaps nobody awaits, to prevent asyncio's warning."""
     if not future.cancelled():
         future.exception()

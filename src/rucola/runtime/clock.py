@@ -7,14 +7,16 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The source of time for a service. ``testing.clock.ManualClock`` is the other implementation."""
+    """The source of time for a service; reads the clocks of the operating system. ``testing.clock.ManualClock`` is the
+    other implementation.
+    """
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch; may step in either direction."""
+        """Milliseconds since the epoch; the clock may be set forwards or backwards."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never steps back. For every timeout."""
+        """Seconds from an arbitrary start; never goes back. For every timeout."""
         ...
 
 
@@ -36,5 +38,7 @@ def thread_cpu_s() -> float:
 
 
 def local_time_digits(wall_ms: int) -> str:
-    """``wall_ms`` as 17 digits ``yyyyMMddHHmmssSSS`` in local time. RocketMQ names index files this way."""
+    """Returns ``wall_ms`` in local time as the 17 digits ``yyyyMMddHHmmssSSS``. RocketMQ names its index files this
+    way.
+    """
     return time.strftime("%Y%m%d%H%M%S", time.localtime(wall_ms // 1000)) + f"{wall_ms % 1000:03d}"

@@ -1,8 +1,9 @@
 """Keeps full garbage collections short.
 
 A full collection looks at every object of the process: with 100,000 topics and 10,000 connections it stops everything
-for half a second, again and again. An object that has survived one lives long, and is freed with its last reference as
-any other. So it is not looked at again. Only if it becomes part of a cycle later does it stay until the process ends.
+for half a second each time. An object that has survived a full collection usually lives long, and like any other is
+freed together with its last reference. So full collections skip it from then on. The price: if it later becomes part of
+an unreachable cycle, it stays in memory until the process ends.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Any
 _OLDEST = 2
 _THRESHOLDS = (700, 10, 3)
 """Python's own thresholds, except that a full collection happens after 21,000 new objects instead of 70,000. The total
-work is the same, because each collection looks at new objects only. One that looks at 70,000 would take 15 to 60 ms.
+work is the same, because each collection looks at new objects only. A collection that looks at 70,000 objects would
+take 15 to 60 ms.
 """
 
 
 def freeze_survivors() -> None:
-    """Starts collections. They skip the objects that exist now, and later those that survived a full collection."""
+    """Starts collections. Collections skip all objects that exist now, and later also those that have survived a full
+    collection.
+    """
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
     if _freeze not in gc.callbacks:

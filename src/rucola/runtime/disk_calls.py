@@ -1,4 +1,4 @@
-"""System calls on descriptors, and the errors of the disk that they raise."""
+"""Wraps system calls on descriptors; their errors become ``DiskError``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ERRORS: dict[int, type[DiskError]] = {
     errno.ENFILE: TooManyFilesError,
 }
 _moving = threading.Lock()
-"""Guards the position of a descriptor where calls cannot name one (Windows)."""
+"""Guards the position of a descriptor where calls cannot name a position (Windows)."""
 
 
 def read_at(descriptor: int, length: int, position: int) -> bytes:
@@ -37,7 +37,7 @@ def read_into(descriptor: int, into: memoryview, position: int) -> int:
 
 
 def write_at(descriptor: int, content: memoryview, position: int) -> int:
-    """Writes; returns the number of bytes written, which may be smaller."""
+    """Writes ``content``; returns the number of bytes written, which may be smaller than its length."""
     if hasattr(os, "pwrite"):
         return os.pwrite(descriptor, content, position)
     with _moving:
@@ -46,7 +46,7 @@ def write_at(descriptor: int, content: memoryview, position: int) -> int:
 
 
 def write_all(descriptor: int, content: bytes | memoryview, position: int) -> None:
-    """Writes the whole content; repeats after short writes."""
+    """Writes the whole content; repeats the call after short writes."""
     rest = memoryview(content)
     while rest:
         written = write_at(descriptor, rest, position)
@@ -55,15 +55,16 @@ def write_all(descriptor: int, content: bytes | memoryview, position: int) -> No
 
 
 def disk_error(path: str, operation: str, error: OSError) -> DiskError:
-    """The error of this package for an error of the system."""
+    """Returns this package's error for an error of the operating system."""
     kind = _ERRORS.get(error.errno or 0, DiskError)
     return kind(path, operation, error.strerror or str(error))
 
 
 class DiskCall:
-    """A block whose ``OSError`` becomes a ``DiskError``.
+    """Context manager that turns an ``OSError`` into a ``DiskError``.
 
-    A class, since starts and recoveries make tens of thousands of such calls: it costs a third of a generator.
+    It is a class, because starts and recoveries make tens of thousands of such calls, and a generator takes three times
+    as long.
     """
 
     __slots__ = ("_operation", "_path")

@@ -1,4 +1,4 @@
-"""The extras: packages that parts other than the clients need, and the check that they are installed."""
+"""The extras: packages that all parts except the clients need. The module checks that they are installed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from rucola.errors import MissingExtraError
 
 SERVER = "server", ("lark", "prometheus_client", "rich", "starlette", "uvicorn", "yaml")
-"""Needed by broker and name server."""
+"""Modules that broker and name server need."""
 CLI = "cli", ("rich", "typer", "yaml")
 """Needed by the tools ``rucola store``, ``rucola mqadmin``, ``rucola lab`` and ``rucola spark``."""
 PACKAGE = "package", ("venv_pack",)
-"""Needed by ``rucola spark package``."""
+"""Modules that ``rucola spark package`` needs."""
 ARROW = "arrow", ("lark", "numpy", "pyarrow")
 """Needed by ``rucola.arrow``."""
 SPARK = "spark", ("lark", "numpy", "pandas", "pyarrow", "pyspark")
@@ -30,7 +30,7 @@ def require(extra: tuple[str, Sequence[str]], user: str) -> None:
     """Checks that the modules of an extra are installed, without importing them.
 
     Args:
-        extra: one of those above.
+        extra: one of the constants above.
         user: the command or class that needs them.
 
     Raises:

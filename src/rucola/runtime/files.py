@@ -1,18 +1,18 @@
-"""Files: with ``mapped_segment``, the only module that opens, maps, syncs, renames or locks one.
+"""Access to files: only this module and ``mapped_segment`` open, map, sync, rename or lock files.
 
-Three rules hold for every caller. Each follows from a measurement:
+Three rules hold for every caller. Each was derived from a measurement:
 
 * A mapped file is synced through its descriptor, never through the map: ``mmap.flush`` keeps the interpreter lock for
   as long as the disk takes.
-* Blocks are allocated before anything is stored through a map, because a store to a hole on a full disk ends the
-  process.
+* Blocks are allocated before anything is stored through a map, because a write to a hole in the file on a full disk
+  kills the process.
 * Every failure is a ``DiskError`` with path, operation and reason; a lack of space or quota is a ``DiskFullError``, a
   lack of descriptors a ``TooManyFilesError``.
 
-Features that only Linux has are replaced elsewhere. Without ``posix_fallocate`` zeros are written; without
+Elsewhere, features that only Linux has are replaced. Without ``posix_fallocate`` zeros are written; without
 ``fdatasync`` ``fsync`` is used; without ``fcntl`` the lock is that of ``msvcrt``; a directory that cannot be opened is
-not synced; without ``pread`` and ``pwrite`` the descriptor is moved first. Tests can force replacements through
-``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all of these features.
+not synced; without ``pread`` and ``pwrite`` the position of the descriptor is set first. Tests can force replacements
+through ``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all of these features.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Files:
     # -- whole files ---------------------------------------------------------------------------------------------------
 
     def expand(self, path: str) -> str:
-        """``path`` made absolute, a leading ``~`` replaced by the home directory."""
+        """Returns ``path`` as an absolute path; a leading ``~`` is replaced by the home directory."""
         return os.path.abspath(os.path.expanduser(path))  # noqa: PTH100, PTH111 - text in, text out
 
     def exists(self, path: str) -> bool:
@@ -86,10 +86,12 @@ class Files:
             return os.stat(path).st_mtime_ns // 1_000_000  # noqa: PTH116
 
     def disk_usage(self, path: str) -> tuple[int, int]:
-        """Used bytes on the file system that holds ``path``, and bytes that this process may still use there."""
+        """Returns how many bytes are used on the file system that holds ``path``, and how many this process may still
+        use there.
+        """
         with DiskCall(path, "ask for the space"):
             if not hasattr(os, "statvfs"):
-                import shutil  # imported here, because a start would wait for it
+                import shutil  # imported here, because it would slow every start
 
                 usage = shutil.disk_usage(path)
                 return usage.used, usage.free
@@ -97,29 +99,30 @@ class Files:
             return (status.f_blocks - status.f_bfree) * status.f_frsize, status.f_bavail * status.f_frsize
 
     def list_files(self, path: str) -> list[str]:
-        """Names of the plain files in directory ``path``, sorted; none when it does not exist."""
+        """Names of the regular files in directory ``path``, sorted; empty when it does not exist."""
         return self._names(path, directories=False)
 
     def list_sizes(self, path: str) -> dict[str, int]:
-        """Lengths in bytes of the plain files in ``path``, by sorted name. A file that is removed meanwhile is left
-        out.
+        """Maps the names of the regular files in ``path``, sorted, to their lengths in bytes. A file that is removed
+        during the call is left out.
         """
         sizes: dict[str, int] = {}
         for name in self.list_files(path):
             try:
                 sizes[name] = self.size(f"{path}/{name}")
             except DiskError as error:
-                # In the store of a running broker a segment may expire, or an unneeded one may be removed.
+                # A file may have vanished: in the store of a running broker, segments expire and unneeded ones are
+                # removed.
                 if not isinstance(error.__cause__, FileNotFoundError):
                     raise
         return sizes
 
     def list_directories(self, path: str) -> list[str]:
-        """Names of the directories in directory ``path``, sorted; none when it does not exist."""
+        """Names of the directories in directory ``path``, sorted; empty when it does not exist."""
         return self._names(path, directories=True)
 
     def read_file(self, path: str) -> bytes | None:
-        """The whole content, None when there is no such file."""
+        """Returns the whole content of a file, None when there is no such file."""
         try:
             with DiskCall(path, "read"), open(path, "rb") as file:  # noqa: PTH123
                 return file.read()
@@ -129,7 +132,9 @@ class Files:
             raise
 
     def write_file(self, path: str, content: bytes) -> None:
-        """Creates or overwrites ``path`` in place and syncs it and its directory. For files whose loss is harmless."""
+        """Creates or overwrites ``path`` in place and syncs it and its directory. Only for files whose loss is
+        harmless.
+        """
         with DiskCall(path, "write"):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, _FILE_MODE)
             try:
@@ -140,13 +145,13 @@ class Files:
         self.sync_directory(os.path.dirname(path))  # noqa: PTH120
 
     def replace_file(self, path: str, content: bytes | Iterable[bytes], spare: str = "", private: bool = False) -> None:
-        """Replaces the file at ``path`` by ``content``: after a crash there is the old content or the new one.
+        """Replaces the file at ``path`` by ``content``: after a crash the file has either the old content or the new.
 
         Args:
-            content: may come in pieces, between which other threads run.
-            spare: path for the old content; after a crash the old content may be there only. If it is empty, the old
+            content: the new content, whole or in pieces; other threads may run between two pieces.
+            spare: path for the old content; after a crash the old content may exist only there. If it is empty, the old
                 content is discarded.
-            private: whether other users must not be able to read the file.
+            private: whether only the owner may read the file.
         """
         temporary = path + ".tmp"
         with DiskCall(path, "replace"):
@@ -182,8 +187,8 @@ class Files:
         return True
 
     def publish_directory(self, path: str, new_path: str) -> bool:
-        """Renames a directory, and syncs the new parent; returns False, and changes nothing, if there is a file or a
-        directory that is not empty at ``new_path``.
+        """Renames a directory, and syncs the new parent; returns False, and changes nothing, if a file or a non-empty
+        directory is at ``new_path``.
         """
         with DiskCall(path, "rename"):
             try:
@@ -196,7 +201,7 @@ class Files:
         return True
 
     def sync_file(self, path: str) -> None:
-        """Makes the content of a file durable that other code has written."""
+        """Makes the content of a file durable after other code has written it."""
         with DiskCall(path, "sync"):
             descriptor = os.open(path, os.O_RDWR | _BINARY)
             try:
@@ -220,7 +225,7 @@ class Files:
                 os.rmdir(path)  # noqa: PTH106
 
     def make_directory(self, path: str) -> None:
-        """Creates ``path`` and its missing parents, each synced into its parent."""
+        """Creates ``path`` and its missing parents, and syncs the parent of each."""
         if os.path.isdir(path):  # noqa: PTH112
             return
         parent = os.path.dirname(path) or "."  # noqa: PTH120
@@ -239,7 +244,7 @@ class Files:
             raise
 
     def sync_parent(self, path: str) -> None:
-        """Syncs the directory ``path`` into its parent, because a killed process may have created it in memory only."""
+        """Syncs the parent of the directory ``path``: a killed process may have created ``path`` in memory only."""
         try:
             self.sync_directory(os.path.dirname(path))  # noqa: PTH120
         except DiskError as error:
@@ -264,7 +269,7 @@ class Files:
     # -- parts of files ------------------------------------------------------------------------------------------------
 
     def read_at(self, path: str, position: int, length: int) -> bytes:
-        """Up to ``length`` bytes from ``position``; fewer at the end of the file."""
+        """Returns up to ``length`` bytes from ``position``; fewer at the end of the file."""
         with DiskCall(path, "read"), open(path, "rb", buffering=0) as file:  # noqa: PTH123
             return read_at(file.fileno(), length, position)
 
@@ -283,11 +288,11 @@ class Files:
 
         Args:
             path: path of the new file; it appears there only when it is complete.
-            temporary: path at which it is built, in another directory of the same file system, so that a partial file
-                is never mistaken for a segment.
+            temporary: path at which the file is built; it lies in another directory of the same file system, so that a
+                partial file is never mistaken for a segment.
             size: length in bytes.
-            allocated: number of bytes to allocate from the start; the owner allocates the rest step by step before
-                storing there (``MappedSegment.allocate``). None allocates all.
+            allocated: number of bytes to allocate from the start; the owner allocates the rest step by step, before it
+                writes there (``MappedSegment.allocate``). None allocates all.
 
         Raises:
             DiskFullError: there is not enough space; nothing is left behind.
@@ -313,7 +318,8 @@ class Files:
 
         Args:
             path: path of the file.
-            size: bytes to map; None maps the whole file. The caller has compared lengths before.
+            size: number of bytes to map; None maps the whole file. The caller must have compared it with the file's
+                length.
             writable: False maps it for reading only.
         """
         with DiskCall(path, "map"):
@@ -345,8 +351,9 @@ class Files:
             write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
 
     def foreign_entry(self, path: str) -> str:
-        """Describes how other users could put data into directory ``path``: within two levels, a directory of another
-        owner, one that others may write to, or a link. Empty if there is none, or no such directory.
+        """Describes how other users could put data into directory ``path``: a directory of another owner, one that
+        others may write to, or a symbolic link, within two levels. Empty if there is no such problem, or no such
+        directory.
         """
         if not hasattr(os, "geteuid") or not os.path.isdir(path):  # noqa: PTH112
             return ""
@@ -368,7 +375,7 @@ class Files:
     def lock_directory(self, path: str) -> DirectoryLock:
         """Locks the store: an exclusive record lock on byte 0 of ``path``/lock, compatible with RocketMQ.
 
-        The content ``lock`` is written after the lock is held. No other file was touched before.
+        Once the lock is held, the content ``lock`` is written. Before that, no other file is touched.
 
         Raises:
             StoreLockedError: another process, or another store in this one, holds it.
@@ -392,7 +399,7 @@ class Files:
                     write_all(descriptor, b"lock", 0)
                     os.fsync(descriptor)
             except OSError:
-                os.close(descriptor)  # and this process would lose the lock with it
+                os.close(descriptor)  # and the process would lose the lock with it
                 raise
             _locked_here.add(identity)
         return DirectoryLock(path, descriptor, identity)
@@ -433,7 +440,7 @@ class Files:
 
 
 class DirectoryLock:
-    """The held lock of a store directory. It ends with the process, or with ``release``."""
+    """The held lock of a store directory. The lock ends with the process, or with ``release``."""
 
     def __init__(self, path: str, descriptor: int, identity: tuple[int, int]) -> None:
         self.path = path
@@ -461,8 +468,8 @@ def _lock_first_byte(descriptor: int) -> None:
 
 
 def _first_byte_locked(descriptor: int) -> bool:
-    """Whether another process holds the lock. It is queried, not tried, so that no other process is refused
-    meanwhile.
+    """Whether another process holds the lock. The lock is only queried: acquiring it for a test could make another
+    process fail.
     """
     if _LOCKS_OF == "msvcrt":
         try:

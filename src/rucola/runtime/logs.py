@@ -1,4 +1,4 @@
-"""Logging set-up over the standard library's ``logging``: one line per event, as key=value text or as JSON."""
+"""Sets up the standard library's ``logging``: one line per event, as key=value text or as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TEXT_MAX = 1024
 
 
 def event(logger: logging.Logger, level: int, text: str, /, **fields: object) -> None:
-    """Logs ``text`` with ``fields``; the fields are formatted only when the line is written.
+    """Logs the event ``text`` with ``fields``, which are formatted only if the line is written.
 
     Args:
         logger: the module's logger.
@@ -40,7 +40,8 @@ class KeyValueFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: ``time``, ``level``, ``logger``, ``event``, the fields, and ``trace`` after an exception.
+    """One JSON object per line: ``time``, ``level``, ``logger``, ``event``, the fields, and ``trace`` after an
+    exception.
 
     Numbers and booleans keep their types; other values become text. A field with one of the names above gets an
     underscore appended to its name.

@@ -1,4 +1,4 @@
-"""Typed JSON bodies: one module per group of requests. ``body.Body`` describes how they map to JSON."""
+"""Typed JSON bodies: one module per group of requests. ``body.Body`` describes how bodies map to JSON."""
 
 from rucola.protocol.bodies.body import Body
 

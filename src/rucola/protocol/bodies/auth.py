@@ -9,7 +9,7 @@ from typing import Any
 def acl_info(
     subject: str, resources: Sequence[str], actions: Sequence[str], source_ips: Sequence[str] | None, decision: str
 ) -> dict[str, Any]:
-    """``AclInfo`` with one rule for each resource."""
+    """Returns an ``AclInfo`` for ``subject``, with one rule for each resource."""
     rule: dict[str, Any] = {"actions": list(actions), "decision": decision}
     if source_ips is not None:
         rule["sourceIps"] = list(source_ips)

@@ -36,11 +36,11 @@ class Body:
     """Attributes whose JSON name is not their name in camel case."""
 
     def encode(self) -> bytes:
-        """The body as standard JSON: keys sorted, members that are None left out."""
+        """Encodes the body as standard JSON: keys are sorted, members that are None are left out."""
         return fastjson.dumps(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """The body as values for JSON, including members that are None."""
+        """Returns the body as values for JSON, including members that are None."""
         return {member.json_name: _plain(getattr(self, member.attribute)) for member in _plan(type(self))}
 
     @classmethod
@@ -54,7 +54,7 @@ class Body:
 
     @classmethod
     def from_dict(cls, data: Mapping[Any, Any]) -> Self:
-        """Read a parsed body.
+        """Reads a parsed body.
 
         Raises:
             FormatError: a member has the wrong type, or a member without default is missing.
@@ -98,7 +98,7 @@ def _declared(body: type[Body]) -> tuple[_Member, ...]:
 
 
 def message_queue_from_dict(data: Mapping[Any, Any]) -> MessageQueue:
-    """The queue in a parsed body.
+    """Reads a queue from a parsed body.
 
     Raises:
         FormatError: a member is missing or has the wrong type.
@@ -111,7 +111,7 @@ def message_queue_from_dict(data: Mapping[Any, Any]) -> MessageQueue:
 
 
 def message_queue_to_dict(queue: MessageQueue) -> dict[str, Any]:
-    """The members of ``queue`` in a body."""
+    """Returns the members that describe ``queue`` in a body."""
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 

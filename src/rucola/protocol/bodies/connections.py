@@ -33,7 +33,7 @@ class ConsumerConnection(Body):
 
 @dataclass(slots=True)
 class ProducerConnection(Body):
-    """Response to 204 (GET_PRODUCER_CONNECTION_LIST)."""
+    """Response to 204 (GET_PRODUCER_CONNECTION_LIST): the connected producers of a group."""
 
     connection_set: list[Connection] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class ProducerTableInfo(Body):
 
 @dataclass(slots=True)
 class QuerySubscriptionResponseBody(Body):
-    """Response to 345 (QUERY_SUBSCRIPTION_BY_CONSUMER); without a subscription if the group does not read the topic
+    """Response to 345 (QUERY_SUBSCRIPTION_BY_CONSUMER); there is no subscription if the group does not read the topic
     now.
     """
 

@@ -1,6 +1,7 @@
-"""Responses of a consumer to 307 and 309 (RocketMQ 5.3.3, ``ConsumerRunningInfo``, ``ConsumeMessageDirectlyResult``).
+"""Responses from a consumer to requests 307 and 309 (RocketMQ 5.3.3, ``ConsumerRunningInfo``,
+``ConsumeMessageDirectlyResult``).
 
-Times in ms since the epoch, rates per second.
+Times are in ms since the epoch, rates are per second.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 @dataclass(slots=True)
 class ProcessQueueInfo(Body):
-    """One queue of a consumer. ``droped`` is RocketMQ's spelling; transaction: messages taken but not committed."""
+    """One queue of a consumer. ``droped`` is RocketMQ's spelling; names with ``transaction`` concern messages taken but
+    not committed.
+    """
 
     json_names: ClassVar[Mapping[str, str]] = {"cached_msg_size_in_mib": "cachedMsgSizeInMiB"}
 

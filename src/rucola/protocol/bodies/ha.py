@@ -21,7 +21,7 @@ class HAClientRuntimeInfo(Body):
 
 @dataclass(slots=True)
 class HAConnectionRuntimeInfo(Body):
-    """State of one slave as its master sees it."""
+    """State of one slave, as its master sees it."""
 
     addr: str
     diff: int = 0

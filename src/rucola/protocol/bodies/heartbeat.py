@@ -11,7 +11,7 @@ from rucola.protocol.bodies.body import Body
 
 
 class ConsumeType(StrEnum):
-    """How a consumer receives messages; the order is that of Java's ordinals, which C++ clients send."""
+    """How a consumer receives messages; members are in the order of Java's ordinals, which C++ clients send."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -19,7 +19,7 @@ class ConsumeType(StrEnum):
 
 
 class MessageModel(StrEnum):
-    """Whether each message goes to every consumer of the group, or to one."""
+    """Whether each message goes to every consumer of the group or to only one."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
@@ -44,8 +44,8 @@ class SubscriptionData(Body):
         sub_string: the expression.
         tags_set: the tags in the expression; empty for ``*``.
         code_set: hash codes of the tags; the broker filters by them.
-        sub_version: grows with every change. Milliseconds in Java, nanoseconds in Go, so only comparisons are
-            meaningful.
+        sub_version: version of the subscription; grows with every change. It is a time, in milliseconds from Java
+            clients and in nanoseconds from Go clients, so it is only useful for comparisons.
         expression_type: ``TAG`` or ``SQL92``.
         class_filter_mode: whether a filter class of older versions is used; always false today.
     """
@@ -61,14 +61,14 @@ class SubscriptionData(Body):
 
 @dataclass(slots=True)
 class ProducerData(Body):
-    """A producer group in a heartbeat."""
+    """One producer group in a heartbeat."""
 
     group_name: str = ""
 
 
 @dataclass(slots=True)
 class ConsumerData(Body):
-    """A consumer group in a heartbeat."""
+    """One consumer group in a heartbeat."""
 
     group_name: str = ""
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -84,7 +84,7 @@ class HeartbeatData(Body):
 
     Attributes:
         heartbeat_fingerprint: fingerprint of the subscriptions; 0 for heartbeat V1.
-        without_sub: a heartbeat V2 without subscriptions, because the broker has them already.
+        without_sub: whether this is a heartbeat V2 without subscriptions, because the broker already has them.
     """
 
     json_names: ClassVar[Mapping[str, str]] = {"client_id": "clientID"}
@@ -98,7 +98,7 @@ class HeartbeatData(Body):
 
 @dataclass(slots=True)
 class CheckClientRequestBody(Body):
-    """Body of request 46 (CHECK_CLIENT_CONFIG), which asks whether the client may subscribe this way."""
+    """Body of request 46 (CHECK_CLIENT_CONFIG), which asks whether the broker accepts the client's subscription."""
 
     client_id: str = ""
     group: str = ""

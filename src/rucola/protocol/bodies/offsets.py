@@ -1,4 +1,4 @@
-"""Offsets of many queues: 43, 220 to 223 and 308 (``protocol.md`` 1.9, 2.8)."""
+"""Bodies with offsets of many queues: requests 43, 220 to 223 and 308 (``protocol.md`` 1.9, 2.8)."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ class CorrectionOffsetBody(Body):
 
 @dataclass(slots=True)
 class ResetOffsetBody(Body):
-    """Response to 222 and body of request 220 (RESET_CONSUMER_CLIENT_OFFSET): offsets by queue; the keys are beans."""
+    """Response to 222 and body of request 220 (RESET_CONSUMER_CLIENT_OFFSET): offsets by queue; the keys are JSON
+    objects.
+    """
 
     offset_table: dict[MessageQueue, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class MessageQueueForC(Body):
-    """A queue and its offset, in the form that C++ clients read."""
+    """A queue and its offset, in the form which C++ clients understand."""
 
     topic: str
     broker_name: str
@@ -53,7 +55,9 @@ class ResetOffsetBodyForC(Body):
 
 @dataclass(slots=True)
 class GetConsumerStatusBody(Body):
-    """Response to 221: a client's own offsets in ``message_queue_table``. Response to 223: offsets of clients by id."""
+    """Response to 221: a client's own offsets in ``message_queue_table``. Response to 223: offsets of several clients,
+    by client id.
+    """
 
     message_queue_table: dict[MessageQueue, int] = field(default_factory=dict)
     consumer_table: dict[str, dict[MessageQueue, int]] = field(default_factory=dict)

@@ -17,7 +17,9 @@ _BITS_BYTES_MAX = 4096
 
 @dataclass(slots=True)
 class BatchAck(Body):
-    """Messages of one pop from one queue. ``bits``: a bit set of distances from ``start_offset``, in base64."""
+    """Messages that one pop took from one queue. ``bits``: the messages' distances from ``start_offset``, as a bit set
+    in base64.
+    """
 
     json_names: ClassVar[Mapping[str, str]] = {
         "consumer_group": "c",
@@ -42,10 +44,10 @@ class BatchAck(Body):
     bits: str = ""
 
     def queue_offsets(self) -> Iterator[int]:
-        """Queue offsets of the messages, ascending.
+        """Returns the queue offsets of the messages, ascending.
 
         Raises:
-            FormatError: ``bits`` is not such a set.
+            FormatError: ``bits`` is not a bit set in base64.
         """
         try:
             bits = base64.b64decode(self.bits, validate=True)

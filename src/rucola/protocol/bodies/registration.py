@@ -34,9 +34,9 @@ _INT32 = Struct(">i")
 
 @dataclass(slots=True)
 class TopicConfigSerializeWrapper(Body):
-    """Topics by name, and the version of the table.
+    """The topics of a broker by name, and the version of its topic table.
 
-    The mappings of static topics (5.x) stay in their JSON form; 4.9 sends none.
+    The mappings of static topics (5.x) are kept as JSON objects; 4.9 brokers send none.
     """
 
     topic_config_table: dict[str, TopicConfig] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class RegisterBrokerBody(Body):
 
     @classmethod
     def decode(cls, source: bytes | bytearray | memoryview) -> RegisterBrokerBody:
-        """Decode a body in either form.
+        """Decodes a body in either form.
 
         Raises:
             FormatError: the body has neither form.
@@ -65,7 +65,7 @@ class RegisterBrokerBody(Body):
         return cls.from_dict(fastjson.load_object(source, cls.__name__))
 
     def encode_deflated(self) -> bytes:
-        """The compressed form as a 5.x broker writes it, with an empty list of mappings."""
+        """Returns the compressed form, as a 5.x broker writes it with an empty list of mappings."""
         wrapper = self.topic_config_serialize_wrapper
         topics = wrapper.topic_config_table.values()
         parts = [_sized(fastjson.dumps(wrapper.data_version.to_dict())), _INT32.pack(len(topics))]
@@ -75,12 +75,12 @@ class RegisterBrokerBody(Body):
 
 
 def is_deflated(source: bytes | bytearray | memoryview) -> bool:
-    """Whether a body of request 103 has the compressed form; see the module."""
+    """Whether a body of request 103 has the compressed form; see the top of the module."""
     return bytes(source[:1]) == b"\x78"
 
 
 def body_crc32(body: bytes) -> int:
-    """The value of ``bodyCrc32`` in the header of 103."""
+    """Returns the value of ``bodyCrc32`` for the header of request 103."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
@@ -133,7 +133,7 @@ def _read_count(source: bytes, position: int) -> tuple[int, int]:
         raise FormatError("RegisterBrokerBody", position, "4 bytes", f"{len(source) - position}")
     count: int = _INT32.unpack_from(source, position)[0]
     if count < 0:
-        raise FormatError("RegisterBrokerBody", position, "a number of at least 0", str(count))
+        raise FormatError("RegisterBrokerBody", position, "a number not below 0", str(count))
     return count, position + 4
 
 

@@ -9,7 +9,7 @@ from rucola.protocol.bodies.body import Body
 
 @dataclass(slots=True)
 class QueueData(Body):
-    """Queues of a topic on one broker. ``perm``: ``PermName`` bits."""
+    """The queues of a topic on one broker. ``perm``: ``PermName`` bits."""
 
     broker_name: str
     read_queue_nums: int = 0
@@ -31,8 +31,8 @@ class BrokerData(Body):
 
 @dataclass(slots=True)
 class TopicRouteData(Body):
-    """Response to 105 (GET_ROUTEINFO_BY_TOPIC). Clients need both lists, and publish to brokers that have an address
-    with id 0.
+    """Response to 105 (GET_ROUTEINFO_BY_TOPIC). Clients need both lists, queues and brokers. They publish to brokers
+    that have an address with id 0.
 
     Attributes:
         order_topic_conf: ``broker:queues`` joined by ``;`` for an ordered topic.
@@ -55,7 +55,7 @@ class ClusterInfo(Body):
 
 @dataclass(slots=True)
 class BrokerMemberGroup(Body):
-    """The live members of one broker name."""
+    """The addresses of all live brokers that share one broker name."""
 
     cluster: str
     broker_name: str

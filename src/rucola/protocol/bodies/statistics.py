@@ -1,5 +1,5 @@
-"""Offsets and rates of queues and groups: responses to 202, 208, 303, 315, 317 and 321 (``protocol.md`` 2.8). Times in
-ms, rates per second.
+"""Bodies with offsets and rates of queues and groups: responses to 202, 208, 303, 315, 317 and 321 (``protocol.md``
+2.8). Times are in ms, rates are per second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TopicStatsTable(Body):
 
 @dataclass(slots=True)
 class OffsetWrapper(Body):
-    """Offsets of a group in one queue; ``last_timestamp``: store time of the last consumed message, 0 if none.
+    """Offsets of a group in one queue; ``last_timestamp``: store time of the last consumed message, 0 if there is none.
 
     Attributes:
         pull_offset: offset after the last message given to a consumer; 0 from brokers before 5.0, which do not report
@@ -44,7 +44,7 @@ class OffsetWrapper(Body):
 
     @property
     def inflight(self) -> int:
-        """Number of messages fetched but not yet consumed."""
+        """Number of messages that consumers have fetched but not yet consumed."""
         return max(self.pull_offset - self.consumer_offset, 0)
 
 
@@ -66,7 +66,7 @@ class ConsumeStats(Body):
 
 @dataclass(slots=True)
 class ConsumeStatsList(Body):
-    """Response to 317 (GET_BROKER_CONSUME_STATS): the figures of each group by topic."""
+    """Response to 317 (GET_BROKER_CONSUME_STATS): by group, its figures for each topic."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str = ""
@@ -76,7 +76,7 @@ class ConsumeStatsList(Body):
 
 @dataclass(slots=True)
 class BrokerStatsItem(Body):
-    """A counter over an interval; ``avgpt``: average per call."""
+    """The sum of a counter over an interval; ``avgpt``: average per call."""
 
     sum: int = 0
     tps: float = 0.0
@@ -95,7 +95,7 @@ class BrokerStatsData(Body):
 @dataclass(slots=True)
 class QueueTimeSpan(Body):
     """Store times of a queue's ends and of the group's last consumed message; ``delay_time``: age of the oldest
-    unconsumed.
+    unconsumed message.
     """
 
     message_queue: MessageQueue
@@ -117,7 +117,7 @@ class QueryConsumeTimeSpanBody(Body):
 
 @dataclass(slots=True)
 class ConsumeQueueData(Body):
-    """One unit of a consume queue; ``eval``: result of the group's filter for the unit's filter bits."""
+    """One unit of a consume queue; ``eval``: whether the group's filter accepts the unit's filter bits."""
 
     physic_offset: int = 0
     physic_size: int = 0

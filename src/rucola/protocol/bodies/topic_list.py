@@ -1,4 +1,4 @@
-"""Lists of names: responses to 206, 224, 300, 304, 305, 311 to 313 and 343."""
+"""Bodies with lists of names: responses to 206, 224, 300, 304, 305, 311 to 313 and 343."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Typed headers: one module per group of requests. ``header.CommandHeader`` describes how they map to ext fields."""
+"""Typed headers: one module per group of requests. ``header.CommandHeader`` describes how headers map to ext fields."""
 
 from rucola.protocol.headers.header import CommandHeader
 

@@ -13,7 +13,7 @@ class CreateTopicRequestHeader(CommandHeader):
 
     Attributes:
         perm: ``PermName`` bits.
-        attributes: ``+name=value`` to set and ``-name`` to remove, joined by commas.
+        attributes: ``+name=value`` sets an attribute, ``-name`` removes it; items are joined by commas.
         force: whether to change a topic that the broker would otherwise refuse to change.
     """
 
@@ -38,7 +38,7 @@ class DeleteTopicRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class DeleteSubscriptionGroupRequestHeader(CommandHeader):
-    """Request 207 (DELETE_SUBSCRIPTIONGROUP). ``clean_offset``: also delete the group's offsets."""
+    """Request 207 (DELETE_SUBSCRIPTIONGROUP). ``clean_offset``: whether to delete the group's offsets too."""
 
     group_name: str
     clean_offset: bool = False
@@ -126,7 +126,7 @@ class ConsumeMessageDirectlyRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class QueryCorrectionOffsetRequestHeader(CommandHeader):
-    """Request 308 (QUERY_CORRECTION_OFFSET). ``filter_groups``: groups to leave out, joined by commas."""
+    """Request 308 (QUERY_CORRECTION_OFFSET). ``filter_groups``: names of groups to leave out, joined by commas."""
 
     topic: str
     compare_group: str
@@ -135,7 +135,7 @@ class QueryCorrectionOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class CloneGroupOffsetRequestHeader(CommandHeader):
-    """Request 314 (CLONE_GROUP_OFFSET). ``offline``: include topics that the group does not read now."""
+    """Request 314 (CLONE_GROUP_OFFSET). ``offline``: whether to include topics that the group does not read now."""
 
     src_group: str
     dest_group: str
@@ -153,14 +153,14 @@ class ViewBrokerStatsDataRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetConsumeStatsInBrokerHeader(CommandHeader):
-    """Request 317 (GET_BROKER_CONSUME_STATS). ``is_order``: only ordered topics."""
+    """Request 317 (GET_BROKER_CONSUME_STATS). ``is_order``: whether to return only ordered topics."""
 
     is_order: bool = False
 
 
 @dataclass(slots=True)
 class QueryConsumeQueueRequestHeader(CommandHeader):
-    """Request 321 (QUERY_CONSUME_QUEUE): ``count`` units from queue offset ``index`` on."""
+    """Request 321 (QUERY_CONSUME_QUEUE): Asks for ``count`` units from queue offset ``index`` on."""
 
     topic: str
     queue_id: Int

@@ -9,8 +9,8 @@ from rucola.protocol.headers.header import CommandHeader
 
 @dataclass(slots=True)
 class CreateAccessConfigRequestHeader(CommandHeader):
-    """Request 50 (UPDATE_AND_CREATE_ACL_CONFIG): changes only the given fields. Lists are joined by commas,
-    ``topic=PUB|SUB``.
+    """Request 50 (UPDATE_AND_CREATE_ACL_CONFIG): changes only the given fields. Items of a list, for example
+    ``topic=PUB|SUB``, are joined by commas.
     """
 
     access_key: str
@@ -40,8 +40,8 @@ class UpdateGlobalWhiteAddrsConfigRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetBrokerAclConfigResponseHeader(CommandHeader):
-    """Response to 52 (GET_BROKER_CLUSTER_ACL_INFO). ``all_acl_file_version``: JSON object with the version of each file
-    by path.
+    """Response to 52 (GET_BROKER_CLUSTER_ACL_INFO). ``all_acl_file_version``: JSON object that maps the path of each
+    file to its version.
     """
 
     version: str = ""

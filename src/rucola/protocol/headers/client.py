@@ -38,8 +38,8 @@ class UnregisterClientRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ConsumerSendMsgBackRequestHeader(CommandHeader):
-    """Request 36 (CONSUMER_SEND_MSG_BACK). ``offset``: physical offset. ``delay_level``: 0 by retry count, negative for
-    the dead-letter queue.
+    """Request 36 (CONSUMER_SEND_MSG_BACK). ``offset``: physical offset. ``delay_level``: 0 lets the retry count decide,
+    a negative level means the dead-letter queue.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}

@@ -28,7 +28,7 @@ class CommandHeader:
     """Attributes whose wire name is not their name in camel case."""
 
     def to_ext_fields(self) -> dict[str, str]:
-        """The fields as strings, without those that are None."""
+        """Returns the fields as strings, except those that are None."""
         texts: dict[str, str] = {}
         for slot in _slots(type(self)):
             value = getattr(self, slot.attribute)
@@ -38,7 +38,7 @@ class CommandHeader:
 
     @classmethod
     def from_ext_fields(cls, ext_fields: Mapping[str, str]) -> Self:
-        """Read the fields that this class declares; ignore all others.
+        """Reads the fields that this class declares; ignores all others.
 
         Raises:
             FormatError: a field without default is missing, or its text does not have the declared type.
@@ -105,7 +105,7 @@ def _read_str(_what: str, text: str) -> str:
 
 
 def _read_bool(_what: str, text: str) -> bool:
-    """``Boolean.parseBoolean``: "true" in any case is true, everything else false."""
+    """``Boolean.parseBoolean``: "true", in upper or lower case, is true; everything else is false."""
     return text.lower() == "true"
 
 

@@ -41,8 +41,8 @@ class UpdateConsumerOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class SearchOffsetRequestHeader(CommandHeader):
-    """Request 29 (SEARCH_OFFSET_BY_TIMESTAMP). ``timestamp``: ms. ``boundary_type``: UPPER in upper or lower case;
-    anything else means LOWER.
+    """Request 29 (SEARCH_OFFSET_BY_TIMESTAMP). ``timestamp``: ms. ``boundary_type``: ``UPPER``, in any combination of
+    upper and lower case, or anything else for ``LOWER``.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
@@ -91,11 +91,12 @@ class OffsetResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ResetOffsetRequestHeader(CommandHeader):
-    """Request 222 (INVOKE_BROKER_TO_RESET_OFFSET), and 220 (RESET_CONSUMER_CLIENT_OFFSET) from the broker to its
-    clients.
+    """Request 222 (INVOKE_BROKER_TO_RESET_OFFSET), and request 220 (RESET_CONSUMER_CLIENT_OFFSET) from the broker to
+    its clients.
 
     Attributes:
-        timestamp: ms; negative for the end of each queue.
+        timestamp: time in ms; the group continues with messages stored from then on; negative for the end of each
+            queue.
         is_force: whether the group's offset may also move forward.
         queue_id: -1 for all queues.
         offset: new offset of one queue, used in place of the time; -1 if not given.
@@ -111,8 +112,8 @@ class ResetOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetConsumerStatusRequestHeader(CommandHeader):
-    """Request 223 (INVOKE_BROKER_TO_GET_CONSUMER_STATUS), and 221 (GET_CONSUMER_STATUS_FROM_CLIENT) from the broker to
-    its clients. ``client_addr``: client id, to ask one client only.
+    """Request 223 (INVOKE_BROKER_TO_GET_CONSUMER_STATUS), and request 221 (GET_CONSUMER_STATUS_FROM_CLIENT) from the
+    broker to its clients. ``client_addr``: id of the client to ask; empty for all clients.
     """
 
     topic: str
@@ -122,6 +123,6 @@ class GetConsumerStatusRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class GetEarliestMsgStoretimeResponseHeader(CommandHeader):
-    """Response to 32 (GET_EARLIEST_MSG_STORETIME): ms, -1 for an empty queue."""
+    """Response to 32 (GET_EARLIEST_MSG_STORETIME): time in ms, -1 for an empty queue."""
 
     timestamp: Long

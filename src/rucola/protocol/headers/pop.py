@@ -12,7 +12,7 @@ class PopMessageRequestHeader(CommandHeader):
     """Request 200050 (POP_MESSAGE). Times in ms.
 
     Attributes:
-        queue_id: -1 for all queues.
+        queue_id: id of the queue; -1 for all queues.
         init_mode: where a new group starts: 0 at the first message, 1 at the last one.
     """
 
@@ -45,7 +45,7 @@ class PopMessageResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class PeekMessageRequestHeader(CommandHeader):
-    """Request 200052 (PEEK_MESSAGE); ``queue_id`` -1 for all queues. The response has a
+    """Request 200052 (PEEK_MESSAGE); ``queue_id`` -1 means all queues. The response has a
     ``PopMessageResponseHeader``.
     """
 
@@ -80,7 +80,9 @@ class ChangeInvisibleTimeRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class ChangeInvisibleTimeResponseHeader(CommandHeader):
-    """Response to 200053 (CHANGE_MESSAGE_INVISIBLETIME): the values for the message's next receipt handle."""
+    """Response to 200053 (CHANGE_MESSAGE_INVISIBLETIME): the values from which the client makes the message's new
+    receipt handle.
+    """
 
     pop_time: Long = 0
     invisible_time: Long = 0

@@ -9,13 +9,13 @@ from typing import ClassVar
 from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 PARTIAL = "only a part of the index was searched; there may be more messages"
-"""Remark of a response to 12 that may lack messages."""
+"""Remark of a response to 12 (QUERY_MESSAGE) in which messages may be missing."""
 
 
 @dataclass(slots=True)
 class QueryMessageRequestHeader(CommandHeader):
-    """Request 12 (QUERY_MESSAGE). Timestamps in ms. ``unique_key_query``: the key is a unique id, and ``max_num`` is
-    ignored.
+    """Request 12 (QUERY_MESSAGE). Timestamps in ms. ``unique_key_query``: whether the key is a unique id; ``max_num``
+    is then ignored.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"unique_key_query": "_UNIQUE_KEY_QUERY", "broker_name": "bname"}
@@ -31,7 +31,7 @@ class QueryMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class QueryMessageResponseHeader(CommandHeader):
-    """Response to 12 (QUERY_MESSAGE): progress of the index."""
+    """Response to 12 (QUERY_MESSAGE): how far the index has got."""
 
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long

@@ -11,7 +11,7 @@ from rucola.protocol.headers.header import CommandHeader
 
 @dataclass(slots=True)
 class RecallMessageRequestHeader(CommandHeader):
-    """Request 370 (RECALL_MESSAGE). ``recall_handle``: from the response to the message's send."""
+    """Request 370 (RECALL_MESSAGE). ``recall_handle``: the handle in the response to the send of the message."""
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}
 

@@ -9,7 +9,9 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class GetRouteInfoRequestHeader(CommandHeader):
-    """Request 105 (GET_ROUTEINFO_BY_TOPIC). ``accept_standard_json_only``: numeric map keys must be quoted."""
+    """Request 105 (GET_ROUTEINFO_BY_TOPIC). ``accept_standard_json_only``: whether numeric map keys in the response
+    must be quoted.
+    """
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -21,9 +23,9 @@ class RegisterBrokerRequestHeader(CommandHeader):
 
     Attributes:
         broker_id: 0 for a master.
-        heartbeat_timeout_millis: silence after which the broker counts as gone.
-        compressed: the sender's configuration; decide by the body instead (``protocol.md`` 2.1.1).
-        body_crc32: ``crc32(body) & 0x7FFFFFFF``; 0 if not to be checked.
+        heartbeat_timeout_millis: time in ms without a heartbeat after which the broker counts as gone.
+        compressed: what the sender is configured to do; unreliable, so decide by the body (``protocol.md`` 2.1.1).
+        body_crc32: ``crc32(body) & 0x7FFFFFFF``; 0 if the body is not to be checked.
     """
 
     broker_name: str
@@ -62,7 +64,7 @@ class QueryDataVersionRequestHeader(UnregisterBrokerRequestHeader):
 
 @dataclass(slots=True)
 class QueryDataVersionResponseHeader(CommandHeader):
-    """Response to 322 (QUERY_DATA_VERSION): whether the name server has another version."""
+    """Response to 322 (QUERY_DATA_VERSION): whether the name server has a different version."""
 
     changed: bool
 

@@ -15,8 +15,8 @@ class SendMessageRequestHeader(CommandHeader):
 
     Attributes:
         default_topic: template for a topic that does not exist yet, normally ``TBW102``.
-        queue_id: negative if the broker chooses the queue.
-        born_timestamp: ms.
+        queue_id: id of the queue; negative if the broker chooses it.
+        born_timestamp: time at which the client created the message, in ms.
         properties: encoded as in ``protocol.md`` 1.13.
         batch: whether the body holds encoded messages; this field decides, not the request code.
     """
@@ -63,13 +63,13 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
 
 @dataclass(slots=True)
 class ReplyMessageRequestHeader(CommandHeader):
-    """Request 326 (PUSH_REPLY_MESSAGE_TO_CLIENT): ``ReplyMessageRequestHeader`` of a reply that the broker forwards to
+    """Request 326 (PUSH_REPLY_MESSAGE_TO_CLIENT): ``ReplyMessageRequestHeader``: a reply that the broker forwards to
     the requesting client.
 
     Attributes:
         born_host: address of the replying client, ``ip:port``.
         store_host: address of the broker.
-        store_timestamp: ms.
+        store_timestamp: time at which the broker stored the reply, in ms.
     """
 
     producer_group: str
