@@ -31,7 +31,7 @@ class KeyValueFormatter(logging.Formatter):
     """``2026-01-31T12:00:00.000+01:00 INFO rucola.broker.broker "text" key=value ...``; an event is always one line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line for ``record``; a traceback follows as the field ``trace``, its line ends escaped."""
+        """Formats ``record`` as one line; a traceback becomes the field ``trace``, with escaped line ends."""
         parts = [_time(record), record.levelname, record.name, _quote(record.getMessage())]
         parts += [f"{key}={_quote(value)}" for key, value in _fields(record).items()]
         if record.exc_info:
@@ -48,8 +48,8 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line for ``record``."""
-        import json  # imported here, so that a start with the text form does not wait for it
+        """Formats ``record`` as one line."""
+        import json  # imported here, so that it does not slow a start with the text form
 
         table: dict[str, object] = {
             "time": _time(record),
@@ -95,8 +95,8 @@ def _cut(text: str) -> str:
 
 
 def _quote(value: object) -> str:
-    """``value`` as one token: truncated, with control characters escaped (so that no line can be forged), and quoted if
-    necessary.
+    """Returns ``value`` as one token: truncated, with control characters escaped (so that no line can be forged), and
+    quoted if necessary.
     """
     text = _cut(str(value))
     if text.isprintable() and text and not any(mark in text for mark in ' "='):

@@ -1,9 +1,9 @@
-"""Measures how long one turn of an event loop takes; during a turn, no other client is served.
+"""Measures how long turns (iterations) of an event loop take; a turn serves some clients while all others wait.
 
-At regular intervals (ticks) the loop records the time. A late tick means that a long turn delayed it, so the watch
-costs nothing for each message. If a turn is still running when a tick is late, a thread reads from the loop's stack
-what the turn is doing, at most once for each turn. A turn that ends within ``PERIOD_S`` may go unnoticed; the measured
-length of other turns is exact to ``PERIOD_S``.
+At regular intervals the loop runs a tick, which records the time. A late tick means that a long turn delayed it, so the
+watch costs nothing for each message. If a turn is still running when a tick is late, a thread reads from the loop's
+stack what the turn is doing, at most once for each turn. A turn that ends within ``PERIOD_S`` may go unnoticed; the
+measured length of other turns is exact to ``PERIOD_S``.
 
 A turn that takes long but little processor time waited for the disk, or for a processor that others use.
 """
@@ -25,21 +25,21 @@ _log = logging.getLogger(__name__)
 
 PERIOD_S = 0.02
 LIMIT_S = 0.05
-"""Turns longer than the limit are counted and logged."""
+"""Turns that take more seconds than this are counted and logged."""
 WINDOW_S = 60.0
-"""``longest_s`` covers this interval and the one before."""
+"""Length in seconds of an interval; ``longest_s`` covers the current interval and the previous one."""
 LOG_INTERVAL_S = 10.0
 WARN_S = 1.0
-"""Clients notice turns of this length; shorter turns interest only those who search for them."""
+"""Clients notice turns of this length, in seconds; shorter turns are logged for those who search for delays."""
 _FRAMES_MAX = 40
 
 
 class LoopWatch:
-    """Life: ``start``, ``stop``. Called on the loop's thread.
+    """Life: ``start``, ``stop``. Both are called on the loop's thread.
 
     Args:
-        monotonic: seconds.
-        cpu_s: processor time of the calling thread, in seconds.
+        monotonic: returns a time in seconds that never goes back.
+        cpu_s: returns the processor time of the calling thread in seconds.
 
     Attributes:
         slow_turns: number of turns that took longer than ``LIMIT_S``.
@@ -57,7 +57,7 @@ class LoopWatch:
         self._due_s = 0.0
         self._window_began_s = 0.0
         self._longest_s = [0.0, 0.0]
-        """The longest turns of this interval and of the one before."""
+        """The longest turn of the current interval, and that of the previous one."""
         self._longest_cpu_s = [0.0, 0.0]
         self._logged_s = float("-inf")
         self._not_logged = 0
@@ -66,12 +66,12 @@ class LoopWatch:
 
     @property
     def longest_s(self) -> float:
-        """The longest turn in the last one to two minutes."""
+        """Duration in seconds of the longest turn in the last one to two minutes."""
         return max(self._longest_s)
 
     @property
     def longest_cpu_s(self) -> float:
-        """The most processor time that a turn took in that interval, to ``PERIOD_S``."""
+        """Most processor time in seconds that one turn took in the last one to two minutes; exact to ``PERIOD_S``."""
         return max(self._longest_cpu_s)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -129,7 +129,9 @@ class LoopWatch:
 
 
 def _doing(frame: FrameType | None) -> str:
-    """The innermost functions of this package on a stack, and the code of the request that is being served."""
+    """Describes a stack: its innermost functions from this package, and the code of the request that is being
+    served.
+    """
     functions: list[str] = []
     code: object = None
     for _ in range(_FRAMES_MAX):

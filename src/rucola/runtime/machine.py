@@ -1,4 +1,4 @@
-"""Facts about the machine and the process."""
+"""Facts about the machine and this process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ else:
 
 
 def memory_bytes() -> int:
-    """Physical memory in bytes; 4 GiB if the system does not tell."""
+    """Physical memory in bytes; 4 GiB if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -26,7 +26,7 @@ def process_id() -> int:
 
 
 def raise_file_limit() -> int:
-    """Raises the soft limit of open files to the hard one; returns the limit, or 0 if the system has none."""
+    """Raises the soft limit on open files to the hard limit; returns the limit, or 0 if the system has none."""
     if not _HAS_LIMITS:
         return 0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

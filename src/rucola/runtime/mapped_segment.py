@@ -1,4 +1,4 @@
-"""A file of the store that is mapped into memory: the map, and the calls on its descriptor."""
+"""A file of the store that is mapped into memory: gives access to the map, and wraps the calls on the descriptor."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ Buffer: TypeAlias = "mmap.mmap | bytearray"
 
 _MADV_POPULATE_WRITE = 23
 _READ_STEP = 256 * 1024
-"""This size stays in the processor's cache."""
+"""A buffer of this size stays in the processor's cache."""
 _PAGE = 4096
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 
 
 class MappedSegment:
-    """One mapped file. ``buffer`` and ``view`` give access to the file, on the thread that maps, unmaps and closes it.
+    """One mapped file. ``buffer`` and ``view`` may be used only on the thread that maps, unmaps and closes the file.
 
-    Any thread may call ``sync``. It syncs the opened file, even if its path now leads to another one. If a descriptor
-    is closed during a sync, it stays open until the sync ends.
+    Any thread may call ``sync``. ``sync`` syncs the opened file, even if another file is now at its path. If a
+    descriptor is closed during a sync, it stays open until the sync ends.
 
     Attributes:
         buffer: the map itself, for kernels.
@@ -51,10 +51,10 @@ class MappedSegment:
         self._closed = False
 
     def map(self) -> bool:
-        """Maps the file again after ``unmap``; returns False if it was closed meanwhile.
+        """Maps the file again after ``unmap``; returns False if it has been closed.
 
         Raises:
-            DiskError: it cannot be mapped; its state is unchanged.
+            DiskError: the file cannot be mapped; this object is unchanged.
         """
         with self._guard:
             if self._closed:
@@ -72,7 +72,7 @@ class MappedSegment:
         self._release()
 
     def close_unmapped(self) -> bool:
-        """Closes the file unless it is mapped; returns whether it is closed."""
+        """Closes the file unless it is mapped; returns whether it is closed now."""
         with self._guard:
             if not self._mapped:
                 self._close()
@@ -80,11 +80,11 @@ class MappedSegment:
 
     def _release(self) -> None:
         self.view.release()
-        with suppress(BufferError):  # slices exist; the garbage collector unmaps it after them
+        with suppress(BufferError):  # slices exist; the file is unmapped when the last of them is freed
             self.buffer.close()
 
     def _close(self) -> None:
-        """Closes the descriptor. The caller holds the guard."""
+        """Closes the descriptor. The caller holds the lock ``_guard``."""
         self._closed = True
         if not self._uses and self._descriptor >= 0:
             os.close(self._descriptor)
@@ -96,43 +96,45 @@ class MappedSegment:
             self._files.allocate(self._descriptor, position, length)
 
     def populate(self, position: int, length: int) -> None:
-        """Triggers the page faults of coming stores to ``length`` bytes from ``position`` at once (Linux 5.14 or
-        newer).
+        """Triggers, in one call, the page faults that later writes to ``length`` bytes from ``position`` would cause
+        (Linux 5.14 or newer).
 
-        The first store to a page of a fresh file costs a fault of several microseconds. Batched, a fault costs a tenth.
-        The content does not change. ``position`` is a multiple of the page size.
+        The first write to a page of a fresh file causes a fault, which takes several microseconds. In a batch, a fault
+        takes a tenth of that. The content of the file does not change. ``position`` is a multiple of the page size.
         """
         if self._files.populate_write:
             try:
                 self.buffer.madvise(_MADV_POPULATE_WRITE, position, min(length, self.size - position))
             except (AttributeError, OSError):
-                # Unknown to this system, or refused: each store then takes its own fault.
+                # Unknown to this system, or refused: each write then causes its own fault.
                 self._files.populate_write = False
 
     def expect_scattered(self) -> None:
-        """Announces random access: a fault loads only its own page.
+        """Announces random access: a page fault then loads only its own page.
 
-        Otherwise the system reads ahead as far as the disk's setting says, which may be several megabytes. A store with
-        very many queues would pay that at the first access to each.
+        Without this, the system reads ahead by the amount set for the disk, which may be several megabytes. In a store
+        with very many queues, this would happen at the first access to each queue.
         """
         with suppress(AttributeError, OSError):
             self.buffer.madvise(mmap.MADV_RANDOM)
 
     def read_ahead(self, ahead: bool) -> None:
-        """Sets whether a fault, or a read by system call, also loads the bytes that follow."""
+        """Sets whether a page fault, or a read by system call, also loads the bytes after those requested."""
         # only advice; another thread may be unmapping the file at this moment
         with suppress(AttributeError, OSError, ValueError):
             self.buffer.madvise(mmap.MADV_NORMAL if ahead else mmap.MADV_RANDOM)
             os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
 
     def write(self, position: int, content: bytes | memoryview) -> None:
-        """Writes at ``position`` by a system call. The map shows the bytes as well. Other threads run meanwhile."""
+        """Writes at ``position`` by a system call. The bytes are then visible in the map too. Other threads run during
+        the call.
+        """
         with DiskCall(self.path, "write"):
             write_all(self._descriptor, content, position)
 
     def lock(self, position: int, length: int) -> str:
-        """Locks a part in memory until the map is closed; returns the reason if the system refused, otherwise an empty
-        text.
+        """Locks part of the file in memory until the map is closed; returns the reason if the system refused, otherwise
+        an empty text.
         """
         return lock_memory(self.buffer, position, length)
 
@@ -142,11 +144,13 @@ class MappedSegment:
             self.buffer.madvise(mmap.MADV_WILLNEED)
 
     def rewrite(self, position: int, content: bytes | bytearray) -> None:
-        """Stores bytes again that may already be there, so that the next sync writes them, even after a failed one."""
+        """Writes ``content`` into the map, even if it is there already, so that the next sync writes it to disk, also
+        after a failed sync.
+        """
         self.view[position : position + len(content)] = content
 
     def data_ranges(self, position: int) -> list[tuple[int, int]]:
-        """The ranges from ``position`` on that may hold nonzero bytes, as (start, end).
+        """Returns the ranges from ``position`` on that may hold nonzero bytes, each as (start, end).
 
         Holes, and allocated blocks that were never written, are left out if the file system reports them.
         """
@@ -164,10 +168,10 @@ class MappedSegment:
         return ranges
 
     def read(self, position: int, length: int) -> bytes:
-        """A copy of ``length`` bytes. Waits for the disk while other threads run.
+        """Returns a copy of ``length`` bytes. Waits for the disk while other threads run.
 
         Raises:
-            DiskError: the disk cannot read them; an access through the map would end the process.
+            DiskError: the disk cannot read these bytes; an access through the map would kill the process.
         """
         if not self._begin_use():
             raise DiskError(self.path, "read", "the file is closed")
@@ -186,9 +190,9 @@ class MappedSegment:
         return content
 
     def readable_end(self, position: int, end: int) -> int:
-        """Position of the first unreadable byte from ``position`` on; ``end`` if all bytes can be read.
+        """Returns the position of the first unreadable byte from ``position`` on; ``end`` if all bytes can be read.
 
-        The readable bytes are in memory afterwards, and may be accessed through the map.
+        The call loads the readable bytes into memory, so they may then be accessed through the map.
         """
         buffer = memoryview(bytearray(min(_READ_STEP, max(end - position, 0))))
         while position < end:
@@ -205,11 +209,11 @@ class MappedSegment:
         return end
 
     def replace_unreadable(self) -> list[tuple[int, int]]:
-        """Reads the whole file. If the disk cannot read parts of it, a copy in memory takes the place of the map, and
-        these parts are zero in it. Only for files that are mapped for reading.
+        """Reads the whole file. If the disk cannot read parts of it, a copy in memory takes the place of the map; in
+        it, these parts are zero. Only for files that are mapped for reading.
 
         Returns:
-            The unreadable parts as (start, end), in bytes.
+            The unreadable parts, each as (start, end) in bytes.
 
         Raises:
             DiskError: a part that could be read a moment ago cannot be read now.
@@ -251,7 +255,9 @@ class MappedSegment:
             return False
 
     def is_resident(self, position: int, length: int) -> bool:
-        """Whether the bytes are in memory. Also True where the system cannot tell, because waiting would be useless."""
+        """Whether the given bytes are in memory. Also True where the system cannot tell, because waiting for a load
+        would then be useless.
+        """
         if _NO_WAIT is None:
             return True
         length = min(length, self.size - position)
@@ -263,12 +269,12 @@ class MappedSegment:
             return error.errno != errno.EIO
 
     def sync(self) -> None:
-        """Returns when everything stored so far is on the disk. Other threads run meanwhile.
+        """Syncs everything written to the file so far; returns when that is done. Other threads run during the call.
 
-        Does nothing after ``close``: the owner of an unsynced file that closes it no longer needs it.
+        Does nothing after ``close``: if the owner of an unsynced file closes it, nobody needs the content any more.
 
         Raises:
-            DiskError: it may not be on the disk, and a later success proves nothing about it (fsync reports an error
+            DiskError: the content may be lost, and a later success proves nothing about it (fsync reports an error only
                 once).
         """
         if not self._begin_use():
@@ -281,10 +287,11 @@ class MappedSegment:
             self._end_use()
 
     def _begin_use(self) -> bool:
-        """Keeps the descriptor open until ``_end_use``: after a close the system may give its number to another file.
+        """Keeps the descriptor open until ``_end_use``: after a close, the system may reuse its number for another
+        file.
 
         Returns:
-            False if the file is closed.
+            Returns False if the file is closed.
         """
         with self._guard:
             self._uses += not self._closed
@@ -297,7 +304,7 @@ class MappedSegment:
                 self._close()
 
     def close(self) -> None:
-        """Closes the file and unmaps it. The map stays until the last slice is released."""
+        """Closes the file and unmaps it. The memory stays mapped until the last slice is released."""
         with self._guard:
             closed, mapped = self._closed, self._mapped
             self._mapped = False

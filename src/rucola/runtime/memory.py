@@ -1,4 +1,4 @@
-"""Memory of this process outside of its objects: large buffers, and pages locked in memory (``mlock``)."""
+"""Manages memory of this process outside of Python objects: large buffers, and pages locked in memory (``mlock``)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ PrivateMemory = mmap.mmap
 
 
 def private_memory(size: int) -> PrivateMemory:
-    """``size`` zero bytes that belong to no file. Pages are allocated when they are stored to or locked.
+    """Returns a buffer of ``size`` zero bytes that belongs to no file. Its pages are allocated when they are written or
+    locked.
 
     Raises:
         MemoryError: there is not enough memory.
@@ -24,24 +25,24 @@ def private_memory(size: int) -> PrivateMemory:
 
 
 def lock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
-    """Locks pages of ``buffer`` in memory until it is closed or ``unlock_memory`` is called. Returns when they are
-    locked.
+    """Locks pages of ``buffer`` in memory until the buffer is closed or ``unlock_memory`` is called. Returns when the
+    pages are locked.
 
-    Other threads run meanwhile.
+    Other threads run during the call.
 
     Returns:
-        Why the system refused, mostly because of a limit (``ulimit -l``); empty if it did not.
+        The reason if the system refused, usually a limit (``ulimit -l``); otherwise an empty text.
     """
     return _call("mlock", buffer, position, length)
 
 
 def unlock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
-    """Unlocks what ``lock_memory`` locked."""
+    """Unlocks the pages that ``lock_memory`` locked."""
     return _call("munlock", buffer, position, length)
 
 
 def _call(name: str, buffer: mmap.mmap, position: int, length: int) -> str:
-    # Imported only when memory is locked, which is rare; every start would wait for it.
+    # Imported only when memory is locked, which is rare; otherwise the import would slow every start.
     import ctypes
 
     library = None if sys.platform == "win32" else ctypes.CDLL(None, use_errno=True)

@@ -27,18 +27,18 @@ class ServiceManager:
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         self._address = environment.pop(_VARIABLE, "")
-        # A leading @ means the abstract namespace. Other kinds of sockets (vsock) are for virtual machines.
+        # A leading @ denotes a name in the abstract namespace. Other kinds of sockets (vsock) are for virtual machines.
         known = self._address[:1] in ("/", "@") and len(self._address.encode()) <= _PATH_BYTES_MAX
         if self._address and not (known and hasattr(socket, "AF_UNIX")):
             event(_log, logging.WARNING, "service manager cannot be reached", address=self._address)
             self._address = ""
 
     def ready(self) -> None:
-        """The service is ready: units that depend on it may start."""
+        """Reports that the service is ready: units that depend on it may start."""
         self._send("READY=1")
 
     def stopping(self) -> None:
-        """The service is stopping."""
+        """Reports that the service is stopping."""
         self._send("STOPPING=1")
 
     def _send(self, message: str) -> None:

@@ -1,6 +1,6 @@
-"""Periodic work on the event loop. If one run raises, the error is logged and counted, and the work continues.
+"""Runs periodic work on the event loop. If one run raises, the error is logged and counted, and the work continues.
 
-Each loop of a server that no task awaits is a ``PeriodicWork`` with a name.
+Whatever a server does repeatedly, without another task awaiting it, is a ``PeriodicWork`` with a name.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Pause = float | None
 
 
 class Supervisor:
-    """Counts and logs failures. One object per server. Event loop only.
+    """Counts and logs failures. A server has one such object. Event loop only.
 
     Attributes:
-        failures: number of failures by name of the work. Each name is listed with 0 before its first failure.
+        failures: number of failures by name of the work. Before its first failure, each name has the value 0.
     """
 
     def __init__(self) -> None:
@@ -69,15 +69,15 @@ class Supervisor:
 
 
 class PeriodicWork:
-    """One piece of work. It first runs after the first pause.
+    """One piece of periodic work. It first runs after the first pause.
 
     Args:
-        supervisor: records failures.
-        name: name for log and metrics.
-        pause_s: called before each pause, because options may change.
-        work: plain or asynchronous; may return another pause.
-        first_s: the first pause.
-        after_error_s: the pause after a failure.
+        supervisor: receives failures.
+        name: name of the work for log and metrics.
+        pause_s: returns the pause in seconds; called before each pause, because options may change.
+        work: a plain or asynchronous function; it may return the next pause itself.
+        first_s: the first pause in seconds.
+        after_error_s: the pause after a failure, in seconds.
         interruptible: whether a stop may cancel an asynchronous run; otherwise the stop waits for its end.
     """
 
@@ -107,7 +107,7 @@ class PeriodicWork:
         self._schedule(first_s)
 
     async def catch_up(self) -> None:
-        """Runs without pauses until a run asks for one; returns when it has ended."""
+        """Runs the work without pauses until a run asks for a pause; returns when that run has ended."""
         self._busy = True
         while self._busy and not self._stopped:
             if self._task is None:

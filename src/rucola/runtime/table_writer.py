@@ -1,11 +1,12 @@
-"""Writes a server's tables on a thread, many changes at a time, so that the event loop never waits for the disk.
+"""Writes a server's tables on a thread, many changes in one write, so that the event loop never waits for the disk.
 
 Each change gets a future, which ends with the write that includes the change. The first change is written at once;
 changes during a write share the next write. A thread encodes and syncs the file; the event loop only takes the
-snapshot. After a write the table rests for twice the duration of the write, but at most ``REST_MAX_S``: a table of
-100,000 topics then takes only a share of the processor, and a small table is written as often as the disk allows.
+snapshot. After a write, the table is not written for twice the duration of that write, but at most ``REST_MAX_S``. So a
+table of 100,000 topics takes only a share of the processor, and a small table is written nearly as often as the disk
+allows.
 
-If a write fails, the futures of its changes end with the error. A later write does not turn them into a success.
+If a write fails, the futures of its changes fail with the error. A later write does not change that.
 """
 
 from __future__ import annotations
@@ -31,14 +32,13 @@ _Value = TypeVar("_Value")
 
 
 class TableWriter:
-    """The thread that writes all tables of a server. Event loop only.
+    """Owns the thread that writes all tables of a server. Event loop only.
 
-    Life: Call ``table`` for each table, then ``start`` and ``stop``; changes that are left then are written by
-        ``KeptTable.write``.
+    Life: Call ``table`` for each table, then ``start`` and ``stop``; ``write`` then writes the changes that are left.
 
     Args:
         supervisor: receives failures.
-        monotonic: returns seconds.
+        monotonic: returns a time in seconds that never goes back.
     """
 
     def __init__(self, supervisor: Supervisor, monotonic: Callable[[], float]) -> None:
@@ -66,7 +66,7 @@ class TableWriter:
         return table
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on, changes are written."""
+        """Starts to write changes."""
         self.loop = loop
         self.works = True
 
@@ -112,27 +112,27 @@ class KeptTable:
         self._snapshot = snapshot
         self._ended = ended
         self._open: asyncio.Future[None] | None = None
-        """The future of the changes that no write includes yet."""
+        """The future of all changes that are not yet part of a write."""
         self._job: _Write | None = None
         self._planned = False
         self._failed = False
         self._rests_until_s = float("-inf")
 
     def changed(self) -> asyncio.Future[None]:
-        """Registers a change; the future ends when it is on the disk, or with the error."""
+        """Registers a change; the future ends when the change is synced, or fails with the error of the write."""
         if self._open is None:
             self._open = self.new_future()
             self._plan()
         return self._open
 
     def new_future(self) -> asyncio.Future[None]:
-        """A future of its own for a caller that waits for more than the write; nobody needs to read its error."""
+        """Returns a future for a caller that waits for more than the write; its error need not be retrieved."""
         future: asyncio.Future[None] = asyncio.Future(loop=self._writer.loop)
         future.add_done_callback(_retrieve)
         return future
 
     def write_failed_again(self) -> None:
-        """Begins a write if the last one failed."""
+        """Begins a new write if the last one failed."""
         if self._failed:
             self.changed()
 
@@ -148,9 +148,9 @@ class KeptTable:
         self.written(job)
 
     def written(self, job: _Write) -> None:
-        """A write has ended."""
+        """Ends the futures of a finished write, and plans the next write."""
         if job is not self._job:
-            return  # ``write`` did not wait for its turn
+            return  # ``write`` has been called directly and has handled this job
         self._job = None
         self._failed = job.error is not None
         self._rests_until_s = self._writer.monotonic() + min(_REST_SHARE * job.took_s, REST_MAX_S)
@@ -193,7 +193,7 @@ class _Write:
 
     Attributes:
         error: the error of a failed write.
-        took_s: its duration in seconds.
+        took_s: duration of the write in seconds.
     """
 
     def __init__(
@@ -223,14 +223,14 @@ class _Write:
 
 
 class Undo(Generic[_Value]):
-    """The former values of entries whose changes are not on the disk yet. Event loop only."""
+    """Former values of entries whose changes are not yet synced. Event loop only."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Value | None] = {}
         self._writing: dict[str, _Value | None] = {}
 
     def note(self, name: str, before: _Value | None) -> None:
-        """Entry ``name`` is about to change; with None, it is about to be created."""
+        """Notes that entry ``name`` is about to change; ``before`` is its value, None if it is about to be created."""
         self._open.setdefault(name, before)
 
     def forget(self, name: str) -> None:
@@ -244,15 +244,16 @@ class Undo(Generic[_Value]):
         self._open = {}
 
     def end(self, table: dict[str, _Value], failed: bool) -> bool:
-        """A write has ended; if it failed, the entries in ``table`` get their former values back. Returns whether that
-        changed the table.
+        """Handles the end of a write; if it failed, the entries in ``table`` get their former values back. Returns
+        whether the table changed.
         """
         writing, self._writing = self._writing, {}
         if not failed:
             return False
         undone = False
         for name, before in writing.items():
-            if name in self._open:  # the entry has changed again since then, and the next write includes that change
+            # the entry has changed again since the write began, and the next write includes that change
+            if name in self._open:
                 self._open[name] = before
                 continue
             undone = True
@@ -264,6 +265,6 @@ class Undo(Generic[_Value]):
 
 
 def _retrieve(future: asyncio.Future[None]) -> None:
-    """Perhaps nobody waits for the future; the supervisor has reported the error."""
+    """Retrieves the error of a future for which perhaps nobody waits; the supervisor has reported it."""
     if not future.cancelled():
         future.exception()

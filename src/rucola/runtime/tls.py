@@ -1,4 +1,4 @@
-"""Creates TLS contexts: TLS 1.2 and later, the library's ciphers, peers always verified.
+"""Creates TLS contexts: TLS contexts: version 1.2 or later, the library's ciphers, peers always verified.
 
 There is no test mode, no generated certificate and no way to switch verification off (security.md S-47).
 """
@@ -11,10 +11,10 @@ from rucola.errors import ConfigError
 
 
 def server_context(cert_path: str, key_path: str, trust_path: str, client_auth: str) -> ssl.SSLContext:
-    """The context of a listening port.
+    """Returns the context for a listening port.
 
     Args:
-        cert_path: PEM file with the certificate and its chain.
+        cert_path: PEM file with the server's certificate and its chain.
         key_path: PEM file with its key.
         trust_path: PEM file with the authorities for clients' certificates; empty with ``client_auth="none"``.
         client_auth: ``none``, ``optional`` or ``require``.
@@ -33,11 +33,11 @@ def server_context(cert_path: str, key_path: str, trust_path: str, client_auth: 
 
 
 def client_context(trust_path: str, cert_path: str = "", key_path: str = "") -> ssl.SSLContext:
-    """The context for connections to servers. Their certificates must be signed by an authority in ``trust_path`` and
-    name their host.
+    """Returns the context for connections to servers. Their certificates must be signed by an authority in
+    ``trust_path`` and contain the server's host name.
 
     Args:
-        trust_path: PEM file with the authorities for servers' certificates; empty trusts those of the system.
+        trust_path: PEM file with the authorities for servers' certificates; empty for those of the system.
         cert_path: PEM file with the client's own certificate; empty for none.
         key_path: its key.
 
@@ -56,14 +56,15 @@ def client_context(trust_path: str, cert_path: str = "", key_path: str = "") -> 
 
 
 def pinned_context(cert_path: str) -> ssl.SSLContext:
-    """The context for connections to servers with exactly the certificate in ``cert_path``, under any host name.
+    """Returns the context for connections to servers that have exactly the certificate in ``cert_path``, under any host
+    name.
 
     Raises:
         ConfigError: the file cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.check_hostname = False  # comparing the certificate itself is stricter than comparing a name in it
+    context.check_hostname = False  # comparing the certificate is stricter than comparing a host name
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     _load_trust(context, cert_path, "tlsCertPath")
     return context
@@ -72,7 +73,7 @@ def pinned_context(cert_path: str) -> ssl.SSLContext:
 def _load_chain(context: ssl.SSLContext, cert_path: str, key_path: str, key: str) -> None:
     try:
         context.load_cert_chain(cert_path, key_path or None, password=_no_password)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+    except (OSError, ValueError) as error:  # ssl.SSLError is a subclass of OSError
         raise ConfigError(key, cert_path, f"a PEM certificate with its unencrypted key ({_reason(error)})") from None
 
 

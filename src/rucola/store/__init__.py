@@ -1,3 +1,3 @@
-"""The message store: commit log, consume queues, index, flush and recovery. It is synchronous and knows nothing of the
-wire.
+"""The message store: commit log, consume queues, index, flush and recovery. It is synchronous and independent of the
+network protocol.
 """

@@ -1,4 +1,4 @@
-"""Appends messages: assigns queue offsets, refuses what cannot be stored, and notifies those that wait for an append.
+"""Appends messages: assigns queue offsets, refuses what cannot be stored, and notifies whatever waits for an append.
 ``CommitLog`` does none of this.
 """
 
@@ -78,15 +78,15 @@ class MessageAppender:
         """Appends rows of a frame table, all of ``topic``.
 
         Args:
-            source: the bytes that the rows point into; ``view`` is a memoryview of it.
+            source: the bytes to which the rows refer; ``view`` is a memoryview of it.
             born_host: address of the sender, 8 or 20 bytes.
             suffix: property text added to each message; ``MessageStore.property_suffix`` when None.
-            together: the rows are the members of one batch: all are stored in one segment, or none is stored.
+            together: whether the rows are the members of one batch: then all of them are stored in one segment, or none
+                is.
             store_host: address of the broker that first stored the messages, 8 or 20 bytes; None means this broker.
 
         Returns:
-            PUT_OK when all rows are stored. Otherwise the rows that were not stored have PHYSICAL_OFFSET -1, and the
-            others are stored.
+            PUT_OK when all rows are stored. Otherwise, rows with PHYSICAL_OFFSET -1 were not stored; the others were.
         """
         if self._condition.state is not StoreState.RUNNING:
             refuse_rows(table, first, last)
@@ -123,11 +123,11 @@ class MessageAppender:
         together: bool,
         store_host: bytes | None,
     ) -> PutMessageStatus:
-        """Continues after the log refused row ``done``."""
+        """Continues after the log has refused row ``done``."""
         log, status = self._log, _OK
         while done < last:
-            # A queue seen for the first time has no offset entry yet. If it has one, the row is illegal or the log is
-            # at its limit.
+            # A queue seen for the first time has no offset entry yet. If the queue has an entry, the row is illegal or
+            # the log is at its limit.
             highest = max(table[done * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             if log.refusal is _ILLEGAL and len(offsets) <= highest < QUEUE_ID_MAX:
                 offsets = self._queues.next_offsets(topic, highest + 1)
@@ -148,7 +148,7 @@ class MessageAppender:
         return status
 
     def _note_refusal(self) -> None:
-        """Handles a write that the disk refused."""
+        """Handles the failure of a write."""
         log, condition = self._log, self._condition
         if log.failed:
             self._flush.fail()
@@ -159,7 +159,8 @@ class MessageAppender:
         elif log.lacks_segment():
             condition.space_is_gone("segment")
             if not log.lacks_segment():
-                # The allocating thread has created the segment meanwhile, and there was no error that it could clear.
+                # The allocating thread has created the segment in the meantime, before there was an error that it could
+                # clear.
                 condition.space_is_back("segment")
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
@@ -168,7 +169,7 @@ class MessageAppender:
             return [PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE)] * len(messages)
         head = messages[0]
         if any((m.topic, m.born_host, m.store_host) != (head.topic, head.born_host, head.store_host) for m in messages):
-            raise ValueError("messages put together have one topic, one sender and one store host")
+            raise ValueError("messages stored in one call must have the same topic, sender and store host")
         status = next((s for s in map(self._check, messages) if s is not _OK), _OK)
         if status is not _OK:
             return [PutMessageResult(status)] * len(messages)
@@ -188,7 +189,7 @@ class MessageAppender:
         return result
 
     def _is_too_long(self, message: StoreMessage) -> bool:
-        """Whether the record of a message for light queues is longer than the reference allows a body to be."""
+        """Whether the record of a message for light queues is longer than RocketMQ allows a body to be."""
         if message.sys_flag & MessageSysFlag.INNER_BATCH:
             return False
         config = self._config
@@ -234,7 +235,7 @@ class MessageAppender:
         return _OK
 
     def _without_crc(self, properties: bytes) -> bytes:
-        """Returns the property text without a checksum that belonged to another record."""
+        """Returns the property text; leaves out a checksum that belonged to another record."""
         if not self._config.enabled_append_prop_crc or _CRC_PROPERTY not in properties:
             return properties
         pairs = [pair for pair in properties.split(_PAIR_END) if pair and not pair.startswith(_CRC_PROPERTY)]
@@ -254,6 +255,6 @@ class MessageAppender:
 
 
 def refuse_rows(table: array[int], first: int, last: int) -> None:
-    """Marks rows as not stored."""
+    """Marks the rows as not stored."""
     for index in range(first, last):
         table[index * ROW_WIDTH + _PHYSICAL_OFFSET] = -1

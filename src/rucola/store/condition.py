@@ -1,6 +1,6 @@
-"""Whether the store takes messages now, and which operations lack disk space.
+"""Records whether the store accepts messages, and which operations lack disk space.
 
-Several causes can hold at once. The store has space again when no cause is left:
+Space may be missing for several causes at once. The store has space again when no cause is left:
 
 ======== ================================================ ====================================================
 cause    noted by                                         cleared by
@@ -12,7 +12,7 @@ ratio    the keeper's thread, by the share of the disk    the same thread, by th
 ======== ================================================ ====================================================
 
 Any thread may call any method. Each append reads ``state`` without the lock. ``state`` changes only under the lock, so
-that a thread with an older view cannot overwrite an error.
+that a thread with outdated knowledge cannot overwrite an error.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Cause = Literal["segment", "write", "dispatch", "ratio"]
 
 
 class StoreCondition:
-    """The state of the store and its missing space.
+    """The state of the store, and the causes for which space is missing.
 
     Attributes:
         state: what the store may do; read only.
         missing: the causes for which space is missing; read only.
-        tell: called on any thread when the state may have changed, when more of the log is on the disk, or when an
-            operation should be retried.
+        tell: called on any thread when the state may have changed, when more of the log is synced, or when an operation
+            should be retried.
     """
 
     def __init__(self, tell: Callable[[], None]) -> None:
@@ -49,20 +49,20 @@ class StoreCondition:
         self._lacks_descriptors = False
 
     def start(self) -> None:
-        """Accepts messages from now on."""
+        """Starts to accept messages."""
         with self._lock:
             self.state = StoreState.RUNNING
 
     def stop(self) -> bool:
-        """Accepts no more messages; returns whether the store had been started."""
+        """Stops accepting messages; returns whether the store had been started."""
         with self._lock:
             started = self.state is not StoreState.STOPPED
             self.state = StoreState.STOPPED
         return started
 
     def fail(self) -> bool:
-        """A sync failed, so what it covered may be lost: refuses messages until a restart. Returns False if that was
-        already so.
+        """Refuses messages until a restart, because a sync failed and the bytes it covered may be lost. Returns False
+        if messages were refused for this reason already.
         """
         with self._lock:
             news = self.state is not StoreState.IO_ERROR
@@ -70,7 +70,7 @@ class StoreCondition:
         return news
 
     def space_is_gone(self, cause: Cause, error: DiskFullError | None = None) -> None:
-        """Refuses messages until there is space. Reads go on."""
+        """Adds one cause; refuses messages until there is space. Reads go on."""
         with self._lock:
             self.missing.add(cause)
             news = self.state is StoreState.RUNNING
@@ -93,7 +93,9 @@ class StoreCondition:
         self.tell()
 
     def descriptors_are_gone(self, error: TooManyFilesError) -> None:
-        """A dispatch found no descriptor for a queue. Messages are still accepted, because the log needs none."""
+        """Notes that a dispatch found no descriptor for a queue. Messages are still accepted, because the log needs no
+        further descriptor.
+        """
         if not self._lacks_descriptors:
             self._lacks_descriptors = True
             event(
@@ -110,12 +112,12 @@ class StoreCondition:
             event(_log, logging.INFO, "file descriptors are free again, messages reach their queues")
 
     def segment_made(self) -> None:
-        """The segment was created after a failure. Called on the allocating thread."""
+        """Notes that a segment was created after earlier attempts had failed. Called on the allocating thread."""
         self.space_is_back("segment")
 
     def judged(self, short: bool) -> None:
-        """Sets or clears the cause ``ratio``: the used share of the disk is above the limit, or far enough below it.
-        Called on the keeper's thread.
+        """Sets or clears the cause ``ratio``: it is set while the used fraction of the disk exceeds the limit, and
+        cleared when it is far enough below. Called on the keeper's thread.
         """
         if short:
             self.space_is_gone("ratio")
@@ -123,7 +125,7 @@ class StoreCondition:
             self.space_is_back("ratio")
 
     def try_again(self) -> None:
-        """Lets an append try to write again, and asks for a dispatch. Called at intervals on the keeper's thread."""
+        """Allows appends to try again, and requests a dispatch. Called at intervals on the keeper's thread."""
         self.space_is_back("write")
         if self._lacks_descriptors or "dispatch" in self.missing:
             self.tell()

@@ -1,5 +1,5 @@
 """Options of the message store, with RocketMQ's keys (``MessageStoreConfig``). Defaults are those of RocketMQ 5.3.3
-except where the text says otherwise; a start without a configuration file chooses ``SYNC_FLUSH`` (``cli``).
+unless an option's text says otherwise; a start without a configuration file chooses ``SYNC_FLUSH`` (``cli``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from rucola.errors import ConfigError
 
 
 class FlushDiskType(Enum):
-    """When a send is answered."""
+    """When the broker responds to a send."""
 
     ASYNC_FLUSH = "ASYNC_FLUSH"
-    """Once the message is in the page cache. It survives the end of the process but not a power cut."""
+    """The broker responds once the message is in the page cache. The message then survives the end of the process, but
+    not a power failure.
+    """
     SYNC_FLUSH = "SYNC_FLUSH"
-    """Once a sync that began after the message was written has succeeded."""
+    """The broker responds once a sync that began after the message was written has succeeded."""
 
 
 class CheckOnRead(Enum):
@@ -25,7 +27,7 @@ class CheckOnRead(Enum):
 
     NONE = "NONE"
     OLD = "OLD"
-    """Messages stored before this start: their bytes came from the disk."""
+    """Messages stored before this start, because their bytes come from the disk."""
     ALL = "ALL"
 
 
@@ -50,8 +52,8 @@ class MessageStoreConfig:
     store_path_commit_log: str = option(
         "storePathCommitLog",
         "",
-        "Directory of the commit log, if it is not `commitlog` in the store directory. With several, separated by "
-        "`,`, each new segment goes to the next one.",
+        "Directory of the commit log, if not `commitlog` in the store directory. With several directories, separated "
+        "by `,`, each new segment goes to the next one.",
     )
     read_only_commit_log_store_paths: str = option(
         "readOnlyCommitLogStorePaths",
@@ -77,7 +79,7 @@ class MessageStoreConfig:
     mapper_file_size_batch_consume_queue: int = option(
         "mapperFileSizeBatchConsumeQueue",
         13_800_000,
-        "Length of a segment of a BatchCQ queue, rounded up to a multiple of 46.",
+        "Length of a segment in a BatchCQ queue, rounded up to a multiple of 46.",
         unit="bytes",
         minimum=46,
         maximum=(1 << 31) - 1,
@@ -90,7 +92,7 @@ class MessageStoreConfig:
     mapped_file_size_consume_queue_ext: int = option(
         "mappedFileSizeConsumeQueueExt",
         50_331_648,
-        "Length of a segment of such extensions.",
+        "Length of a segment of consume queue extensions.",
         unit="bytes",
         minimum=64,
         maximum=(1 << 31) - 1,
@@ -101,7 +103,7 @@ class MessageStoreConfig:
         "Whether a message that names light queues (`%LMQ%...`) gets a queue offset in each of them.",
     )
     enable_multi_dispatch: bool = option(
-        "enableMultiDispatch", False, "Whether light queues get an entry for each message that names them."
+        "enableMultiDispatch", False, "Whether each light queue gets an entry for every message that names it."
     )
     max_hash_slot_num: int = option(
         "maxHashSlotNum", 5_000_000, "Number of hash slots in an index file.", minimum=1, maximum=500_000_000
@@ -117,7 +119,7 @@ class MessageStoreConfig:
     flush_disk_type: FlushDiskType = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
         "flushDiskType",
         FlushDiskType.ASYNC_FLUSH,
-        "When a send is answered: after the disk sync (SYNC_FLUSH) or before it (ASYNC_FLUSH).",
+        "When the broker responds to a send: after the disk sync (SYNC_FLUSH) or before it (ASYNC_FLUSH).",
     )
     flush_interval_commit_log_ms: int = option(
         "flushIntervalCommitLog",
@@ -138,7 +140,7 @@ class MessageStoreConfig:
     flush_commit_log_thorough_interval_ms: int = option(
         "flushCommitLogThoroughInterval",
         10_000,
-        "With ASYNC_FLUSH: after this time a sync happens even if fewer pages wait.",
+        "With ASYNC_FLUSH: time after which a sync happens even with fewer dirty pages.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
@@ -146,14 +148,14 @@ class MessageStoreConfig:
     transient_store_pool_enable: bool = option(
         "transientStorePoolEnable",
         False,
-        "Whether messages are written to memory first and to their file by a later commit. With ASYNC_FLUSH the "
-        "end of the process loses what was not committed; with SYNC_FLUSH a send waits for commit and sync.",
+        "Whether messages are written to memory first and to their file by a later commit. With ASYNC_FLUSH, "
+        "uncommitted messages are lost when the process ends; with SYNC_FLUSH, a send waits for commit and sync.",
     )
     transient_store_pool_size: int = option(
         "transientStorePoolSize",
         5,
-        "Number of buffers in the pool. Each is as long as a commit log segment and locked in memory as far as "
-        "the system allows.",
+        "Number of memory buffers in the store pool (`transientStorePoolEnable`). Each buffer is as long as a commit "
+        "log segment and locked in memory as far as the system allows.",
         minimum=1,
         maximum=1 << 10,
     )
@@ -161,13 +163,13 @@ class MessageStoreConfig:
         "fastFailIfNoBufferInStorePool",
         False,
         "Whether a send is refused if the next segment finds no free buffer in the pool. Otherwise the segment is "
-        "written without one.",
+        "written without a buffer.",
     )
     write_without_mmap: bool = option(
         "writeWithoutMmap",
         False,
-        "Whether messages are written to their segment with system calls, one for each read of a connection, "
-        "instead of through its memory map. Turns `transientStorePoolEnable` off.",
+        "Whether messages are written to their segment with system calls, one per socket read, instead of through its "
+        "memory map. Turns `transientStorePoolEnable` off.",
     )
     commit_interval_commit_log_ms: int = option(
         "commitIntervalCommitLog",
@@ -180,7 +182,7 @@ class MessageStoreConfig:
     commit_commit_log_least_pages: int = option(
         "commitCommitLogLeastPages",
         4,
-        "With a store pool: number of pages of 4 KiB below which no commit happens.",
+        "With a store pool: number of uncommitted pages of 4 KiB below which no commit happens.",
         unit="pages",
         minimum=0,
         maximum=1 << 20,
@@ -188,7 +190,7 @@ class MessageStoreConfig:
     commit_commit_log_thorough_interval_ms: int = option(
         "commitCommitLogThoroughInterval",
         200,
-        "With a store pool: after this time a commit happens even if fewer pages wait.",
+        "With a store pool: time after which a commit happens even with fewer uncommitted pages.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
@@ -196,7 +198,7 @@ class MessageStoreConfig:
     wake_commit_when_put_message: bool = option(
         "wakeCommitWhenPutMessage",
         True,
-        "With a store pool: whether each append asks for a commit instead of waiting for the interval.",
+        "With a store pool: whether each append triggers a commit instead of waiting for the interval.",
     )
     warm_maped_file_enable: bool = option(
         "warmMapedFileEnable",
@@ -214,7 +216,7 @@ class MessageStoreConfig:
     sync_flush_timeout_ms: int = option(
         "syncFlushTimeout",
         5000,
-        "With SYNC_FLUSH: time after which a send that is not synced is answered with FLUSH_DISK_TIMEOUT.",
+        "With SYNC_FLUSH: time after which the response to a send that is not synced is FLUSH_DISK_TIMEOUT.",
         unit="ms",
         minimum=1,
         maximum=600_000,
@@ -222,7 +224,7 @@ class MessageStoreConfig:
     flush_interval_consume_queue_ms: int = option(
         "flushIntervalConsumeQueue",
         1000,
-        "Pause between two checks whether consume queues and index need a disk sync.",
+        "Pause between two checks of whether consume queues and index need a disk sync.",
         unit="ms",
         minimum=1,
         maximum=600_000,
@@ -230,7 +232,7 @@ class MessageStoreConfig:
     flush_consume_queue_thorough_interval_ms: int = option(
         "flushConsumeQueueThoroughInterval",
         60_000,
-        "Time after which consume queues and index are synced. They are also synced after each 256 MiB of commit log.",
+        "Time after which consume queues and index are synced. They are also synced after every 256 MiB of commit log.",
         unit="ms",
         minimum=1,
         maximum=3_600_000,
@@ -294,8 +296,8 @@ class MessageStoreConfig:
     enabled_append_prop_crc: bool = option(
         "enabledAppendPropCRC",
         True,
-        "Whether each record carries a checksum of the whole record. RocketMQ's default is false; it knows the "
-        "checksum from 5.0 on.",
+        "Whether each record carries a checksum of the whole record. RocketMQ supports the checksum since 5.0; its "
+        "default is false.",
     )
     check_on_read: CheckOnRead = option(  # noqa: RUF009 - as above
         "checkOnRead",
@@ -306,12 +308,13 @@ class MessageStoreConfig:
     damaged_message: DamagedMessage = option(  # noqa: RUF009 - as above
         "damagedMessage",
         DamagedMessage.SKIP,
-        "What a pull does at a damaged message: leave it out (SKIP), or end before it (STOP). Rucola's own.",
+        "What a pull does when it meets a damaged message: leave it out (SKIP), or end before it (STOP). Rucola's own.",
     )
     quarantine: bool = option(
         "quarantine",
         False,
-        "Whether a start that finds damage moves it to `quarantine/` and serves the rest, instead of refusing. "
+        "Whether a start that finds damage moves the damaged parts to `quarantine/` and serves the rest, instead of "
+        "failing. "
         "RocketMQ drops everything after the damage. Rucola's own.",
     )
     message_delay_level: str = option(
@@ -333,7 +336,7 @@ class MessageStoreConfig:
     timer_precision_ms: int = option(
         "timerPrecisionMs",
         1000,
-        "Step of delivery times. A timer wheel keeps the step with which it was created.",
+        "Resolution of delivery times. A timer wheel keeps the resolution with which it was created.",
         unit="ms",
         minimum=1,
         maximum=10_000,
@@ -349,14 +352,15 @@ class MessageStoreConfig:
     timer_roll_window_slot: int = option(
         "timerRollWindowSlot",
         172_800,
-        "Number of steps after which a waiting message is stored again.",
+        "Number of time steps after which a waiting message is stored again.",
         minimum=2,
         maximum=604_740,
     )
     timer_congest_num_each_slot: int = option(
         "timerCongestNumEachSlot",
         (1 << 31) - 1,
-        "Number of messages in one step above which some are refused. Above twice the number all are refused.",
+        "Number of messages due in one time step above which some are refused. Above twice that number, all are "
+        "refused.",
         minimum=1,
         maximum=(1 << 31) - 1,
     )
@@ -371,18 +375,18 @@ class MessageStoreConfig:
     max_transfer_bytes_on_message_in_memory: int = option(
         "maxTransferBytesOnMessageInMemory",
         262_144,
-        "Bytes that one pull returns at most, after its first message.",
+        "Largest number of bytes in one pull, not counting its first message.",
         unit="bytes",
         minimum=1,
         maximum=1 << 30,
     )
     max_transfer_count_on_message_in_memory: int = option(
-        "maxTransferCountOnMessageInMemory", 32, "Messages that one pull returns at most.", minimum=1, maximum=1 << 20
+        "maxTransferCountOnMessageInMemory", 32, "Largest number of messages in one pull.", minimum=1, maximum=1 << 20
     )
     max_transfer_bytes_on_message_in_disk: int = option(
         "maxTransferBytesOnMessageInDisk",
         65_536,
-        "Bytes that one pull returns at most, after its first message, if the messages are no longer in memory.",
+        "The same limit in bytes for messages that are no longer in memory.",
         unit="bytes",
         minimum=1,
         maximum=1 << 30,
@@ -390,14 +394,14 @@ class MessageStoreConfig:
     max_transfer_count_on_message_in_disk: int = option(
         "maxTransferCountOnMessageInDisk",
         8,
-        "Messages that one pull returns at most if they are no longer in memory.",
+        "Largest number of messages in one pull, for messages that are no longer in memory.",
         minimum=1,
         maximum=1 << 20,
     )
     access_message_in_memory_max_ratio: int = option(
         "accessMessageInMemoryMaxRatio",
         40,
-        "Share of the machine's memory that the newest part of the commit log is assumed to occupy.",
+        "Percentage of the machine's memory that the newest part of the commit log is assumed to occupy.",
         unit="%",
         minimum=1,
         maximum=100,
@@ -405,16 +409,20 @@ class MessageStoreConfig:
     max_filter_message_size: int = option(
         "maxFilterMessageSize",
         16_000,
-        "Bytes of consume queue entries that a pull examines at least before it gives up filtering.",
+        "Largest number of bytes of consume queue entries that one pull examines; more if it asks for many messages.",
         unit="bytes",
         minimum=20,
         maximum=1 << 26,
     )
     max_msgs_num_batch: int = option(
-        "maxMsgsNumBatch", 64, "Messages that one query by key returns at most.", minimum=1, maximum=1 << 20
+        "maxMsgsNumBatch", 64, "Largest number of messages that one query by key returns.", minimum=1, maximum=1 << 20
     )
     default_query_max_num: int = option(
-        "defaultQueryMaxNum", 32, "Messages that a query by unique key looks for at most.", minimum=1, maximum=1 << 20
+        "defaultQueryMaxNum",
+        32,
+        "Largest number of messages that a query by unique key looks for.",
+        minimum=1,
+        maximum=1 << 20,
     )
 
     def __post_init__(self) -> None:
@@ -429,12 +437,12 @@ class MessageStoreConfig:
             raise ConfigError(
                 "storePathCommitLog",
                 self.store_path_commit_log,
-                "a directory that is not in readOnlyCommitLogStorePaths",
+                "directories that are not in readOnlyCommitLogStorePaths",
             )
 
     def _check_pool(self) -> None:
         if self.fast_fail_if_no_buffer_in_store_pool and self.transient_store_pool_size < 2:
-            # A segment keeps its buffer until the next segment has its own, so one buffer is never enough.
+            # A segment keeps its buffer until the next segment has one, so one buffer is never enough.
             allowed = "2 or more with fastFailIfNoBufferInStorePool"
             raise ConfigError("transientStorePoolSize", str(self.transient_store_pool_size), allowed)
 
@@ -447,12 +455,14 @@ class MessageStoreConfig:
 
     @property
     def consume_queue_segment_bytes(self) -> int:
-        """Length of a consume-queue segment: the configured one rounded up to whole units of 20 bytes."""
+        """Length in bytes of a consume-queue segment: the configured length, rounded up to whole units of 20 bytes."""
         return -(-self.mapped_file_size_consume_queue // 20) * 20
 
     @property
     def batch_consume_queue_segment_bytes(self) -> int:
-        """Length of a segment of a batch consume queue: the configured one rounded up to whole units of 46 bytes."""
+        """Length in bytes of a segment of a batch consume queue: the configured length, rounded up to whole units of 46
+        bytes.
+        """
         return -(-self.mapper_file_size_batch_consume_queue // 46) * 46
 
     @property
@@ -462,7 +472,7 @@ class MessageStoreConfig:
 
     @property
     def sync_flush(self) -> bool:
-        """Whether a send waits for the disk."""
+        """Whether the response to a send waits for a sync."""
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
 
 

@@ -1,8 +1,8 @@
 """Adds the messages of the commit log to consume queues and index (RocketMQ's ``ReputMessageService`` and its
 dispatchers).
 
-Dispatch runs in batches on the thread that appends. It never passes the offset it is given. With ``SYNC_FLUSH`` that is
-the flushed offset, so a consumer never sees a message before it is synced.
+Dispatch runs in batches on the thread that appends. Dispatch never passes the offset that the caller gives. With
+``SYNC_FLUSH``, the caller gives the flushed offset, so a consumer never sees a message before it is synced.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rucola.store.queue.multi_dispatch import MultiDispatch
 from rucola.store.stats import StoreStats
 
 ROWS_MAX = 512
-"""Records per batch. The rows of a batch fit into the processor's cache."""
+"""Records per batch. The rows of such a batch fit into the processor's cache."""
 
 _ROWS_PER_QUEUE_MIN = 4
 """Batches with fewer records are dispatched record by record, which is cheaper than scanning all rows once per queue.
@@ -52,14 +52,14 @@ _PREPARED_BIT = 4
 
 
 def due_time(view: memoryview, table: array[int], row: int, levels_ms: Sequence[int]) -> int:
-    """Tags code in the schedule topic: store time plus the delay of the level.
+    """Returns the tags code of a unit in the schedule topic: store time plus the delay of the message's level.
 
     RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: levels above the highest count as the highest.
 
     Args:
-        view: the segment that the row points into.
+        view: the segment to which the row refers.
         row: index of the row's first column.
-        levels_ms: the delay of each level.
+        levels_ms: the delay of each level, in ms.
     """
     position = table[row + RecordColumn.PROPERTIES_POS]
     text = bytes(view[position : position + table[row + RecordColumn.PROPERTIES_LEN]])
@@ -78,14 +78,15 @@ class Screen(Protocol):
     """Decides which records get a unit."""
 
     def passes(self, topic: bytes, table: array[int], first: int, last: int) -> bool:
-        """Whether rows ``first`` to before ``last``, all of ``topic``, can be put without checking each one."""
+        """Whether rows ``first`` to ``last`` (excluded), all of ``topic``, get units without a check of each row."""
 
     def admits(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> bool:
         """Whether row ``row`` gets a unit in the queue that it names."""
 
 
 class Dispatcher:
-    """Keeps how far queues and index have been dispatched. Other threads see only the published progress.
+    """Dispatches records to queues and index, and keeps how far this has got. Other threads see only the published
+    progress.
 
     Attributes:
         position: physical offset of the first record not dispatched.
@@ -101,7 +102,7 @@ class Dispatcher:
         log, queues, index: the objects kept as ``log``, ``queues`` and ``index_service``.
         deleted: for each deleted topic, the physical offset below which its records get no entry
             (``TopicDeletion.ends``).
-        stats: counts what light queues could not store.
+        stats: counts entries that light queues could not store.
     """
 
     def __init__(
@@ -136,17 +137,17 @@ class Dispatcher:
 
         Args:
             end: physical offset at which a record ends.
-            queues_from: batches that end at or below it skip the queues, because recovery knows that the queues have
-                them.
+            queues_from: physical offset; batches that end at or below it skip the queues, because recovery knows that
+                the queues have them.
             index_from: the same for the index.
 
         Returns:
-            The number of records.
+            The number of records dispatched.
 
         Raises:
             DiskFullError: no space for a queue file; the next call begins with the same batch.
-            TooManyFilesError: no descriptor for one; the same holds.
-            StoreDamagedError: the log cannot be read on.
+            TooManyFilesError: no descriptor for a queue file; the next call begins with the same batch.
+            StoreDamagedError: the log cannot be read further.
         """
         count = 0
         try:
@@ -170,7 +171,7 @@ class Dispatcher:
     def publish(self) -> None:
         """Publishes the dispatch progress and the files written since the last call. Calls no listener.
 
-        ``dispatch`` publishes by itself. Code that removes queues or their files must publish afterwards.
+        ``dispatch`` publishes by itself. Code that removes queues or their files must call this function afterwards.
         """
         queues, touched = self.queues, self._touched
         if touched:
@@ -189,10 +190,11 @@ class Dispatcher:
         self.progress.publish(fields, touched, index_files)
 
     def sync(self) -> Progress:
-        """Syncs what was published; returns the progress that now holds on the disk. One thread at a time.
+        """Syncs everything that was published; returns the progress that is now synced. Only one thread at a time may
+        call it.
 
         Raises:
-            DiskError: a part may not be on the disk, and a later successful sync would not prove otherwise.
+            DiskError: a part may not have reached the disk, and a later successful sync would not prove that it did.
         """
         progress, queues, index_files = self.progress.take()
         self.queues.sync(queues)
@@ -201,7 +203,7 @@ class Dispatcher:
         return progress
 
     def take_arrivals(self) -> list[Arrival]:
-        """The queues that got entries since the last call, each once."""
+        """Returns the queues that got entries since the last call, each of them once."""
         arrived, self._arrived = self._arrived, {}
         return [(queue.topic, queue.queue_id, queue.max_offset, tags_code) for queue, tags_code in arrived.items()]
 
@@ -288,8 +290,8 @@ class Dispatcher:
     def _put_queues(
         self, topic: bytes, queue_ids: set[int], table: array[int], first: int, last: int, start: int
     ) -> bool:
-        """Puts the records queue by queue. Returns False, possibly with some queues done, if an entry is not the next
-        one of its queue.
+        """Puts the records queue by queue. Returns False if an entry is not the next one of its queue; some queues may
+        have got their entries by then.
         """
         for queue_id in queue_ids:
             queue = self.queues.get(topic, queue_id)
@@ -297,7 +299,7 @@ class Dispatcher:
             if count > 0:
                 queue.put_units(self._units, count)
             elif count < 0:
-                # Recovery may dispatch records again that already have units.
+                # Recovery may dispatch records that already have units.
                 row = first + table[first * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH].index(queue_id)
                 offset = table[row * ROW_WIDTH + _QUEUE_OFFSET]
                 count, tags_code, same = gather_units(table, row, last, queue_id, offset, start, self._units)
@@ -325,7 +327,7 @@ class Dispatcher:
             self._touch(queue, tags_code)
 
     def _put_records(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
-        """Puts records one by one into queues whose units hold more than those of a plain queue."""
+        """Puts records one by one into queues whose units have more fields than those of a plain queue."""
         view = file.segment.view
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + _SYS_FLAG] & _PREPARED_BIT:

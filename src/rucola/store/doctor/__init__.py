@@ -1,3 +1,3 @@
-"""Works on whole stores: builds queues and index again, repairs, salvages. The work is cut into tasks that may run in
-other processes and on other machines.
+"""Works on whole stores: rebuilds queues and index, repairs damage in place, salvages messages. The work is cut into
+tasks that may run in other processes and on other machines.
 """

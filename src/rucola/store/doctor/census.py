@@ -1,6 +1,7 @@
 """Counts and finds messages of any number of stores, segment by segment, so that segments can be read in parallel.
 
-Nothing is changed, and brokers may use the stores: each is read up to its end at the beginning. Damage is passed over.
+Nothing is changed, and brokers may use the stores: each is read up to the end that it has at the beginning. Damaged
+parts are skipped.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class SegmentPart(NamedTuple):
 
     Attributes:
         store: directory of the store.
-        end: physical offset after the last record of the store.
+        end: physical offset after the last record of the store when the work began.
     """
 
     store: str
@@ -49,7 +50,9 @@ class SegmentPart(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """Messages that share topic, queue, tag and hour of their store time (in ms)."""
+    """Counts messages that have the same topic, queue, tag and hour of their store time (``hour_ms``: start of the hour
+    in ms).
+    """
 
     store: str
     topic: str
@@ -61,7 +64,7 @@ class Tally(NamedTuple):
 
 
 class DeadLetters(NamedTuple):
-    """Dead letters of a group that share origin and reason."""
+    """Number of dead letters of a group with the same topic of origin and the same reason."""
 
     store: str
     group: str
@@ -83,12 +86,12 @@ class Lag:
 
     @property
     def lag(self) -> int:
-        """Messages that the group has not consumed."""
+        """Number of messages that the group has not consumed."""
         return max(self.max_offset - self.consumer_offset, 0)
 
 
 def segments_of(stores: Iterable[str], files: Files | None = None) -> list[SegmentPart]:
-    """The segments of stores that hold records.
+    """Returns those segments of ``stores`` that hold records.
 
     Raises:
         StoreDamagedError: a directory holds no store, or a file of its log is not a segment.
@@ -103,7 +106,7 @@ def segments_of(stores: Iterable[str], files: Files | None = None) -> list[Segme
 
 
 def find_in(part: SegmentPart, wanted: MessageQuery, files: Files | None = None) -> Iterator[Rows]:
-    """The messages of a segment that match, in the order of the log."""
+    """Yields the matching messages of a segment, in the order of the log."""
     for file, table, rows in _batches(files or Files(), part):
         chosen = wanted.choose(file.segment.view, table, rows)
         if chosen:
@@ -113,8 +116,8 @@ def find_in(part: SegmentPart, wanted: MessageQuery, files: Files | None = None)
 def find(
     stores: Sequence[str], wanted: MessageQuery, by_index: bool = True, files: Files | None = None
 ) -> Iterator[tuple[str, Rows]]:
-    """The store and the rows of all messages that match: through the index if a key is wanted, else by a walk. Rows are
-    valid until the next ones are taken.
+    """Yields store and rows of all matching messages; finds them through the index if a key is wanted, else by reading
+    the whole log. Rows are valid until the next ones are requested.
 
     Args:
         by_index: whether to trust the index.
@@ -133,10 +136,11 @@ def find(
 
 
 def find_id(stores: Sequence[str], message_id: str, files: Files | None = None) -> Iterator[tuple[str, Rows]]:
-    """The message with an offset message id, which names broker and place, in each store that has it.
+    """Yields the message with an offset message id, from each store that has it; the id contains broker and physical
+    offset.
 
     Raises:
-        ValueError: the text is not such an id.
+        ValueError: the text is not an offset message id.
     """
     wanted = parse_offset_message_id(message_id)
     for path in stores:
@@ -150,7 +154,7 @@ def find_id(stores: Sequence[str], message_id: str, files: Files | None = None) 
 
 
 def count_in(part: SegmentPart, files: Files | None = None) -> tuple[list[Tally], list[DeadLetters]]:
-    """Counts the messages of a segment; half messages and records of no queue are left out."""
+    """Counts the messages of a segment; half messages and other records that belong to no queue are left out."""
     files = files or Files()
     messages: Counter[tuple[bytes, int, bytes, int]] = Counter()
     sizes: Counter[tuple[bytes, int, bytes, int]] = Counter()
@@ -178,7 +182,7 @@ def count_in(part: SegmentPart, files: Files | None = None) -> tuple[list[Tally]
 
 
 def lags(path: str, files: Files | None = None) -> list[Lag]:
-    """The progress of all groups in the queues of a store; none without a table of offsets."""
+    """Returns the progress of all groups in the queues of a store; nothing if the store has no table of offsets."""
     files = files or Files()
     store = OfflineStore(path, files)
     found = []
@@ -196,7 +200,9 @@ def lags(path: str, files: Files | None = None) -> list[Lag]:
 
 
 def merged(tallies: Iterable[Tally], by: Sequence[str]) -> list[Tally]:
-    """Sums of tallies that agree in the fields ``by``; the other fields are empty, -1 for numbers."""
+    """Returns the sums of tallies that have equal values in the fields ``by``; other fields of a sum are empty, or -1
+    for numbers.
+    """
     sums: dict[Tally, tuple[int, int]] = {}
     for tally in tallies:
         key = Tally(
@@ -226,14 +232,14 @@ Reason = Callable[[bytes, memoryview, "array[int]", int], tuple[str, str, str]]
 
 
 def _reasons(files: Files, store: str) -> Reason:
-    """A function that returns group, origin and reason of a dead letter."""
+    """Returns a function that returns the group, the topic of origin and the reason of a dead letter."""
     text = files.read_file(f"{store}/config/subscriptionGroup.json")
     limits: Mapping[str, int] = {}
     if text:
         try:
             limits = {name: group.retry_max_times for name, group in decode_subscription_groups(text).groups.items()}
         except FormatError:
-            limits = {}  # ``verify`` reports the table
+            limits = {}  # ``verify`` reports damage of this table
 
     def reason(topic: bytes, view: memoryview, table: array[int], row: int) -> tuple[str, str, str]:
         group = _text(topic[len(_DLQ) :])

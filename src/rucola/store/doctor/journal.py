@@ -1,9 +1,9 @@
 """The undo journal of a repair: what was there before each change.
 
-Each entry is synced before its change is made, so an interrupted repair can always be undone. An entry holds the path
-below the store, a position, and the bytes that were there; or that a file was made, or that a file or directory was
-moved away. A torn entry at the end belongs to a change that was not made. ``undo`` takes the entries back, newest
-first, and may be interrupted and run again.
+Each entry is synced before its change is made, so an interrupted repair can always be undone. An entry records one of
+three things: bytes that were replaced, with path below the store and position; a file that was made; a file or
+directory that was moved away. A torn entry at the end belongs to a change that was never made. ``undo`` reverts the
+changes, newest first; it may be interrupted and run again.
 
 ========= ===== ============================================================================================
 position  bytes field
@@ -75,13 +75,13 @@ class Journal:
 
     @classmethod
     def newest(cls, files: Files, root: str) -> Journal | None:
-        """The newest journal of a store; None if there is none."""
+        """Returns the newest journal of a store; None if there is none."""
         numbers = _numbers(files, root)
         return cls(files, root, numbers[-1]) if numbers else None
 
     @classmethod
     def begin(cls, files: Files, root: str) -> Journal:
-        """The journal of a repair: the one of an interrupted repair, else a new one."""
+        """Returns the journal for a repair: that of an interrupted repair if there is one, else a new one."""
         newest = cls.newest(files, root)
         if newest is not None and newest.log_end is None:
             return newest
@@ -89,7 +89,7 @@ class Journal:
 
     @property
     def log_end(self) -> int | None:
-        """The end of the log when its repair ended; None if it did not end."""
+        """Physical end of the log when the repair ended; None if the repair did not end."""
         changes, _ = _read(self._files, self.path)
         return changes[-1].position if changes and changes[-1].kind is ChangeKind.DONE else None
 
@@ -109,7 +109,7 @@ class Journal:
         self.changed_bytes += len(content)
 
     def take(self, source: str, path: str) -> None:
-        """Moves a new file or directory, which is synced, to a free place below the store."""
+        """Moves a new file or directory, which is already synced, to a free path below the store."""
         self._append(Change(ChangeKind.MADE, path, 0, b""))
         target = f"{self._root}/{path}"
         self._files.make_directory(target.rpartition("/")[0])
@@ -117,7 +117,7 @@ class Journal:
         self._files.sync_directory(target.rpartition("/")[0])
 
     def move_away(self, path: str) -> None:
-        """Moves a file or directory of the store aside."""
+        """Moves a file or directory of the store out of the way."""
         self._files.make_directory(self._aside)
         target = f"{self._aside}/{self._moved}"
         self._moved += 1
@@ -127,12 +127,12 @@ class Journal:
         self._files.sync_directory(f"{self._root}/{path}".rpartition("/")[0])
 
     def moved(self) -> set[str]:
-        """Paths of what was moved away."""
+        """Paths of the files and directories that were moved away."""
         changes, _ = _read(self._files, self.path)
         return {change.path for change in changes if change.kind is ChangeKind.MOVED}
 
     def finish(self, log_end: int) -> None:
-        """The repair ended. The journal of a repair that changed nothing is removed.
+        """The repair ended. Ends the repair; the journal of a repair that changed nothing is removed.
 
         Args:
             log_end: physical offset after the last record.
@@ -144,10 +144,10 @@ class Journal:
             self._files.sync_directory(f"{self._root}/{DIRECTORY}")
 
     def undo(self) -> int:
-        """Takes all changes back, newest first, and removes the journal; returns their number.
+        """Reverts all changes, newest first, and removes the journal; returns the number of changes.
 
         Raises:
-            DiskError: a change cannot be taken back; the next call begins again.
+            DiskError: a change cannot be reverted; the next call begins again.
         """
         changes, _ = _read(self._files, self.path)
         for change in reversed(changes):
@@ -188,7 +188,7 @@ def _numbers(files: Files, root: str) -> list[int]:
 
 
 def _read(files: Files, path: str) -> tuple[list[Change], int]:
-    """The whole entries, and the position after them."""
+    """Returns the complete entries, and the position after them."""
     content, at, changes = files.read_file(path) or b"", 0, []
     while at + _HEAD.size <= len(content):
         magic, kind, path_length, position, length, crc = _HEAD.unpack_from(content, at)

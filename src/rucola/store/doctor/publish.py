@@ -1,9 +1,9 @@
-"""Exchanges the queues and the index of a store for new ones, so that no broker ever opens a mixture.
+"""Replaces the queues and the index of a store by new ones, so that no broker ever opens a mixture of old and new.
 
-The file ``rucola-rebuild`` in the first directory of the log marks the exchange. Neither Rucola nor RocketMQ opens a
-log with a strange file among its segments. The mark is written when the new files are complete and synced. It names
-what is to be exchanged, so the next process that finds it can finish the exchange: each step is a rename, and steps
-already done are skipped. The mark is removed last.
+The file ``rucola-rebuild`` in the first directory of the log marks an exchange in progress. Neither Rucola nor RocketMQ
+opens a log with an unknown file among its segments. The mark is written after the new files are complete and synced. It
+names what is to be exchanged, so the next process that finds it can finish the exchange: each step is a rename, and
+steps already done are skipped. The mark is removed last.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rucola.store.log.mapped_file_queue import REBUILD_MARK
 from rucola.store.recovery.watermark import WatermarkFile
 
 PARTS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
-"""The directories that a rebuild makes anew."""
+"""Names of the directories that a rebuild creates."""
 
 
 class Exchange:
@@ -27,7 +27,8 @@ class Exchange:
     Args:
         root: the store's directory.
         mark_directory: the first directory of the commit log.
-        staging: a directory on the file system of the store; the new parts lie in ``new``, the old ones go to ``old``.
+        staging: a directory on the file system of the store; it holds the new parts in ``new`` and receives the old
+            ones in ``old``.
     """
 
     def __init__(self, files: Files, root: str, mark_directory: str, staging: str) -> None:
@@ -38,7 +39,7 @@ class Exchange:
         self._old = f"{staging}/old"
 
     def was_begun(self) -> bool:
-        """Whether an exchange was begun and not finished. Removes a mark that was being written."""
+        """Whether an exchange was begun but not finished. Removes an incomplete mark, which an interrupted run left."""
         if self._files.exists(f"{self._mark}.tmp"):
             self._files.remove(f"{self._mark}.tmp")
             self._files.sync_directory(self._mark.rpartition("/")[0])
@@ -48,7 +49,7 @@ class Exchange:
         """Marks the store. After this call, only ``finish`` can complete the exchange.
 
         Args:
-            parts: those of ``PARTS`` to exchange; a part without new files is removed.
+            parts: the parts to exchange, from ``PARTS``; a part without new files is removed.
             log_end: physical offset up to which the new parts cover the log.
         """
         files = self._files
@@ -85,14 +86,17 @@ class Exchange:
             self._files.sync_directory(self._old)
 
     def _plan(self) -> tuple[list[str], list[str], int]:
-        """The parts with new files, the parts without, and the end of the log."""
+        """Returns the parts with new files, the parts without, and the end of the log."""
         try:
             plan = json.loads(self._files.read_file(self._mark) or b"")
             made, gone, log_end = list(plan["made"]), list(plan["gone"]), int(plan["log_end"])
             if unknown := {*made, *gone} - set(PARTS):
                 raise ValueError(f"unknown parts {sorted(unknown)}")
         except (ValueError, TypeError, LookupError) as error:
-            advice = "move consumequeue, batchconsumequeue, consumequeue_ext, index and this file away, then rebuild"
+            advice = (
+                "move this file, consumequeue, batchconsumequeue, consumequeue_ext and index out of the store, "
+                "then run the rebuild"
+            )
             raise StoreDamagedError(self._mark, 0, f"not the mark of a rebuild: {error}", advice) from error
         return made, gone, log_end
 

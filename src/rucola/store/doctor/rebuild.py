@@ -1,4 +1,4 @@
-"""Builds consume queues and index files of a store again from its log, in parallel.
+"""Rebuilds the consume queues and index files of a store from its log, in parallel.
 
 ====== ============================ ==================================================================================
 step   one task for each            writes
@@ -9,7 +9,7 @@ index  index file                   that file: each file holds the same number o
 ====== ============================ ==================================================================================
 
 Everything is written below ``rebuild`` in the store's directory (``staged``). A rebuild that is started again skips
-finished tasks. At the end the new directories take the place of the old ones (``publish``).
+finished tasks. At the end the new directories replace the old ones (``publish``).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from rucola.store.log.multi_path import log_directories
 SCAN, QUEUES, INDEX = "scan", "queues", "index"
 PHASES = (SCAN, QUEUES, INDEX)
 _GROUPS = 16
-"""Tasks that lay out queues; more than processors, since queues differ in size."""
+"""Number of tasks that lay out queues; more than there are processors, because queues differ in size."""
 _STAGING = "rebuild"
 
 
@@ -54,13 +54,13 @@ class RebuildReport:
         log_bytes: length of the log.
         segments: number of segments read.
         records: number of records in the log.
-        queues: number of queues made.
+        queues: number of queues written.
         units: number of entries in all queues.
         keys: number of keys in all index files.
         index_files: number of index files.
-        skipped: entries of light queues that no store can have assigned.
-        resumed: tasks whose results an interrupted rebuild had left.
-        published: the new files are in place.
+        skipped: number of entries of light queues with an offset that no store can have assigned.
+        resumed: number of tasks whose results came from an interrupted rebuild.
+        published: whether the new files are in place.
     """
 
     root: str
@@ -77,7 +77,7 @@ class RebuildReport:
 
 
 def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict[str, Any]:
-    """Does a task of a rebuild, below ``staging`` and under ``name``; returns what it made.
+    """Runs one task of a rebuild; writes below ``staging`` under ``name``, and returns the result.
 
     Raises:
         StoreDamagedError: the log is damaged.
@@ -89,7 +89,7 @@ def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict
         result = SegmentScan(files, job, number, f"{staging}/{name}").run()
     else:
         work = json.loads(files.read_file(f"{staging}/{phase}.work") or b"")[number]
-        # An attempt of the same name was interrupted.
+        # An earlier attempt with the same name was interrupted.
         files.remove_tree(f"{staging}/{name}")
         if phase == QUEUES:
             result = QueueLayout(files, job, f"{staging}/{name}").run([QueueWork.from_dict(one) for one in work])
@@ -107,18 +107,19 @@ def rebuild(
     dry_run: bool = False,
     files: Files | None = None,
 ) -> RebuildReport:
-    """Builds queues and index of the store in ``root`` again. Nobody else may use the store meanwhile.
+    """Rebuilds queues and index of the store in ``root``. Nobody else may use the store during the rebuild.
 
     Args:
         run: runs the tasks.
         options: entries of the broker's configuration.
-        commit_log_path: the directories of the log if they are elsewhere, separated by `,`.
+        commit_log_path: the directories of the log, separated by `,`, if they are not in the store.
         dry_run: only counts what would be read; writes nothing.
 
     Raises:
         StoreLockedError: a broker uses the store.
         StoreDamagedError: the log is damaged, or there is no store; the queues and the index are as before.
-        DiskError: a file cannot be written; the queues and the index are as before, or the next call finishes.
+        DiskError: a file cannot be written; the queues and the index are as before, or the next call finishes the
+            exchange.
     """
     files = files if files is not None else Files()
     root = files.expand(root)
@@ -139,7 +140,7 @@ class Rebuild:
     """One run of a rebuild; the caller holds the store's lock.
 
     Attributes:
-        new: directory of the parts that ``build`` made.
+        new: directory of the new parts, written by ``build``.
     """
 
     def __init__(self, files: Files, root: str, run: Runner, progress: Progress) -> None:
@@ -182,7 +183,7 @@ class Rebuild:
         return _report(job, scans, layouts, indexes, self._work.resumed), parts
 
     def clear(self) -> None:
-        """Removes the directory for the work."""
+        """Removes the working directory."""
         self._work.clear()
 
     def _make(self, phase: str, work: list[Any]) -> list[LayoutResult]:
@@ -191,14 +192,14 @@ class Rebuild:
     # -- work of the second step ---------------------------------------------------------------------------------------
 
     def _queue_groups(self, scans: list[ScanResult]) -> list[list[QueueWork]]:
-        """The queues of all scans, in groups with about the same number of units."""
+        """Returns the queues of all scans, in groups with about the same number of units each."""
         runs: dict[tuple[str, int, bool], list[FileRun]] = {}
         for scan in scans:
             for part in scan.queues:
                 found = runs.setdefault((part.topic, part.queue_id, part.light), [])
                 found += [FileRun(f"{self._staging}/{scan.units}", *run) for run in part.runs]
         work = [QueueWork(*name, found) for name, found in sorted(runs.items())]
-        # A topic may have the name of a light queue. Its own entries and those of other topics go to one queue.
+        # A light queue may have the same name as a topic. Its own entries and those of other topics go to one queue.
         both = {(one.topic, one.queue_id) for one in work if one.light} & {
             (one.topic, one.queue_id) for one in work if not one.light
         }
@@ -214,7 +215,7 @@ class Rebuild:
         return groups
 
     def _index_works(self, job: RebuildJob, scans: list[ScanResult]) -> list[IndexWork]:
-        """The index files: each but the last is full."""
+        """Returns the work for each index file; every file except the last becomes full."""
         size, total = job.config.max_index_num - 1, sum(scan.key_count for scan in scans)
         first_ms = next(scan.first_ms for scan in scans if scan.records)
         works = []
@@ -236,7 +237,7 @@ class Rebuild:
         return pieces
 
     def _key(self, scans: list[ScanResult], number: int) -> tuple[int, int, int]:
-        """Hash, physical offset and store time of a key."""
+        """Returns hash, physical offset and store time of a key."""
         ((path, first, _),) = self._pieces(scans, number, number + 1)
         hashed, physical_offset, stored_ms = KEY.unpack(self._files.read_at(path, first * KEY.size, KEY.size))
         return hashed, physical_offset, stored_ms

@@ -1,8 +1,7 @@
 """The job of a rebuild: a store and its options, as a value that tasks on other machines can read.
 
-The job is found once, and nobody may write the store until the rebuild ends. Segment lengths and the kinds of queues
-come from the files that are there, unless the configuration says otherwise; a dispatch by the broker would decide in
-the same way.
+The job is determined once; until the rebuild ends, nobody may write to the store. Segment lengths and the kinds of
+queues come from the existing files, unless the configuration says otherwise; the broker would decide in the same way.
 """
 
 from __future__ import annotations
@@ -70,24 +69,24 @@ class RebuildJob:
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of the log up to its end."""
+        """Number of bytes in the log up to its end."""
         return self.end - self.segments[0][1]
 
     def queue_options(self) -> QueueOptions:
-        """Options of the queues to be made. Extensions get no filter bits: those of the past are not known."""
+        """Options for the queues to be written. Extensions get no filter bits, because past filters are unknown."""
         return QueueOptions.of(self.config, self._is_batch_topic, None)
 
     def deleted_to(self) -> dict[bytes, int]:
-        """``deleted`` by the bytes of the topic."""
+        """``deleted``, with the topics' bytes as keys."""
         return {topic.encode("utf-8", _TEXT_ERRORS): end for topic, end in self.deleted.items()}
 
     def to_json(self) -> str:
-        """The job as text."""
+        """Returns the job as text."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> RebuildJob:
-        """The job that ``to_json`` wrote."""
+        """Reads a job that ``to_json`` wrote."""
         fields = json.loads(text)
         fields["segments"] = [(path, start, size) for path, start, size in fields["segments"]]
         fields["gaps"] = [(start, end) for start, end in fields["gaps"]]
@@ -100,12 +99,12 @@ class RebuildJob:
 def find_job(
     files: Files, root: str, options: Mapping[str, str] | None = None, commit_log_path: str | None = None
 ) -> RebuildJob:
-    """The job for a store that nobody writes.
+    """Returns the job for a store to which nobody writes.
 
     Args:
         root: absolute path of the store.
-        options: entries of the broker's configuration; other keys than those of the store are ignored.
-        commit_log_path: the directories of the log if they are elsewhere, separated by `,`.
+        options: entries of the broker's configuration; keys that are not the store's are ignored.
+        commit_log_path: the directories of the log, separated by `,`, if they are not in the store.
 
     Raises:
         StoreDamagedError: there is no store, the log has no records, or one of its files is not a segment.
@@ -122,7 +121,7 @@ def find_job(
     try:
         end = store.end_offset()
         if watermark is None and marks.in_use:
-            # RocketMQ was killed: only the recovery of a start tells where the log will end.
+            # RocketMQ was killed: the end of the log is known only after the recovery at a start.
             end = _end_of_recovery(files, root, store, marks)
         segments = [segment for segment in store.log_segments() if segment[1] < end]
         found = _options(files, root, store)
@@ -146,14 +145,14 @@ def find_job(
         [(gap.start, gap.end) for gap in Quarantine(files, root).gaps()],
         ALL_OFFSETS if watermark is None else watermark.queues_offset,
     )
-    _ = job.config  # a wrong option ends the rebuild here
+    _ = job.config  # an invalid option ends the rebuild here
     return job
 
 
 def _end_of_recovery(files: Files, root: str, store: OfflineStore, marks: StoreMarks) -> int:
-    """Where recovery would end the log of a store that has no watermark. Nothing is changed."""
+    """Returns the offset at which recovery would end the log of a store without a watermark. Nothing is changed."""
     config, log = MessageStoreConfig(), store.log
-    # The queues are going to be replaced, so they prove nothing.
+    # The old queues are replaced by the rebuild, so nothing is derived from them.
     queues = ConsumeQueueStore(files, f"{root}/rebuild/none", store.queue_options(), log, writable=False)
     dispatcher = Dispatcher(log, queues, None, config)
     with readable():
@@ -161,10 +160,10 @@ def _end_of_recovery(files: Files, root: str, store: OfflineStore, marks: StoreM
 
 
 def _check_first(files: Files, segment: tuple[str, int, int]) -> None:
-    """The log must begin with a record, since there is no other way to find the first one.
+    """The log must begin with a record, since there is no other way to find the first record.
 
     Raises:
-        StoreDamagedError: it does not.
+        StoreDamagedError: the log does not begin with a record.
     """
     path, start, size = segment
     file = MappedFile(files, path, start, size, False, 0)
@@ -175,7 +174,7 @@ def _check_first(files: Files, segment: tuple[str, int, int]) -> None:
 
 
 def _options(files: Files, root: str, store: OfflineStore) -> dict[str, str]:
-    """The options that follow from existing files."""
+    """Returns the options that follow from existing files."""
     queues = store.queue_options()
     found = {
         "mappedFileSizeConsumeQueue": queues.segment_bytes,
@@ -198,7 +197,9 @@ def _options(files: Files, root: str, store: OfflineStore) -> dict[str, str]:
 
 
 def _kinds(files: Files, root: str) -> dict[str, bool]:
-    """For each known topic, whether its queues are batch consume queues. A directory counts more than the table."""
+    """Returns, for each known topic, whether its queues are batch consume queues. An existing directory outweighs the
+    topic table.
+    """
     text = files.read_file(f"{root}/config/topics.json")
     kinds = {name: topic.is_batch_queue for name, topic in decode_topics(text)[1].items()} if text else {}
     for directory, batch in (("batchconsumequeue", True), ("consumequeue", False)):

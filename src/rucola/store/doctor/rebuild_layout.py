@@ -1,8 +1,8 @@
-"""Second step of a rebuild: lays out the files of some queues, or one index file, from what the scans wrote.
+"""Second step of a rebuild: writes the files of some queues, or one index file, from the files of the scans.
 
-Queues are made by the queue objects of the broker, entry by entry where a record does not continue its queue, so
-damaged records, holes and all kinds of queues end as the broker's dispatch would end them. Every file is synced before
-a task ends.
+Queues are written by the broker's own queue objects, entry by entry where a record does not continue its queue. So the
+result equals that of the broker's dispatch, also for damaged records, holes and all kinds of queues. Every file is
+synced before a task ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INDEX_NAME = "file"
 
 @dataclass(frozen=True)
 class FileRun:
-    """A run of units in a file of a scan; see ``rebuild_scan.Run``."""
+    """Consecutive units in a file that a scan wrote; see ``rebuild_scan.Run``."""
 
     path: str
     queue_offset: int
@@ -43,11 +43,11 @@ class FileRun:
 
 @dataclass(frozen=True)
 class QueueWork:
-    """A queue to be laid out.
+    """A queue whose files are to be written.
 
     Attributes:
         light: see ``rebuild_scan.QueuePart``.
-        runs: its units, in the order of the log.
+        runs: units of the queue, in the order of the log.
     """
 
     topic: str
@@ -62,7 +62,7 @@ class QueueWork:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> QueueWork:
-        """The work that ``dataclasses.asdict`` described."""
+        """Creates the object from the result of ``dataclasses.asdict``."""
         return cls(**fields | {"runs": [FileRun(**run) for run in fields["runs"]]})
 
 
@@ -71,10 +71,10 @@ class IndexWork:
     """An index file to be made.
 
     Attributes:
-        pieces: the keys: path, first key and key after the last, in the order of the log.
+        pieces: where the keys are: path, index of the first key and index after the last, in the order of the log.
         previous_end_ms, previous_end_offset: store time and physical offset of the last key of the previous file; -1
             for the first file.
-        first_ms: store time of the record that makes the broker create the file.
+        first_ms: store time of the record for which the broker would create the file.
     """
 
     pieces: list[tuple[str, int, int]]
@@ -88,7 +88,7 @@ class LayoutResult:
     """The result of one task: the directory with its files, and what they contain.
 
     Attributes:
-        directory: name of the directory that holds the files, in the form of a store.
+        directory: name of the directory that holds the files, arranged as in a store.
         queues, units, keys: numbers of each.
     """
 
@@ -98,15 +98,15 @@ class LayoutResult:
     keys: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as values of JSON."""
+        """Returns the fields as values for JSON."""
         return asdict(self)
 
 
 class QueueLayout:
-    """Lays out queues below one directory.
+    """Writes the files of queues below one directory.
 
     Args:
-        path: the directory, which is new.
+        path: the directory, which must be new.
     """
 
     def __init__(self, files: Files, job: RebuildJob, path: str) -> None:
@@ -126,14 +126,14 @@ class QueueLayout:
         """Makes the queues.
 
         Raises:
-            DiskError: a file cannot be made; a retry begins with a new directory.
+            DiskError: a file cannot be written; a retry begins with a new directory.
         """
         self._files.make_directory(self._path)
         queues = units = 0
         for one in work:
             topic = one.topic.encode("utf-8", "surrogateescape")
             if not self._factory.can_hold(topic, one.queue_id):
-                continue  # as the broker's screen decides
+                continue  # this is how the broker's screen decides too
             queue = self._factory.make(topic, one.queue_id)
             queue.open()
             for run in one.runs:
@@ -149,7 +149,7 @@ class QueueLayout:
         plain = not work.light and not self._factory.by_record(queue.topic)
         fresh = queue.max_offset == queue.min_offset == 0 and not queue.files.segments
         if plain and fresh and run.count > 1 and 0 < run.queue_offset < _QUEUE_OFFSET_MAX:
-            # The second record confirms what the first one says about itself.
+            # The second record confirms the queue offset of the first one.
             queue.begin_at(run.queue_offset)
         for first, units in self._parts(run):
             if plain and first == queue.max_offset:
@@ -175,21 +175,21 @@ class QueueLayout:
             queue.put_record(DispatchRequest(queue_offset, physical_offset, size, tags_code, stored_ms, properties))
 
     def _parts(self, run: FileRun) -> Iterator[tuple[int, bytearray]]:
-        """The units of a run in parts, each with its first queue offset."""
+        """Yields the units of a run in parts, each with the queue offset of its first unit."""
         for first in range(0, run.count, _UNITS_MAX):
             count = min(_UNITS_MAX, run.count - first)
             position = run.position + first * UNIT_BYTES
             units = self._files.read_at(run.path, position, count * UNIT_BYTES)
             if len(units) < count * UNIT_BYTES:
-                raise StoreDamagedError(run.path, position, "units of the scan are missing", "remove the file")
+                raise StoreDamagedError(run.path, position, "units written by the scan are missing", "remove the file")
             yield run.queue_offset + first, bytearray(units)
 
 
 def lay_out_index(files: Files, job: RebuildJob, work: IndexWork, path: str) -> LayoutResult:
-    """Makes one index file in the new directory ``path``.
+    """Writes one index file into the new directory ``path``.
 
     Raises:
-        DiskError: the file cannot be made; a retry begins with a new directory.
+        DiskError: the file cannot be written; a retry begins with a new directory.
     """
     config, directory = job.config, f"{path}/index"
     files.make_directory(directory)
@@ -205,7 +205,9 @@ def lay_out_index(files: Files, job: RebuildJob, work: IndexWork, path: str) -> 
             count = min(_KEYS_MAX, last - start)
             keys = bytearray(files.read_at(key_path, start * KEY.size, count * KEY.size))
             if put_keys(file.buffer, config.max_hash_slot_num, file.room(count), keys, 0, count) != count:
-                raise StoreDamagedError(file.path, 0, f"{count} more keys do not fit", "remove the directory rebuild")
+                raise StoreDamagedError(
+                    file.path, 0, f"{count} more keys do not fit into the file", "remove the directory rebuild"
+                )
             total += count
     file.sync()
     file.close()

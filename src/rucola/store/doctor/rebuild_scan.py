@@ -1,8 +1,9 @@
-"""First step of a rebuild: reads one segment of the log once, and writes the queue units and the index keys of its
-records into two files.
+"""First step of a rebuild: reads one segment of the log once, and writes the units and the index keys of its records
+into two files.
 
-The units lie queue by queue, in parts; within a queue they have the order of the log. The keys have the order of the
-log. Both files are pure functions of the segment and the job, so any attempt of a task may count.
+The units are written in parts; a part is sorted by queue, and within a queue by the order of the log. The keys have the
+order of the log. Both files are pure functions of the segment and the job, so the result of any attempt of a task may
+be used.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.multi_dispatch import LightEntry, is_possible, light_entries
 
 UNITS_MAX = 512 * 1024
-"""Units of one part: they take 20 MiB until they are written."""
+"""Number of units in one part; a part takes 20 MiB of memory."""
 _QUEUES_MAX = 64 * 1024
 _KEYS_BYTES = 1 << 20
 _RECORD_BYTES_MIN = 91
 _DAMAGED = "restore the file from a copy, salvage the store, or start the broker with --quarantine to serve the rest"
 
 Run = tuple[int, int, int]
-"""Queue offset of the first of several consecutive entries, their number, and the position of the first unit."""
+"""Consecutive units: queue offset of the first, number of units, and position of the first in the file."""
 
 
 @dataclass
 class QueuePart:
-    """The units that the records of one segment add to one queue.
+    """Units that the records of one segment add to one queue.
 
     Attributes:
-        light: the records belong to other topics, and name this light queue.
-        runs: the units, in the order of the log.
+        light: whether this is a light queue, which records of other topics name.
+        runs: units of the queue, in the order of the log.
     """
 
     topic: str
@@ -61,7 +62,7 @@ class ScanResult:
         first_ms: store time of the first record; -1 without records.
         units, keys: names of the two files.
         key_count: number of keys.
-        skipped: entries of light queues that no store can have assigned.
+        skipped: number of entries of light queues with an offset that no store can have assigned.
     """
 
     records: int
@@ -73,12 +74,12 @@ class ScanResult:
     queues: list[QueuePart]
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields as values of JSON."""
+        """Returns the fields as values for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> ScanResult:
-        """The result that ``to_dict`` described."""
+        """Creates the object from the result of ``to_dict``."""
         parts = fields.pop("queues")
         queues = [QueuePart(**part | {"runs": [tuple(run) for run in part["runs"]]}) for part in parts]
         return cls(queues=queues, **fields)
@@ -149,7 +150,7 @@ class SegmentScan:
         walk = CheckedWalk(table)
         while position < self._limit:
             rows, behind, stop = walk.walk(file, position, 0)
-            # What lies after the end of the log may look like records.
+            # Bytes after the end of the log may look like records.
             while rows and table[(rows - 1) * ROW_WIDTH] >= self._limit:
                 rows -= 1
             if rows:
@@ -210,7 +211,7 @@ class SegmentScan:
         self._queue_count = self._count = 0
 
     def _add_queue(self, queue: array[int], units: bytearray, offsets: array[int], begin: int, end: int) -> None:
-        """Adds the runs of one queue, whose units are ``begin`` up to ``end`` of the part."""
+        """Adds the runs of one queue, whose units have the indices ``begin`` to ``end`` (excluded) in the part."""
         at = queue[QueueColumn.TOPIC_POS]
         topic = bytes(self._file.segment.view[at : at + queue[QueueColumn.TOPIC_LEN]])
         deleted_to = self._deleted.get(topic, 0)
@@ -272,10 +273,10 @@ def _runs(offsets: Sequence[int], position: int) -> list[Run]:
 
 
 class _Sink:
-    """A file that grows; an old one of that name is replaced.
+    """A new file that grows; it replaces an old file of the same name.
 
     Attributes:
-        size: bytes written.
+        size: number of bytes written.
     """
 
     def __init__(self, files: Files, path: str) -> None:
@@ -291,5 +292,5 @@ class _Sink:
             self.size += len(content)
 
     def close(self) -> str:
-        """The name of the file, whose content is on the disk."""
+        """Returns the name of the file, whose content ``write`` has synced."""
         return self._path.rpartition("/")[2]

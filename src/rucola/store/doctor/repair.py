@@ -2,8 +2,8 @@
 
 The findings of ``verify`` decide what is touched:
 
-* A record with one flipped bit is corrected if exactly one bit, flipped back, makes the record right: its lengths, its
-  place and its checksums. A checksum over the whole record, which Rucola writes, makes that certain.
+* A record with one flipped bit is corrected if there is exactly one bit whose flip makes lengths, physical offset and
+  checksums of the record right. With a checksum over the whole record, as Rucola writes it, the correction is certain.
 * The size field of a blank record follows from its place.
 * Queues with findings get the bytes that a rebuild makes. Only bytes that differ are written; units of expired records
   stay.
