@@ -1,8 +1,8 @@
 """Starts and stops a broker, and connects its parts (RocketMQ 5.3.3, ``BrokerController``).
 
-Start: listen, open the store, load the tables, register. The port is taken first, so that a start that finds it
-occupied changes nothing. No request is served before the store is open, because the whole start happens in one
-iteration of the event loop.
+Start: listen, open the store, load the tables, register. The port is taken first, so that a start that finds it in use
+changes nothing. No request is served before the store is open, because the whole start happens in one iteration of the
+event loop.
 Stop: refuse sends, unregister, release held pulls, close the store, answer requests that wait for the disk, close
 connections.
 """
@@ -287,7 +287,7 @@ class Broker:
         return self.services.is_batch_topic(topic)
 
     def _wire(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Creates the parts that need the loop or the address."""
+        """Creates the parts that need the event loop or the broker's address."""
         config, store, services = self.config, self.store, self.services
         services.address, services.loop = self.address, loop
         services.writer.start(loop)

@@ -60,7 +60,7 @@ class BrokerStats:
         """The totals at midnight; 0 before the first midnight."""
 
     def start(self) -> None:
-        """Takes the first sample; the store is loaded."""
+        """Takes the first sample; call it once the store is loaded."""
         self.started_ms = self._clock.wall_ms()
         first = self._look()
         self._samples = [deque([first], maxlen=kept) for kept, _ in _WINDOWS]

@@ -60,7 +60,7 @@ class BrokerConfig(TlsConfig):
     insecure: bool = option(
         "insecure",
         False,
-        "Whether the broker may listen on an address that others can reach without access control and TLS. "
+        "Whether the broker may listen without access control and TLS on an address that others can reach. "
         "Rucola's own.",
     )
     acl_enable: bool = option(

@@ -1,7 +1,7 @@
 """The request processors, which are imported in a thread and created by their first request.
 
-The processors that every consumer needs are imported right after the broker begins to serve, and so is POP. A broker
-that nobody administers never loads the administration. ``requests`` maps request codes to processors.
+The processors that every consumer needs are imported right after the broker begins to serve, and so is POP. The
+processors for administration are imported only if they are needed. ``requests`` maps request codes to processors.
 """
 
 from __future__ import annotations

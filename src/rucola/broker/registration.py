@@ -15,7 +15,7 @@ from rucola.remoting.processors import Answer
 from rucola.runtime.supervision import Supervisor
 
 REGISTER_AGAIN_S = 10.0
-"""The second registration comes early, as in the reference."""
+"""Seconds until the second registration, which comes early, as in the reference."""
 BEGIN_S = 1.0
 """How long a start waits for the name servers. 100,000 topics may take longer, and so may a name server that does not
 answer.

@@ -142,7 +142,7 @@ class RequestHandler:
         self._table.process(channel, command)
 
     def _process_hot(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> int:
-        """Serves rows from ``first`` to before ``last``; returns the first row that is left."""
+        """Serves rows ``first`` to ``last`` (excluded); returns the first row that is left."""
         if kind == _PULL:
             self._before_read()
             self._pull.process_row(channel, batch.source, batch.table, first)

@@ -138,7 +138,7 @@ def compact(
     no_spark: Annotated[bool, _NO_SPARK] = False,
     json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Join small files of a table, remove old days, delete files that nobody needs."""
+    """Join small files of a table, remove old days, delete unneeded files."""
     from rucola.spark.archive import maintenance
     from rucola.spark.archive.manifest_log import ManifestLog
     from rucola.spark.archive.table_formats import open_table

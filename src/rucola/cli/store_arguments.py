@@ -55,7 +55,7 @@ class Conditions:
     key: Annotated[str | None, typer.Option("--key", help="Only messages with this key or unique key.")] = None
     tag: Annotated[str | None, typer.Option("--tag", help="Only messages with this tag.")] = None
     properties: Annotated[
-        list[str] | None, typer.Option("--property", help="NAME=REGEX: only with such a property; repeatable.")
+        list[str] | None, typer.Option("--property", help="NAME=REGEX: a property that must match; repeatable.")
     ] = None
     since: Annotated[
         str | None, typer.Option("--since", help="Stored at or after this time: ISO 8601 (UTC), or milliseconds.")

@@ -56,8 +56,8 @@ class KVConfigManager:
         return None if table is None else dict(table)
 
     def pieces(self) -> Iterator[bytes]:
-        """The content of the file as it is now, encoded when it is asked for, in any thread:
-        ``{"configTable": {namespace: {key: value}}}``.
+        """The content of the file as it is now; any thread that iterates over it encodes it: ``{"configTable":
+        {namespace: {key: value}}}``.
         """
         return _encoded({namespace: dict(table) for namespace, table in self._tables.items()})
 

@@ -54,7 +54,7 @@ class NamesrvConfig(TlsConfig):
     insecure: bool = option(
         "insecure",
         False,
-        "Whether the name server may listen on an address that others can reach without TLS. Rucola's own.",
+        "Whether the name server may listen without TLS on an address that others can reach. Rucola's own.",
     )
     listen_port: int = option("listenPort", 9876, "Port to listen on; 0 for any free port.", minimum=0, maximum=65535)
     scan_not_active_broker_interval_ms: int = option(

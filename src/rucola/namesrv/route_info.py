@@ -23,7 +23,7 @@ BROKER_TIMEOUT_MS = 120_000
 """Lifetime of a registration that states none, in ms."""
 
 _TOPICS_A_STEP = 256
-"""Topics that are entered or removed without a pause."""
+"""Number of topics that are entered or removed without a pause."""
 _WRITE = int(PermName.WRITE)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 

@@ -216,7 +216,7 @@ class Channel(asyncio.BufferedProtocol):
         return self._gathered_bytes > ANSWER_BYTES or self._server.turn.is_over(self._loop)
 
     def took(self, seconds: float) -> None:
-        """Notes how long the last request took by the clock; sets ``costly``."""
+        """Sets ``costly`` after a request that took ``seconds`` by the clock."""
         self.costly = self._server.turn.was_costly(seconds, self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:

@@ -102,7 +102,7 @@ class RemotingClient:
             timeout_ms: for connecting and answering together.
 
         Raises:
-            RemotingConnectError: nobody listens there, or connecting took too long.
+            RemotingConnectError: no server listens there, or connecting took too long.
             RemotingTimeoutError: no response in time.
             RemotingClosedError: the connection ended before the response, or this client is closed.
         """
@@ -342,7 +342,7 @@ class Connection(asyncio.BufferedProtocol):
             self._client.on_connected(self.address)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Called by the event loop: where the next bytes go."""
+        """Called by the event loop: returns the buffer for the next bytes."""
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:

@@ -2,9 +2,9 @@
 another's.
 
 A connection waits in one of three groups: its last request was costly, or it waits for the rest of a read, or neither.
-The last group gets half of the processor time that all three need, each of the others a quarter. Who sends a few cheap
-requests at a time therefore hardly waits, however many connections send costly ones or thousands in one read. Inside a
-group, the connections are served in the order of their arrival. One that is not done goes to the end.
+The last group gets half of the processor time of all three, each of the others a quarter. A client that sends a few
+cheap requests at a time therefore hardly waits, however many connections send costly ones or thousands in one read.
+Inside a group, the connections are served in the order of their arrival. One that is not done goes to the end.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ SLICE_S = 0.001
 
 
 class _Group:
-    """Connections that share a part of the processor time.
+    """Connections that share the fraction ``part`` of the processor time.
 
     Attributes:
-        used_s: the time used, divided by the part. The group with the least is served next.
+        used_s: processor time that the group has used, in seconds, divided by ``part``. The group with the least is
+            served next.
     """
 
     def __init__(self, part: float) -> None:
@@ -59,7 +60,8 @@ class DeferredReads:
         """
         group = self._costly if costly else self._begun if begun else self._short
         if not group.waiting:
-            group.used_s = max(group.used_s, self._used_s)  # time in which nobody waited cannot be claimed later
+            # A group gets no credit for time in which none of its connections waited.
+            group.used_s = max(group.used_s, self._used_s)
         group.waiting.append(serve)
         if not self._is_due:
             self._is_due = True

@@ -43,7 +43,8 @@ class NameServerApi:
         body: bytes,
         timeout_ms: int = TIMEOUT_MS,
     ) -> tuple[RegisterBrokerResponseHeader, KVTable]:
-        """REGISTER_BROKER (103): the header with the CRC of the body, an encoded ``RegisterBrokerBody``.
+        """REGISTER_BROKER (103): sends the header with the CRC of the body, and the body, an encoded
+        ``RegisterBrokerBody``.
 
         Returns:
             The addresses of the master, for a slave, and the table of ordered topics.

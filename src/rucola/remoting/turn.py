@@ -39,7 +39,7 @@ RESUMED_A_TURN = 1
 PIECE_S = 0.005
 """Time for work that is done in pieces, in each turn."""
 _LOOK_S = 0.001
-"""The processor time is asked for once in this time: it costs as much as a cheap request."""
+"""Minimum number of seconds between two queries of the processor time; a query costs as much as a cheap request."""
 _UNSEEN_S = 0.001
 """Turns that end sooner are not measured exactly: a callback at the end of each turn would cost the loop an extra
 round.
@@ -90,11 +90,11 @@ class Turn:
         return False
 
     def was_costly(self, took_s: float, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a request that ends now, and took so many seconds by the clock, used more than ``COSTLY_S`` of
+        """Whether a request that ends now, and took ``took_s`` seconds by the clock, used more than ``COSTLY_S`` of
         processor time.
 
-        On a busy machine, cheap requests also take long by the clock. The time between the last look at the processor
-        time and the begin of the request counts as if this thread had had the processor.
+        On a busy machine, cheap requests also take long by the clock. The thread is assumed to have used the processor
+        all the time between the last query of the processor time and the start of the request.
         """
         now_s = loop.time()
         if took_s <= COSTLY_S:
@@ -126,7 +126,7 @@ class Turn:
 
 
 class Resumed:
-    """Requests that waited for the same event, such as an import, go on a few in each turn. Event loop only."""
+    """Lets requests that waited for the same event, such as an import, go on, a few in each turn. Event loop only."""
 
     def __init__(self) -> None:
         self._held: deque[asyncio.Future[None]] = deque()

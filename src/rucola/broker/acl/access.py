@@ -60,7 +60,7 @@ class BrokerAccess:
         try:
             self.accounts.load()
         except FormatError as error:
-            raise ConfigError("aclEnable", "true", f"good files below {self._home}/conf ({error})") from None
+            raise ConfigError("aclEnable", "true", f"valid files below {self._home}/conf ({error})") from None
 
     def load_users(self) -> None:
         """Reads users and rules from the store, which must be locked already. Raises the same errors as ``load``."""

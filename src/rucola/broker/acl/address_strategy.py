@@ -26,8 +26,8 @@ Segments = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class AddressStrategy:
-    """The addresses that a pattern matches. ``pattern`` is its text; the ranges apply to the leading segments and
-    include both ends.
+    """The addresses that a pattern matches. ``pattern`` is the text of the pattern. The ranges of an alternative apply
+    to the leading segments, and include both ends.
     """
 
     pattern: str

@@ -61,7 +61,7 @@ class AuthManager:
                 self._users = {name: read_user(user, _FILE) for name, user in document["users"].items()}
                 self._policies = {name: show_rules(read_rules(acl, _FILE)) for name, acl in document["acls"].items()}
         except (ValueError, KeyError, AttributeError, TypeError, FormatError) as error:
-            raise ConfigError("authenticationEnabled", "true", f"a good {_FILE} ({type(error).__name__})") from None
+            raise ConfigError("authenticationEnabled", "true", f"a valid {_FILE} ({type(error).__name__})") from None
         if initial:
             try:
                 user = read_user(orjson.loads(initial), "initAuthenticationUser")

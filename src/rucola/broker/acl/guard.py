@@ -1,6 +1,6 @@
-"""The guard before every request: who sent it, and is it allowed (RocketMQ 5.3.2, ``PlainAccessValidator``)?
+"""The guard checks every request: who sent it, and whether it is allowed (RocketMQ 5.3.2, ``PlainAccessValidator``).
 
-Every request is verified by itself. The guard remembers nothing of a connection but its origin. The guard answers
+Every request is verified by itself. Of a connection, the guard remembers nothing but its origin. The guard answers
 refused requests and marks their rows in the table of frames as done, so that the kernels that run after it need not
 know of access control.
 """
@@ -86,7 +86,7 @@ class TopicOfMessage(Protocol):
     """See ``requirements.TopicAt``."""
 
     def __call__(self, physical_offset: int, cold: ColdRecords | None = None) -> str | None:
-        """The topic. Does not wait for the disk.
+        """Returns the topic without waiting for the disk.
 
         Raises:
             NotInMemoryError: the message must be fetched.

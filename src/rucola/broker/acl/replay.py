@@ -57,7 +57,7 @@ class NonceTable:
         return fresh
 
     def _forget(self, now_s: float) -> None:
-        """Sessions whose requests have all expired."""
+        """Removes the sessions whose requests have all expired."""
         while self._sessions:
             key, (_, _, used_s) = next(iter(self._sessions.items()))
             if now_s - used_s <= 2 * WINDOW_S:

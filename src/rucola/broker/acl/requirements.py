@@ -187,7 +187,9 @@ def _text(body: Mapping[str, Any], key: str) -> str:
 
 Need = Topic | PoppedTopic | Group | MessageAt | InBody
 ADMIN: None = None
-"""Entry of codes that only administrators may send. Equals a missing entry, but states the intent."""
+"""Entry of codes that only administrators may send. The entry has the effect of a missing one, but states the
+intent.
+"""
 
 _PULL = (Topic("topic", SUB), Group("consumerGroup"))
 _POPPED = (PoppedTopic(), Group("consumerGroup"))
@@ -257,6 +259,6 @@ REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
 
 
 def describe(code: int) -> str:
-    """The rule of ``code`` in words."""
+    """Describes the rule for request ``code`` in words."""
     needs = REQUIREMENTS.get(code)
     return "administrator" if needs is None else "; ".join(map(str, needs))

@@ -1,8 +1,8 @@
 """Counts waiting requests by connection: limits how many may wait on one connection, and names them when it closes.
 
-Thus no client can occupy all the places for waiting requests. Official clients send one waiting request for each queue,
-all over one connection. The limit is therefore far above what reading needs, and a connection at the limit is still
-read, because its heartbeats arrive there, too.
+Thus no client can use up the broker's limit of waiting requests. Official clients send one waiting request for each
+queue, all over one connection. The limit is therefore far above what reading needs, and a connection at the limit is
+still read, because its heartbeats arrive there, too.
 """
 
 from __future__ import annotations

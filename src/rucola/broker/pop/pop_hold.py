@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
-"""How long before its client gives up a waiting request is answered."""
+"""Time between the response to a waiting request and the moment when its client gives up."""
 _REMOVED_MIN = 16
 """A heap may always contain this many removed entries."""
 _Queue = tuple[str, int]
@@ -124,7 +124,7 @@ class PopHold:
         return 0 if waiting is None else waiting.count
 
     def waits_for(self, topic: str, group: str, queue_id: int) -> bool:
-        """Whether a pop or a question of the group waits for messages of the queue."""
+        """Whether a request of the group, to pop or only to look, waits for messages of the queue."""
         return any(
             place in self._queues.get((topic, waiting_for), ())
             for waiting_for in (ALL_QUEUES, queue_id)

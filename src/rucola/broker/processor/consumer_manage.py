@@ -18,7 +18,7 @@ from rucola.remoting.server import Channel
 
 
 class ConsumerManageProcessor:
-    """Answers what consumers ask when they rebalance."""
+    """Answers the requests that consumers send when they rebalance."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._store = services.store

@@ -128,7 +128,7 @@ class OffsetResetProcessor:
     def _reset_by_clients(
         self, command: RemotingCommand, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords
     ) -> RemotingCommand:
-        """Resets as 4.9 does: every client of the group is told its new offsets."""
+        """Resets offsets as RocketMQ 4.9 does: every client of the group is told its new offsets."""
         table = {}
         for queue_id in range(topic.write_queue_nums):
             consumed = self._offsets.query(header.group, header.topic, queue_id)

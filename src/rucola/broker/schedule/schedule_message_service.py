@@ -41,7 +41,7 @@ class ScheduleMessageService:
 
     Args:
         levels_ms: delay of each level, level 1 first.
-        wall_ms: returns the time of a change. Due times derive from the store time and are compared with it.
+        wall_ms: returns the time of a change, and the time with which due times are compared.
         keep: creates the writer of ``delayOffset.json``.
     """
 

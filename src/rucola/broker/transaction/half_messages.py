@@ -118,7 +118,7 @@ class HalfMessages:
         return self._store.max_queue_offset(HALF, 0) - self._scanned
 
     def scan(self, cold: ColdRecords | None = None, count_max: int = sys.maxsize) -> None:
-        """Adds the next half messages that became visible, ``count_max`` at most.
+        """Adds the next half messages that became visible, at most ``count_max``.
 
         Args:
             cold: see ``MessageStore.message_at``.
@@ -253,5 +253,5 @@ def half_of(message: MessageExt, queue_offset: int, physical_offset: int) -> Hal
 
 
 def _offsets_in(body: bytes) -> list[int]:
-    """The queue offsets in an op message: separated by commas, with an optional one at the end, or a single offset."""
+    """The queue offsets in an op message: one or several, separated by commas, with an optional comma at the end."""
     return [int(piece) for piece in body.split(b",") if piece.isdigit()]
