@@ -1,4 +1,4 @@
-"""Makes ``format("rocketmq")`` known to Spark: it looks into every top-level module named ``pyspark_*`` for this name.
+"""Makes ``format("rocketmq")`` known to Spark, which imports every top-level module named ``pyspark_*`` to find it.
 
 Keep it light: Spark imports it in planning processes, and one that fails to import hides the others as well.
 """

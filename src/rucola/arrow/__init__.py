@@ -1,7 +1,7 @@
 """Topics as Arrow record batches, from a store directory in place or through brokers: for Polars, pandas, DuckDB.
 
 It needs PyArrow (extra ``arrow``), and neither Java nor PySpark. A directory may be in use by a running broker; nothing
-in it is changed. Spark's processes import parts of this package. Those parts and this module do not import PyArrow.
+in it is changed. Spark's processes import parts of this package; those parts and this module do not import PyArrow.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def scan(
     name_server: str = "",
     **options: Any,
 ) -> pa.RecordBatchReader:
-    """Messages as a stream of record batches, which ``polars.from_arrow`` and ``read_pandas()`` take.
+    """Returns messages as a stream of record batches, which ``polars.from_arrow`` and ``read_pandas()`` accept.
 
-    Rows come queue by queue or in log order; the scan chooses the way that reads less.
+    Rows come queue by queue or in log order; the scan chooses the order that reads less.
 
     Args:
         store: store directory; give either this or ``name_server``.
         topic: one topic, or several; without it, all topics except the cluster's own.
-        columns: names, in order; without it, all columns. Columns that are not named are not decoded.
-        filter: an expression of ``pyarrow.compute``. The scan skips what the filter excludes before it reads, and
-            applies the filter to the rest.
+        columns: names of columns, in order; without it, all columns. Columns that are not named are not decoded.
+        filter: an expression of ``pyarrow.compute``. The scan leaves out ranges that the filter excludes, and applies
+            the filter to the rows that it reads.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.
         options: further arguments of ``dataset``.
 
@@ -59,10 +59,10 @@ def dataset(
     use_index: bool = True,
     **options: Any,
 ) -> TopicDataset:
-    """The same messages as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters down.
+    """Returns messages as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters down.
 
     Args:
-        store: as in ``scan``; so are ``topic`` and ``name_server``.
+        store: as in ``scan``, like ``topic`` and ``name_server``.
         use_index: whether a filter on keys may use the store's index; see ``TopicDataset``.
         options: further fields of ``rucola.arrow.read_options.ReadOptions``, such as ``body`` or ``properties_as_map``.
 

@@ -21,7 +21,7 @@ _SECRET_NAME = re.compile("secret|password|passwd|token|credential|access[._-]?k
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A text that ``repr`` and ``str`` hide. Pickles contain it, because the tasks need it."""
+    """A secret text, which ``repr`` and ``str`` do not show. Pickles contain it, because the tasks need it."""
 
     _text: str
 
@@ -37,7 +37,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Account and encryption; the account is empty if there is none."""
+    """Account and encryption of a connection; the fields of the account are empty if there is none."""
 
     access_key: str = ""
     secret_key: Secret = Secret("")
@@ -55,14 +55,14 @@ class Access:
 
 
 def shown(name: str, value: str) -> str:
-    """``value`` of option ``name`` in a form for messages: hidden if the name, known or not, looks like the name of a
-    secret.
+    """``value`` of option ``name`` as messages show it: hidden if the name, even an unknown one, looks like a
+    secret's.
     """
     return HIDDEN if _SECRET_NAME.search(name) else value
 
 
 def with_access(config: C, access: Access) -> C:
-    """``config`` of a client, with the account and encryption of ``access``."""
+    """Returns ``config`` of a client with the account and encryption of ``access``."""
     return replace(
         config,
         access_key=access.access_key,
@@ -75,10 +75,10 @@ def with_access(config: C, access: Access) -> C:
 
 @contextmanager
 def names_of_options() -> Iterator[None]:
-    """Changes a client's error about its settings: the error then names the option that the user wrote.
+    """A context in which a client's error about its settings names the option that the user wrote instead.
 
     Raises:
-        ConfigError: the same, with the option's name.
+        ConfigError: the client's error, with the name of the user's option.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Decompresses bodies that a client compressed. Rows whose sysFlag does not mark compression are skipped.
+"""Decompresses bodies that a client compressed, which are marked in sysFlag.
 
 Zlib comes with Python, LZ4 and Zstd with PyArrow, so tasks need no further package. Imported inside ``read()`` only.
 """
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 def compressed_rows(rows: Rows) -> Mask | None:
     """Marks the rows whose body is compressed; None if there are none."""
     flags = rows.numbers(RecordColumn.SYS_FLAG)
-    # One pass and no array: most batches have no compressed body.
+    # This check makes one pass and no array, because most batches have no compressed body.
     if not int(np.bitwise_or.reduce(flags)) & int(MessageSysFlag.COMPRESSED):
         return None
     mask: Mask = (flags & int(MessageSysFlag.COMPRESSED)) != 0
@@ -35,11 +35,11 @@ def compressed_rows(rows: Rows) -> Mask | None:
 
 
 def decompressed(rows: Rows, mask: Mask, skips_damaged: bool) -> Iterator[tuple[int, bytes | None]]:
-    """Row number and body of each marked row.
+    """Decompresses the marked rows; yields the row index and the body of each.
 
     Args:
         rows: the rows.
-        mask: the compressed ones.
+        mask: marks the rows whose body is compressed.
         skips_damaged: a body that cannot be decompressed becomes None with a warning in the log, instead of an error.
 
     Raises:
@@ -70,10 +70,10 @@ def decompressed(rows: Rows, mask: Mask, skips_damaged: bool) -> Iterator[tuple[
 
 
 def decompress_body(body: bytes, sys_flag: int) -> bytes:
-    """The decompressed ``body``, by the compression type in ``sys_flag``.
+    """Decompresses ``body``; ``sys_flag`` names the compression type.
 
     Raises:
-        FormatError: the bytes are not of that type, or the result is larger than ``BODY_BYTES_MAX``.
+        FormatError: the bytes do not have that type, or the result is larger than ``BODY_BYTES_MAX``.
     """
     codec = _ARROW_CODECS.get(sys_flag & COMPRESSION_MASK)
     if codec is None:

@@ -1,4 +1,4 @@
-"""Planning over brokers, on the driver: which queues exist, which offsets they hold, and one task for each piece."""
+"""Plans reads through brokers, on the driver: finds the queues and their offsets, and makes the pieces for tasks."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from rucola.formats.message import decode_messages
 QUEUES_AGE_MAX_S = 1.0
 """How long a list of queues is used; a topic or queue created meanwhile is noticed after that time."""
 BOUNDS_AGE_MAX_S = 0.02
-"""How long bounds are used; an idle stream asks for them about 75 times a second."""
+"""How long bounds are used; an idle stream asks for them about 75 times per second."""
 SAMPLE_MESSAGES = 32
 GONE_PATIENCE_S = 10.0
 """How long a queue must be missing from the routes while its broker is registered, before it counts as deleted."""
 AWAY_PAUSE_S = 0.2
-"""A broker that failed is not asked again for this long."""
+"""A broker that failed gets no request for this long."""
 SLOW_FAILURE_S = 1.0
-"""After a failure that took at least so long, the pause is three times that time, so that a broker that never answers
-does not hold up the others.
+"""After a failure that took at least this long, the pause is three times as long as the failure took. So a broker that
+never responds does not delay the others.
 """
 
 PAUSE_S = 0.1
@@ -55,7 +55,7 @@ class BrokerCatalog:
         self._away: dict[str, _Absence] = {}
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
-        """Readable queues of the subscription's topics."""
+        """The readable queues of the subscription's topics."""
         self._list()
         missing = set(self._options.subscription.named_topics) - {queue.topic for queue in self._queues}
         if missing and all_needed:
@@ -66,10 +66,10 @@ class BrokerCatalog:
         return existing_queues(self._options.subscription, self._queues, all_needed=all_needed)
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """The bounds of each queue; waits for brokers that do not answer.
+        """The bounds of each queue; waits for brokers that do not respond.
 
         Raises:
-            RucolaError: a broker did not answer within the time limit.
+            RucolaError: a broker did not respond within the time limit.
         """
         wanted = list(queues)
         deadline_s = self._link.seconds() + self._options.retry_timeout_ms / 1000
@@ -82,7 +82,7 @@ class BrokerCatalog:
         return look.bounds
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
-        """The bounds of queues whose brokers respond."""
+        """The bounds of the queues whose brokers respond, and the queues whose brokers do not."""
         wanted = set(queues)
         now = self._link.seconds()
         if now < self._look_until_s and wanted <= self._look.bounds.keys():
@@ -125,7 +125,7 @@ class BrokerCatalog:
         return self._link.ask(lambda consumer: offset_at(consumer, queue, timestamp_ms))
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
-        """Mean size of the records that one pull from ``start`` gives; None if the broker is away."""
+        """Mean size of the records that one pull from ``start`` returns; None if the broker is unavailable."""
         if self._is_away(queue.broker_name):
             return None
         count = min(SAMPLE_MESSAGES, end - start)
@@ -138,35 +138,37 @@ class BrokerCatalog:
         return max(1, len(sample.body) // max(1, sample.next_begin_offset - start))
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
-        """One piece per queue; queues with more records than the limit are cut."""
+        """One piece per queue; a queue with more records than the limit is divided into several pieces."""
         options = self._options
         return list(split_queue_ranges(ranges, options.partitions_min, options.records_per_partition_max))
 
     def holders(
         self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[MessageQueue]:
-        """All queues: a broker tells the bounds of a queue faster than it finds a key."""
+        """Returns all queues, because a broker reports the bounds of a queue faster than it finds a key."""
         return list(queues)
 
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
-        """Pieces with the messages that the brokers' indexes name; None for physical offsets, which name no broker."""
+        """Pieces with the messages that the brokers' indexes find; None for physical offsets, which name no broker."""
         if any(True for _ in physical_offsets):
             return None
         found = look_up(self._link, self.marks, ranges, keys)
         return None if found is None else list(found)
 
     def is_batch(self, topic: str) -> bool:
-        """False: a broker answers pulls of every type of queue."""
+        """Always False: a broker serves pulls from every type of queue."""
         return False
 
     def close(self) -> None:
-        """Leaves the brokers."""
+        """Closes the connections to the brokers."""
         self._link.close()
 
     def _list(self) -> None:
-        """Refreshes queues and brokers, unless they are fresh. After the first list, name servers may be away."""
+        """Refreshes the lists of queues and brokers if they are old. Later refreshes tolerate unavailable name
+        servers.
+        """
         if self._link.seconds() < self._queues_until_s:
             return
         try:
@@ -178,7 +180,7 @@ class BrokerCatalog:
             if not self._brokers:
                 raise
             if not self._lists_old:
-                log.warning("no name server answers; queues stay as they were listed: %s", error)
+                log.warning("no name server responds; the last list of queues stays in use: %s", error)
             self._lists_old = True
         else:
             self._lists_old = False
@@ -187,7 +189,7 @@ class BrokerCatalog:
             del self._missing_since_s[queue]
 
     def _is_gone(self, queue: MessageQueue) -> bool:
-        """Whether a queue that is not listed was deleted; this cannot be known while its broker is not registered."""
+        """Whether a queue that is not listed was deleted; False while its broker is not registered."""
         if queue.broker_name not in self._brokers:
             return False
         now = self._link.seconds()
@@ -199,11 +201,11 @@ class BrokerCatalog:
         return absence is not None and self._link.seconds() < absence.until_s
 
     def _failed(self, queue: MessageQueue, error: BaseException, asked_s: float) -> None:
-        """Records that a broker does not answer; other errors are raised."""
+        """Records that a broker does not respond; raises errors of other kinds."""
         if not isinstance(error, RucolaError) or not (error.retriable or isinstance(error, ClientError)):
             raise error
         if queue.broker_name not in self._away:
-            log.warning("broker %s does not answer, its queues wait: %s", queue.broker_name, error)
+            log.warning("broker %s does not respond; its queues wait: %s", queue.broker_name, error)
         now = self._link.seconds()
         took_s = now - asked_s
         pause_s = 3 * took_s if took_s >= SLOW_FAILURE_S else AWAY_PAUSE_S
@@ -213,7 +215,7 @@ class BrokerCatalog:
         subscription = self._options.subscription
         names: Iterable[str] = subscription.named_topics
         found: list[MessageQueue] = []
-        # This comes before the routes: if a broker registers in between, the routes contain its topics.
+        # Brokers are listed before the routes: if a broker registers in between, the routes contain its topics.
         info = await consumer.cluster_info()
         brokers = frozenset(info.broker_addr_table)
         if subscription.pattern:
@@ -229,21 +231,21 @@ class BrokerCatalog:
 
 
 class _Absence(NamedTuple):
-    """The reason why a broker counts as away, and the time until which it is not asked."""
+    """Why a broker counts as unavailable, and the time until which it gets no request."""
 
     error: RucolaError
     until_s: float
 
 
 async def _each(calls: Iterable[Awaitable[T]]) -> list[T | BaseException]:
-    """The outcome of each call."""
+    """Runs all calls; returns the result or the exception of each call."""
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def offset_at(consumer: PullConsumer, queue: MessageQueue, timestamp_ms: int) -> int:
-    """The first offset whose message was stored at or after the time; the queue's max if there is none."""
+    """The first queue offset whose message was stored at or after the time; the queue's max offset if there is none."""
     found = await consumer.offset_for_time(queue, timestamp_ms)
-    # Brokers of RocketMQ 4.9 answer with the nearest message, which may be the last older one.
+    # Brokers of RocketMQ 4.9 return the nearest message, which may be the last older one.
     mark = await _mark_of(consumer, queue, found)
     return found + 1 if mark is not None and mark.store_timestamp_ms < timestamp_ms else found
 
@@ -261,5 +263,5 @@ async def _mark_of(consumer: PullConsumer, queue: MessageQueue, queue_offset: in
 
 async def _bounds_of(consumer: PullConsumer, queue: MessageQueue) -> Bounds:
     least, most = await asyncio.gather(consumer.min_offset(queue), consumer.max_offset(queue))
-    # Brokers answer a minimum of -1 or above the maximum for a queue that never had a file.
+    # For a queue that never had a file, brokers return a minimum of -1 or one above the maximum.
     return Bounds(max(0, min(least, most)), max(0, most))

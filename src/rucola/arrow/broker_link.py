@@ -1,4 +1,4 @@
-"""A connection to the brokers for one process of a query. It survives the crash and restart of a broker.
+"""A connection to the brokers for one process of a query. It stays usable when a broker crashes and restarts.
 
 The client's event loop runs in a thread of its own; ``ask`` may be called from any other thread.
 """
@@ -59,14 +59,15 @@ class BrokerLink:
         self.close()
 
     def ask(self, question: Callable[[PullConsumer], Awaitable[T]], *, known: bool = True) -> T:
-        """The answer to ``question``, which is asked again while its failure may be temporary.
+        """Runs ``question`` and returns its result; repeats it while its failure may be temporary.
 
         Args:
-            question: makes the calls; runs on the client's event loop, possibly several times.
-            known: topics that certainly exist: a name server that does not know them has only just started.
+            question: coroutine function that makes the calls; runs on the client's event loop, possibly several times.
+            known: whether the topics certainly exist, so that a name server which does not know them has only just
+                started.
 
         Raises:
-            RucolaError: the last failure, if it is permanent or the time limit is over.
+            RucolaError: the last failure, if it is permanent or the time limit is reached.
         """
 
         async def asked() -> T:
@@ -81,12 +82,12 @@ class BrokerLink:
                 passes = error.retriable or (known and isinstance(error, ClientError))
                 if not passes or self._clock.monotonic() >= deadline_s:
                     raise
-                log.info("asked again in %.2f s: %s", pause_s, error)
+                log.info("next attempt in %.2f s: %s", pause_s, error)
             self.wait(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     def once(self, question: Callable[[PullConsumer], Awaitable[T]]) -> T:
-        """The answer to ``question``, which is asked only once."""
+        """Runs ``question`` once and returns its result."""
 
         async def asked() -> T:
             return await question(self._consumer)
@@ -94,17 +95,16 @@ class BrokerLink:
         return self._loop.run(asked())
 
     def is_away(self, queue: MessageQueue, error: RucolaError) -> bool:
-        """Whether ``error`` says only that the broker of ``queue`` does not serve now.
+        """Whether ``error`` only means that the broker of ``queue`` is currently unavailable.
 
-        For a queue in no route, the name servers are asked again, because this is the only way to find a broker that is
-        back.
+        If no route has the queue, this asks the name servers again, because only they know a broker that has returned.
         """
         if isinstance(error, RemotingError):
             return True
         if not isinstance(error, ClientError):
             return isinstance(error, BrokerError) and error.code in _NOT_SERVING
         try:
-            # Topics are asked for before the route: if a broker registers in between, the route contains its queues.
+            # Brokers are listed before the route: if a broker registers in between, the route contains its queues.
             brokers = self.once(lambda consumer: consumer.cluster_info()).broker_addr_table
             listed = self.once(lambda consumer: consumer.message_queues(queue.topic))
         except RemotingError:
@@ -114,13 +114,13 @@ class BrokerLink:
         return queue in listed or queue.broker_name not in brokers
 
     def wait(self, seconds: float) -> None:
-        """Lets time pass."""
+        """Waits for ``seconds``."""
         threading.Event().wait(seconds)
 
     def seconds(self) -> float:
-        """Seconds from an arbitrary start."""
+        """Time in seconds since an arbitrary start."""
         return self._clock.monotonic()
 
     def close(self) -> None:
-        """Leaves the brokers."""
+        """Closes the connections to the brokers."""
         self._loop.run(self._consumer.shutdown())

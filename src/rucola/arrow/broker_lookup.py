@@ -1,7 +1,7 @@
 """Finds messages by key through the indexes of brokers, on the driver.
 
-A broker answers a query with records whose key has the same hash, and says up to which message its index goes. Messages
-after that one are read by pulls. If an answer may be incomplete, there is no lookup, and the ranges are scanned.
+A broker's query response contains records whose key has the same hash, and the physical offset up to which the index
+goes. Later messages are read by pulls. If a response may be incomplete, there is no lookup, and the ranges are scanned.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rucola.formats.message import decode_messages
 from rucola.remoting.api import QueryAnswer
 
 ANSWER_MAX = 64
-"""Records that are asked for; brokers give no more (``maxMsgsNumBatch``)."""
+"""Number of records that a query requests; brokers return no more (``maxMsgsNumBatch``)."""
 COMPLETE_MAX = 32
-"""An answer with fewer records is complete; records that have expired may be missing from others."""
+"""A response with fewer records than this is complete; others may lack records, because some have expired."""
 QUERIES_MAX = 1000
 
 Marks = Callable[[Mapping[MessageQueue, int]], Mapping[MessageQueue, Mark | None]]
-"""The mark of the record at an offset of a queue."""
+"""Returns the marks of the records at the given queue offsets."""
 _Query = tuple[str, str, str]
 """Topic, broker name, key."""
 
@@ -35,16 +35,17 @@ _Query = tuple[str, str, str]
 def look_up(
     link: BrokerLink, marks: Marks, ranges: Sequence[QueueRange], keys: Iterable[str]
 ) -> list[QueueRange] | None:
-    """Pieces of the ranges that hold all messages with one of the keys in KEYS or as UNIQ_KEY.
+    """Finds pieces of the ranges that hold all messages with one of the keys in KEYS or as UNIQ_KEY.
 
     Args:
-        link: the brokers.
-        marks: where records are in the log.
+        link: connection to the brokers.
+        marks: function that finds the marks of records.
         ranges: where to look.
         keys: the keys.
 
     Returns:
-        None if an index is of no use: a broker has none, it may have left out a record, or there are many queries.
+        The pieces; None if the indexes cannot be used: a broker has none, a response may lack a record, or there would
+        be too many queries.
     """
     wanted = [one for one in ranges if one.count > 0]
     places = {(one.queue.topic, one.queue.broker_name) for one in wanted}
@@ -53,11 +54,11 @@ def look_up(
         return None
     newest = {one.queue.broker_name: one for one in sorted(wanted, key=lambda one: one.end)}
     try:
-        # Before the queries, so that each of them sees at least this part of the index.
+        # This comes before the queries, so that each of them sees at least this part of the index.
         indexed = link.ask(lambda consumer: _index_ends(consumer, newest))
         answers = link.ask(lambda consumer: _answers(consumer, queries))
         hits = _hits(queries, answers)
-    except (BrokerError, FormatError):  # the scan reports what is wrong, if it is
+    except (BrokerError, FormatError):  # the scan reports the problem if it persists
         return None
     if hits is None or not all(indexed.values()):
         return None
@@ -74,9 +75,9 @@ def look_up(
 
 
 async def _index_ends(consumer: PullConsumer, newest: Mapping[str, QueueRange]) -> dict[str, int]:
-    """Physical offset of the newest record in the index of each broker; 0 if it is not known.
+    """For each broker name, the physical offset of the newest record in the index; 0 if it is not known.
 
-    A broker says it only if it finds something, so it is asked for the newest record of a range.
+    A broker reports this offset only if a query finds a record, so each query is for the newest record of a range.
     """
     ends = {}
     for broker_name, one in newest.items():
@@ -93,7 +94,7 @@ async def _answers(consumer: PullConsumer, queries: Sequence[_Query]) -> list[Qu
 
 
 def _hits(queries: Sequence[_Query], answers: Sequence[QueryAnswer]) -> dict[MessageQueue, set[int]] | None:
-    """Offsets of the records in the answers; None if an answer may be incomplete."""
+    """For each queue, the offsets of the records in the responses; None if a response may be incomplete."""
     hits: dict[MessageQueue, set[int]] = defaultdict(set)
     for (_, broker_name, _), answer in zip(queries, answers, strict=True):
         records = list(decode_messages(answer.records, unpack=False))
@@ -105,9 +106,9 @@ def _hits(queries: Sequence[_Query], answers: Sequence[QueryAnswer]) -> dict[Mes
 
 
 def _indexed_end(one: QueueRange, marks: Marks, indexed: int) -> int | None:
-    """The first offset of the range whose record is stored after the one at ``indexed``; None if it is not known."""
+    """The first offset in ``one`` whose record comes after physical offset ``indexed``; None if it is not known."""
     low, high = one.start, one.end
-    at = one.end - 1  # mostly all records are in the index
+    at = one.end - 1  # usually all records are in the index
     while low < high:
         mark = marks({one.queue: at}).get(one.queue)
         if mark is None:

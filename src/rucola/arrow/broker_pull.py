@@ -1,8 +1,8 @@
 """Pulls one piece of a queue from its broker, in a task.
 
 A broker returns at most about 32 messages per pull, however many are requested. Therefore several pulls run at a time,
-each for its own part of the queue. If one fails, its part is requested again. Rows are passed on in order, and each
-only once.
+each for its own part of the queue. If a pull fails, its part is requested again. Rows are passed on in order, each
+exactly once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ up.
 """
 PAUSE_S = 0.1
 WARNING_PAUSE_S = 60.0
-"""Between two warnings about a broker that is waited for."""
+"""Pause between two warnings about an unavailable broker, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +57,9 @@ def pull_queue(options: ReadOptions, builder: BatchBuilder, piece: QueueRange) -
 
     Raises:
         DataLossError: messages are gone, and ``failOnDataLoss`` is set.
-        RucolaError: the broker did not answer in time, or refused.
+        RucolaError: the broker did not respond in time, or refused the request.
     """
-    # With tags or a condition, a pull may go past the end of the piece over messages that do not match.
+    # With tags or a condition, a pull skips messages that do not match, and so may go past the end of the piece.
     wanted = None if options.expression.matches_all else [piece]
     # Brokers compare only the hashes of tags. They pass every message if they cannot compile a condition.
     scanner = Scanner(builder, RowChooser(options.expression, wanted, options.keys))
@@ -89,7 +89,7 @@ class _Puller:
         )
         self._quiet_until_s = 0.0
         self._stretch = 0
-        """Number of messages that the broker returns in one pull; 0 until the first answer."""
+        """Number of messages that the broker returns in one pull; 0 until the first response."""
 
     def chunk(self) -> bytearray:
         """The next consecutive records; ``queue_offset`` moves past them."""
@@ -120,11 +120,10 @@ class _Puller:
             self._link.wait(PAUSE_S)
 
     def _missing(self, error: RucolaError) -> _Missing | None:
-        """The problem behind ``error``: the queue does not exist; or None if its broker is away and the reader waits
-        for it.
+        """Returns the missing range if ``error`` means that the queue does not exist; None to wait for its broker.
 
         Raises:
-            RucolaError: ``error`` itself, if it is about something else.
+            RucolaError: ``error`` itself, if it means something else, or if the reader does not wait for brokers.
         """
         queue = self._piece.queue
         if self._link.is_away(queue, error):
@@ -140,7 +139,7 @@ class _Puller:
         raise error
 
     def _skip_missing(self, missing: _Missing) -> None:
-        """Moves to the next message that exists, if that is allowed."""
+        """Moves to the next message that exists; raises ``DataLossError`` if ``failOnDataLoss`` is set."""
         left = QueueRange(self._piece.queue, missing.queue_offset, self._piece.end)
         kept = clamp(left, missing.bounds, self._options.fail_on_data_loss)
         if kept == left:

@@ -19,23 +19,23 @@ Number = TypeVar("Number", bound=np.generic)
 
 
 def from_numbers(values: npt.NDArray[Number], kind: pa.DataType) -> pa.Array:
-    """An array over the memory of ``values``, whose numbers have the width of ``kind``."""
+    """Returns an array over the memory of ``values``, whose numbers must have the width of ``kind``."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))], 0)
 
 
 def from_mask(mask: Mask) -> pa.Array:
-    """The mask with one bit for each row."""
+    """Returns ``mask`` as an Arrow array, with one bit for each row."""
     return pa.Array.from_buffers(pa.bool_(), len(mask), [None, bits(mask)], 0)
 
 
 def from_bytes(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
-    """Byte strings, or texts in UTF-8, depending on ``kind``."""
+    """Returns an array of byte strings, or of texts in UTF-8, depending on ``kind``."""
     offsets = np.fromiter(accumulate(map(len, values), initial=0), np.int32, len(values) + 1)
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))], 0)
 
 
 def numbers_of(values: pa.Array, kind: type[Number]) -> npt.NDArray[Number]:
-    """The numbers of an array of type ``kind`` without nulls, as a view."""
+    """A NumPy view of the numbers in an array of type ``kind`` without nulls."""
     data = values.buffers()[1]
     if data is None:
         return np.empty(0, kind)
@@ -43,7 +43,7 @@ def numbers_of(values: pa.Array, kind: type[Number]) -> npt.NDArray[Number]:
 
 
 def mask_of(values: pa.Array) -> Mask:
-    """A boolean array without nulls as one byte for each row."""
+    """A boolean array without nulls as a NumPy array with one byte for each row."""
     data = values.buffers()[1]
     if data is None:
         return np.empty(0, np.bool_)
@@ -52,5 +52,5 @@ def mask_of(values: pa.Array) -> Mask:
 
 
 def bits(mask: Mask) -> Any:
-    """A mask in Arrow's form, with one bit for each row."""
+    """Packs a mask into Arrow's form, with one bit for each row."""
     return pa.py_buffer(np.packbits(mask, bitorder="little"))

@@ -1,5 +1,4 @@
-"""The interface that planning needs from a store directory or from brokers, and the rules that turn its answers into
-start and end offsets.
+"""The interface through which planning sees a store directory or brokers, and the rules for start and end offsets.
 
 ``Catalog`` is implemented over a store directory and over brokers; tests implement it over a dict. The functions below
 are pure apart from their calls to a ``Catalog``.
@@ -29,55 +28,59 @@ class Bounds(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The bounds of some queues at one moment. A queue in neither field does not exist."""
+    """The bounds of some queues at one moment. A requested queue that is in neither field does not exist."""
 
     bounds: dict[MessageQueue, Bounds]
     waiting: frozenset[MessageQueue] = frozenset()
-    """Queues of brokers that do not answer."""
+    """Queues of brokers that do not respond."""
 
 
 class Catalog(Protocol):
-    """The queues of a subscription, in a directory or on brokers. It is used on the driver only; calls may block and
-    are repeated internally.
+    """The queues of a subscription, in a directory or on brokers. Used on the driver only; calls may block and are
+    repeated internally.
     """
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
-        """The queues of the subscription that exist now, sorted; with ``all_needed`` a missing queue is a
+        """The existing queues of the subscription, sorted; with ``all_needed`` a missing queue raises
         ``ConfigError``.
         """
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """Bounds of each queue that exists; waits for brokers that do not answer."""
+        """Bounds of each queue that exists; waits for brokers that do not respond."""
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
-        """Like ``bounds``, but does not wait."""
+        """Like ``bounds``, but does not wait for brokers."""
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """The mark of the record at each queue offset. A queue without a record there has no entry; the mark is None if
-        the broker does not answer.
+        """The mark of the record at each queue offset. A queue without a record at its offset has no entry; the mark is
+        None if the broker does not respond.
         """
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after the time; the queue's max if there is none."""
+        """The offset of the first message stored at or after the time; the queue's max offset if there is none."""
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
-        """Mean size of records from ``start`` on, from a sample; at least 1, None if its broker is away."""
+        """Mean record size in bytes from offset ``start``, by a sample; at least 1, or None if the broker is
+        unavailable.
+        """
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
-        """The ranges as pieces for tasks; depends only on the argument and the options."""
+        """Divides the ranges into pieces for tasks; the pieces depend only on ``ranges`` and the options."""
 
     def holders(
         self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[MessageQueue]:
-        """The queues without those that certainly hold no message with one of ``keys`` in KEYS or as UNIQ_KEY, and none
-        that begins at one of ``physical_offsets``.
+        """The queues among ``queues`` that may hold a wanted message; others certainly hold none.
+
+        A message is wanted if it has one of ``keys`` in KEYS or as UNIQ_KEY, or begins at one of ``physical_offsets``.
         """
 
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
-        """Pieces with all messages of the ranges that have one of ``keys`` in KEYS or as UNIQ_KEY, or that begin at one
-        of ``physical_offsets``; they may contain others. None if there is no index that helps.
+        """Pieces with all wanted messages of the ranges, and perhaps others; None if no index helps.
+
+        A message is wanted if it has one of ``keys`` in KEYS or as UNIQ_KEY, or begins at one of ``physical_offsets``.
         """
 
     def is_batch(self, topic: str) -> bool:
@@ -121,7 +124,7 @@ def missing_topics_error(missing: Iterable[str], existing: Iterable[str]) -> Con
 def no_match_error(pattern: str, existing: Iterable[str]) -> ConfigError:
     """Reports that no topic matches, and which topics exist."""
     topics = sorted({topic for topic in existing if not is_system_topic(topic)})
-    allowed = "a pattern that matches a whole name; existing ones: " + (", ".join(topics) or "none yet")
+    allowed = "a pattern that matches a whole name; existing topics: " + (", ".join(topics) or "none yet")
     return ConfigError("subscribePattern", pattern, allowed)
 
 
@@ -174,7 +177,7 @@ def checked_ranges(
     bounds: Mapping[MessageQueue, Bounds],
     fail_on_data_loss: bool,
 ) -> list[QueueRange]:
-    """The ranges between two offset documents, after a comparison with the offsets that exist.
+    """The ranges from ``start`` to ``end``, limited to the offsets that exist.
 
     A queue that is only in ``end`` is new and is read from its minimum; a queue that is only in ``start`` is lost.
 
@@ -194,8 +197,8 @@ def checked_ranges(
 
 
 def can_narrow(options: ReadOptions) -> bool:
-    """Whether a reader may leave queues out before it looks at their bounds. Documents of offsets name every queue, and
-    times are compared with every queue.
+    """Whether a reader may leave out queues before it knows their bounds. It may not if ``options`` have offsets or
+    times, which concern every queue.
     """
     positions = (options.starting or Position(), options.ending)
     return all(one.offsets is None and one.timestamp_ms is None and one.timestamps is None for one in positions)
@@ -246,6 +249,5 @@ def _check_same_queues(option: str, given: Mapping[MessageQueue, int], existing:
         raise ConfigError(
             option,
             ", ".join(queue_text(queue) for queue in different),
-            "all queues of the subscription and no others: "
-            + ", ".join(queue_text(queue) for queue in sorted(existing)),
+            "exactly the queues of the subscription: " + ", ".join(queue_text(queue) for queue in sorted(existing)),
         )

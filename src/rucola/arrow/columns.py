@@ -36,9 +36,9 @@ ARROW_TYPES = {
 BODY_COLUMNS = frozenset(("body", "value"))
 PROPERTY_COLUMNS = frozenset(("properties", "headers"))
 PLAIN_BYTES = 16 << 20
-"""Limit of decompressed bodies in one batch of several rows: a body of 10 KiB can become 64 MiB."""
+"""Limit in bytes on decompressed bodies in a batch of several rows: a body of 10 KiB can become 64 MiB."""
 LOG_APPEND_TIME = 1
-"""Kafka's timestampType for times that the broker sets."""
+"""Kafka's timestampType for times set by the broker."""
 PAIR_END = b"\x02"
 NAME_END = b"\x01"
 
@@ -46,7 +46,7 @@ Builder = Callable[[Rows], pa.Array]
 
 
 def arrow_schema(columns: Iterable[Column]) -> pa.Schema:
-    """The columns as Arrow has them; Spark's own translation of their types is the same."""
+    """The Arrow schema of ``columns``; Spark translates their types in the same way."""
     return pa.schema([pa.field(column.name, ARROW_TYPES[column.ddl_type]) for column in columns])
 
 
@@ -70,7 +70,7 @@ class BatchBuilder:
         self._skips_damaged = not options.fail_on_data_loss
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """All ``rows``, in several batches only if decompression enlarges their bodies much.
+        """Yields all ``rows`` as one batch, or as several if decompression enlarges their bodies a lot.
 
         Raises:
             FormatError: a compressed body is damaged, and ``failOnDataLoss`` is set.
@@ -90,7 +90,7 @@ class BatchBuilder:
         yield self._build_plain(rows.part(first, rows.count) if first else rows, plain)
 
     def _build_plain(self, rows: Rows, plain: list[bytes | None]) -> pa.RecordBatch:
-        """One batch; ``plain`` has the decompressed bodies of its compressed rows, None for a damaged body."""
+        """Builds one batch; ``plain`` has the decompressed bodies of its compressed rows, None for a damaged body."""
         made = from_bytes([body or b"" for body in plain], pa.binary())
         if None in plain:
             kept = np.array([body is not None for body in plain], np.bool_)
@@ -143,14 +143,14 @@ def _builders(options: ReadOptions, broker_name: str) -> dict[str, Builder]:
 
 
 def bodies(rows: Rows) -> pa.Array:
-    """The bodies; a compressed body is replaced by the entry of ``plain_bodies``, if that is set."""
+    """The bodies; if ``plain_bodies`` is set, its entries replace the compressed bodies."""
     stored = rows.bytes_of(RecordColumn.BODY_POS, RecordColumn.BODY_LEN)
     mask = None if rows.plain_bodies is None else compressed_rows(rows)
     return stored if mask is None else pc.replace_with_mask(stored, from_mask(mask), rows.plain_bodies)
 
 
 def properties_as_json(rows: Rows) -> pa.Array:
-    """The properties as a JSON object in a string."""
+    """The properties as the text of a JSON object."""
     return rows.properties_json()
 
 
@@ -169,7 +169,7 @@ def properties_as_headers(rows: Rows) -> pa.Array:
 
 
 def split_properties(rows: Rows) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """The list offsets, names and values of all properties, by RocketMQ's rules.
+    """Returns the list offsets, the names and the values of all properties, by RocketMQ's rules.
 
     A pair counts only if it has a name and a value. If a name occurs twice in a message, the last value counts
     (RocketMQ 5.3.3, MessageDecoder#string2messageProperties).
@@ -192,7 +192,7 @@ def split_properties(rows: Rows) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _last_of_each(owner: npt.NDArray[np.int64], names: pa.Array) -> Mask:
-    """Marks the pairs whose name does not occur again in the same message."""
+    """Marks the pairs whose name does not occur again later in the same message."""
     codes = numbers_of(names.dictionary_encode().indices, np.int32).astype(np.int64)
     pair = owner * (int(codes.max(initial=0)) + 1) + codes
     _, from_behind = np.unique(pair[::-1], return_index=True)

@@ -15,15 +15,15 @@ class ExpressionKind(StrEnum):
     """How ``subExpression`` is interpreted."""
 
     AUTO = "auto"
-    """As SQL92 if it looks like SQL92, otherwise as tags."""
+    """Interprets the text as SQL92 if it looks like SQL92, otherwise as tags."""
     TAG = "tag"
     SQL92 = "sql92"
 
 
 @dataclass(frozen=True, slots=True)
 class SqlCondition:
-    """A condition that can be compiled. Brokers evaluate the condition, and so do tasks, because nobody else evaluates
-    it for a directory.
+    """A condition that can be compiled. Brokers evaluate it before they return messages. Tasks evaluate it as well,
+    because with a directory there is no broker.
     """
 
     sub_string: str
@@ -34,14 +34,14 @@ Expression: TypeAlias = TagExpression | SqlCondition
 
 
 def parse_expression(text: str, kind: ExpressionKind) -> Expression:
-    """The expression of a query.
+    """Parses the expression of a query.
 
     Args:
         text: the user's text.
-        kind: how to interpret it.
+        kind: how to interpret the text.
 
     Raises:
-        ConfigError: the text cannot be interpreted in this way.
+        ConfigError: the text cannot be interpreted as ``kind``.
     """
     is_sql = kind is ExpressionKind.SQL92 or (kind is ExpressionKind.AUTO and looks_like_sql(text))
     try:

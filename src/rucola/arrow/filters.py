@@ -1,8 +1,8 @@
-"""Conditions that a message must meet to pass a filter of PyArrow. Messages that do not meet them need not be read.
+"""Derives conditions from a filter of PyArrow. Messages that do not meet these conditions need not be read.
 
-An ``Expression`` shows its content only in its pickle. The pickle is a record batch with the literals; its metadata are
-the calls in prefix order. ``parse_filter`` reads that. An unknown part of a filter lets everything through. The filter
-itself is always applied to the rows that are read, so an unknown part costs time but never a row.
+An ``Expression`` shows its content only in its pickle. The pickle is a record batch with the literals; its metadata
+holds the calls in prefix order. ``parse_filter`` parses the pickle. An unknown part of a filter excludes nothing.
+PyArrow always applies the filter itself to the rows that are read, so an unknown part costs time but never a row.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 OTHER = object()
-"""The value of a literal that is neither null, a truth value, a whole number, text, bytes, nor a time in UTC."""
+"""Stands for a literal that is not null, a truth value, an integer, a text, bytes or a time in UTC."""
 Bounds = tuple[Any, Any]
-"""Least and greatest value of a column, both included, as a ``Literal`` has them."""
+"""Least and greatest value of a column, both inclusive, in the form of a ``Literal`` value."""
 
 _NANOSECONDS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1000, "ns": 1}
 _ENTRY = re.compile(r"^(call|end|field_ref|nested_field_ref|literal|options): '(.*)'$")
@@ -34,14 +34,14 @@ class Field:
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant; a time is in nanoseconds."""
+    """A constant; a time is the number of nanoseconds since the epoch."""
 
     value: object
 
 
 @dataclass(frozen=True)
 class Call:
-    """A function of other nodes; ``values`` is the list of ``is_in``, empty for other functions."""
+    """A function of other nodes; ``values`` is the value list of ``is_in``, and empty for other functions."""
 
     function: str
     arguments: tuple[Node, ...]
@@ -53,12 +53,12 @@ _UNKNOWN = Call("unknown", ())
 
 
 def parse_filter(expression: Any) -> Node:
-    """The tree of a ``pyarrow.compute.Expression``; a part with an unknown form has the function ``unknown``."""
+    """Parses a ``pyarrow.compute.Expression`` into a tree; a part of unknown form becomes the function ``unknown``."""
     try:
         buffer = expression.__reduce__()[1][0]
         reader = pa.ipc.open_file(buffer)
         constants = reader.get_batch(0)
-        # A mapping of the metadata would contain each name only once.
+        # The metadata as a mapping would contain each name only once, so its text is parsed.
         text = reader.schema.to_string(truncate_metadata=False, show_field_metadata=False)
         lines = text.partition("-- schema metadata --\n")[2].splitlines()
         entries = iter([(found[1], found[2]) for found in map(_ENTRY.match, lines) if found is not None])
@@ -72,7 +72,8 @@ def may_match(node: Node, bounds: Mapping[str, Bounds]) -> bool:
     value.
 
     Args:
-        bounds: by name of the column; the columns have no nulls.
+        node: the filter.
+        bounds: least and greatest value by column name; these columns have no nulls.
     """
     if isinstance(node, Literal):
         return node.value not in (False, None)
@@ -95,9 +96,7 @@ def may_match(node: Node, bounds: Mapping[str, Bounds]) -> bool:
 
 
 def values_of(node: Node, column: str) -> frozenset[Any] | None:
-    """The values of ``column`` that the filter can let through; None when they are not known, or when null is one of
-    them.
-    """
+    """The values of ``column`` that can pass the filter; None if they are not known or include null."""
     if isinstance(node, Literal):
         return frozenset() if node.value in (False, None) else None
     if isinstance(node, Field):
@@ -121,7 +120,7 @@ def values_of(node: Node, column: str) -> frozenset[Any] | None:
 
 
 def columns_of(node: Node) -> frozenset[str] | None:
-    """Names of the columns that the filter looks at; None when they are not known."""
+    """Names of the columns that the filter uses; None if they are not known."""
     if isinstance(node, Field):
         return frozenset([node.name])
     if isinstance(node, Literal):
@@ -135,7 +134,7 @@ def _union(parts: list[frozenset[Any] | None]) -> frozenset[Any] | None:
 
 
 def _sides(node: Call) -> tuple[str, object, str]:
-    """Column, value and function of a comparison, as if the column stood first; without a column for any other form."""
+    """Column, value and function of a comparison, with the column first; the column is "" for any other form."""
     first, second = node.arguments
     if isinstance(first, Field) and isinstance(second, Literal):
         return first.name, second.value, node.function
@@ -145,7 +144,7 @@ def _sides(node: Call) -> tuple[str, object, str]:
 
 
 def _compares(function: str, bounds: Bounds, value: Any) -> bool:
-    """Whether some value within ``bounds`` has this relation to ``value``."""
+    """Whether comparison ``function`` with ``value`` holds for some value within ``bounds``."""
     least, most = bounds
     if value is None:
         return False  # a comparison with null is null
@@ -164,7 +163,7 @@ def _compares(function: str, bounds: Bounds, value: Any) -> bool:
 
 
 def _node(entry: tuple[str, str], entries: Iterator[tuple[str, str]], constants: pa.RecordBatch) -> Node:
-    """The node that begins with ``entry``; consumes the node's other entries."""
+    """Parses the node that begins with ``entry``; consumes the node's other entries."""
     kind, text = entry
     if kind == "literal":
         return Literal(_value(constants.column(int(text))[0]))
@@ -187,7 +186,7 @@ def _node(entry: tuple[str, str], entries: Iterator[tuple[str, str]], constants:
 
 
 def _listed(options: Any) -> tuple[object, ...]:
-    """The values of ``is_in``."""
+    """The value list of ``is_in``."""
     if not isinstance(options.type, pa.StructType) or options.type.get_field_index("value_set") < 0:
         return ()
     return tuple(_value(one) for one in options["value_set"])

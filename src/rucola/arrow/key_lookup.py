@@ -1,4 +1,4 @@
-"""Which keys and physical offsets an index must be asked for, so that no wanted message is missed."""
+"""Decides which keys and physical offsets to look up in an index, so that no wanted message is missed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOOKUP_KEYS_MAX = 100
 
 
 class KeyLookup(NamedTuple):
-    """Each wanted message has one of the keys, in KEYS or as UNIQ_KEY, or begins at one of the offsets."""
+    """Keys and physical offsets: each wanted message has a key in KEYS or as UNIQ_KEY, or begins at an offset."""
 
     keys: frozenset[str]
     physical_offsets: frozenset[int] = frozenset()
@@ -27,10 +27,11 @@ def lookup_of_columns(keys: Collection[object] | None, ids: Collection[object] |
         ids: values of ``msgId``; None for any.
 
     Returns:
-        None if there is no such lookup, or if it is large.
+        The lookup; None if an index cannot find all these messages, or if there are more than ``LOOKUP_KEYS_MAX``
+        values.
     """
     if keys is not None and len(keys) <= LOOKUP_KEYS_MAX:
-        # Several keys in the column are separated by spaces; each is in the index.
+        # A value may hold several keys, separated by spaces. Each of them is in the index, so the first one is enough.
         first = [value.split(KEY_SEPARATOR)[0] if isinstance(value, str) else "" for value in keys]
         return None if "" in first else KeyLookup(frozenset(first))
     if ids is not None and len(ids) <= LOOKUP_KEYS_MAX:
@@ -46,7 +47,7 @@ def lookup_of(keys: Iterable[str]) -> KeyLookup:
 
 
 def _offsets_of(ids: Iterable[str]) -> Iterator[int]:
-    """Physical offsets from message ids that a broker has given; messages without UNIQ_KEY have such ids."""
+    """The physical offsets in message ids made by brokers; messages without UNIQ_KEY have such ids."""
     for one in ids:
         with suppress(ValueError):
             yield parse_offset_message_id(one).physical_offset

@@ -1,13 +1,13 @@
-"""Offsets of many queues: a dict by queue in the code, and a JSON document in checkpoints and options.
+"""Offsets of many queues: a dict by queue in code, and a JSON document in checkpoints and options.
 
 The document is nested by topic, broker and queue id, as in the former Spark connector, so that ``startingOffsets`` and
 a checkpoint look alike: ``{"TopicA":{"broker-a":{"0":23,"1":57}}}``. Spark compares documents as JSON text. Therefore
 keys are always sorted, queue ids are sorted by number, and values are integers.
 
 In addition to topics, the document of a stream has two sections, whose names no topic can have. ``#from`` holds the
-offset at which the micro-batch begins in each queue that it does not continue. A replayed micro-batch is therefore
-equal to the logged one. ``#last`` holds store time and physical offset of the record before each offset. With it a
-reader notices that a log was replaced. Documents of older versions lack these sections and can be read, too.
+start offset of each queue in which the micro-batch does not continue at the previous end, so that a replayed
+micro-batch equals the logged one. ``#last`` holds the store time and physical offset of the record before each offset,
+so that a reader notices that a log was replaced. Documents of older versions lack these sections and can be read, too.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError
 
 EARLIEST = -2
-"""In ``startingOffsets``: the first offset that the queue still has."""
+"""In ``startingOffsets``, stands for the first offset that the queue still has."""
 LATEST = -1
-"""In ``startingOffsets`` and ``endingOffsets``: the offset after the last message."""
+"""In ``startingOffsets`` and ``endingOffsets``, stands for the offset after the last message."""
 QUEUE_ID_MAX = 0x7FFFFFFF
 OFFSET_MAX = (1 << 63) - 1
 
 
 def queue_text(queue: MessageQueue) -> str:
-    """A queue in the form that messages to the user have."""
+    """A queue as texts for the user name it."""
     return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
 
 
@@ -41,7 +41,7 @@ FROM, LAST = "#from", "#last"
 
 
 class Mark(NamedTuple):
-    """The values by which a record is recognised."""
+    """Store time and physical offset, by which a record is recognised."""
 
     store_timestamp_ms: int
     physical_offset: int
@@ -54,13 +54,13 @@ class StreamOffsets:
     offsets: QueueOffsets
     """Where the micro-batch ends."""
     starts: QueueOffsets = field(default_factory=dict)
-    """Start offsets of queues that the micro-batch does not continue."""
+    """Start offsets of queues in which the micro-batch does not continue at the previous end."""
     marks: dict[MessageQueue, Mark] = field(default_factory=dict)
     """Mark of the record before each offset, if it is known."""
 
     @staticmethod
     def from_document(document: StreamDocument) -> StreamOffsets:
-        """Raises ``ValueError`` as the function ``from_document`` does."""
+        """Parses a stream's document; raises ``ValueError`` like the function ``from_document``."""
         marks = {}
         for topic, brokers in document.get(LAST, {}).items():
             for broker, queues in brokers.items():
@@ -83,7 +83,7 @@ class StreamOffsets:
 
 
 def to_document(offsets: Mapping[MessageQueue, int]) -> OffsetDocument:
-    """The nested document of ``offsets``; equal offsets give equal JSON text."""
+    """Makes the nested document of ``offsets``; equal offsets give equal JSON text."""
     document: OffsetDocument = {}
     for queue in sorted(offsets):
         document.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = int(
@@ -93,7 +93,7 @@ def to_document(offsets: Mapping[MessageQueue, int]) -> OffsetDocument:
 
 
 def from_document(document: object) -> QueueOffsets:
-    """The offsets of a nested document, without the sections of a stream.
+    """Parses the offsets of a nested document, without the sections of a stream.
 
     Raises:
         ValueError: the nesting is different, a queue id is not a number from 0, or a value is not an integer.
@@ -113,7 +113,7 @@ def from_document(document: object) -> QueueOffsets:
 
 
 def parse_document(text: str, option: str, value_min: int) -> QueueOffsets:
-    """The offsets that a user wrote as JSON for ``option``.
+    """Parses the offsets that a user wrote as JSON for ``option``.
 
     Raises:
         ConfigError: the text is not such a document, or a value is below ``value_min``.

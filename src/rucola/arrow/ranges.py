@@ -18,12 +18,12 @@ from itertools import pairwise
 from rucola.common.message_queue import MessageQueue
 
 LOG_SCAN_PERCENT = 15
-"""A log scan is chosen if at least this part of the log is wanted, between the first and the last wanted record."""
+"""A log scan is chosen if at least this percentage of the bytes from the first to the last wanted record is wanted."""
 
 
 @dataclass(frozen=True)
 class QueueRange:
-    """The offsets of one queue from ``start`` to before ``end``."""
+    """The queue offsets of one queue from ``start`` up to, but not including, ``end``."""
 
     queue: MessageQueue
     start: int
@@ -31,7 +31,7 @@ class QueueRange:
 
     @property
     def broker_name(self) -> str:
-        """Of the queue."""
+        """The broker of the queue."""
         return self.queue.broker_name
 
     @property
@@ -42,9 +42,7 @@ class QueueRange:
 
 @dataclass(frozen=True)
 class FileSpan:
-    """A file of a store: its path, and the start that its name gives, in bytes of the log or queue that contains the
-    file.
-    """
+    """A file of a store. ``start`` comes from its name: the position of the file's first byte in its log or queue."""
 
     path: str
     start: int
@@ -59,7 +57,7 @@ class FileSpan:
 class WantedRanges(tuple[QueueRange, ...]):
     """Queue ranges with a small pickle: every task of a log scan gets them, and there may be thousands of queues.
 
-    The pickle holds the numbers column by column and compressed, and is made once for all tasks.
+    The pickle holds the numbers by column, compressed, and is made only once for all tasks.
     """
 
     def __reduce__(self) -> tuple[Callable[[bytes], WantedRanges], tuple[bytes]]:
@@ -92,9 +90,7 @@ def _unpacked(packed: bytes) -> WantedRanges:
 
 @dataclass(frozen=True)
 class LogRange:
-    """Bytes of the commit log between two record starts, the queue ranges that are wanted from them, and the files that
-    contain them.
-    """
+    """An interval of the commit log between two record starts, the queue ranges wanted from it, and its files."""
 
     start_physical_offset: int
     end_physical_offset: int
@@ -103,15 +99,13 @@ class LogRange:
 
     @property
     def broker_name(self) -> str:
-        """The files of all queues of the log."""
+        """The broker of all queues in the range."""
         return self.wanted[0].broker_name
 
 
 @dataclass(frozen=True)
 class UnitRange:
-    """A queue range of a store directory: the files of its consume-queue units, and the files of the records to which
-    they point.
-    """
+    """A queue range of a store directory, with the files of its consume-queue units and those of their records."""
 
     wanted: QueueRange
     units: tuple[FileSpan, ...]
@@ -119,13 +113,13 @@ class UnitRange:
 
     @property
     def broker_name(self) -> str:
-        """Of the queue."""
+        """The broker of the queue."""
         return self.wanted.broker_name
 
 
 @dataclass(frozen=True)
 class RecordRange:
-    """Single records of a store directory: their physical offsets and sizes, the wanted ranges, and their files."""
+    """Single records of a store directory: physical offsets and sizes, the wanted queue ranges, and the files."""
 
     physical_offsets: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -134,7 +128,7 @@ class RecordRange:
 
     @property
     def broker_name(self) -> str:
-        """The broker of all queues of the log."""
+        """The broker of all queues in the range."""
         return self.wanted[0].broker_name
 
 
@@ -147,7 +141,7 @@ def split_queue_ranges(
     """Cuts the ranges so that none holds more than ``records_max`` offsets and there are about ``partitions_min`` of
     them.
 
-    The cuts depend only on the arguments, so a replayed micro-batch is cut as before. Empty ranges are dropped.
+    The result depends only on the arguments, so a replayed micro-batch has the same pieces. Empty ranges are dropped.
     """
     pieces = [piece for one in ranges if one.count > 0 for piece in _split_evenly(one, _parts(one.count, records_max))]
     if partitions_min is None or len(pieces) >= partitions_min:
@@ -161,7 +155,7 @@ def split_queue_ranges(
 
 
 def prefers_log_scan(wanted_bytes: int, span_bytes: int) -> bool:
-    """Whether reading all ``span_bytes`` of the log is faster than reading ``wanted_bytes`` piece by piece."""
+    """Whether reading all ``span_bytes`` of the log is faster than reading only ``wanted_bytes``, record by record."""
     return wanted_bytes * 100 >= span_bytes * LOG_SCAN_PERCENT
 
 
@@ -177,8 +171,8 @@ def split_log_span(
     Args:
         start_physical_offset: a record start.
         end_physical_offset: the end of a record.
-        bytes_max: wanted bytes in one piece; a piece may be larger by the distance to the next known record start.
-        partitions_min: least number of pieces, if there are enough record starts.
+        bytes_max: desired size of a piece; a piece may be larger by the distance to the next known record start.
+        partitions_min: smallest number of pieces, if there are enough record starts.
         record_start_from: returns a record start at or after a physical offset.
     """
     span = end_physical_offset - start_physical_offset

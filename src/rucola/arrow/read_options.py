@@ -1,5 +1,5 @@
-"""The options of a reader: place, queues, range, columns. Spark's options become this, and so do those of
-``scan``.
+"""The options of a reader: place, queues, range, columns. The options of Spark and of ``scan`` are converted to
+these.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MEBIBYTE = 1 << 20
 DEFAULT_GROUP = "TOOLS_CONSUMER"
 """RocketMQ's own tools use this group too, so a query leaves no group of its own behind."""
 DEFAULT_BROKER_NAME = "broker-a"
-"""Broker name of rows read from a store directory; the directory itself does not hold the name."""
+"""Default broker name of rows from a store directory; the directory itself does not hold the name."""
 
 EVERYTHING = parse_tag_expression("*")
 NO_ACCOUNT = Access()
@@ -49,7 +49,7 @@ class ScanOrder(StrEnum):
 
 
 class MissingTime(StrEnum):
-    """The meaning of a starting time after the last message of a queue."""
+    """How to treat a starting time after the last message of a queue."""
 
     ERROR = "error"
     LATEST = "latest"
@@ -57,7 +57,7 @@ class MissingTime(StrEnum):
 
 @dataclass(frozen=True)
 class Position:
-    """Where to start or to end: a document holds a value for each queue; times are milliseconds."""
+    """Where to start or end: by name, or by offset or time. Times are in milliseconds since the epoch."""
 
     name: str = ""
     """``earliest``, ``latest``, or empty if one of the other fields is set."""
@@ -97,22 +97,22 @@ class Subscription:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """Checked options of one reader; picklable, because Spark sends it to the tasks."""
+    """Checked options of one reader; picklable, because Spark sends them to the tasks."""
 
     name_server: str = ""
     store_path: str = ""
-    """Exactly one of the two is set."""
+    """Exactly one of ``name_server`` and ``store_path`` is set."""
     broker_name: str = DEFAULT_BROKER_NAME
-    """Of the directory; several, separated by commas, belong to as many directories in ``store_path``."""
+    """Broker name of the directory; for several directories in ``store_path``, as many names separated by commas."""
     commit_log_path: str = ""
-    """Where the log of the directory is, if elsewhere; several are separated by commas."""
+    """Directory of the log if it is not in ``store_path``; several are separated by commas."""
     subscription: Subscription
     expression: Expression = EVERYTHING
     """Which messages to keep."""
     keys: frozenset[str] = frozenset()
-    """Keep only messages that have one of these in KEYS or as their id; empty for all."""
+    """Keeps only messages that have one of these in KEYS or as their id; empty for all."""
     starting: Position | None = None
-    """None: the default, earliest in a batch and latest in a stream."""
+    """None stands for the default: earliest in a batch and latest in a stream."""
     starting_missing_time: MissingTime = MissingTime.ERROR
     ending: Position = Position()
     fail_on_data_loss: bool = True
@@ -133,11 +133,11 @@ class ReadOptions:
     pull_timeout_ms: int = 3000
     retry_timeout_ms: int = 120_000
     waits_for_brokers: bool = False
-    """Tasks wait for a broker that is away as long as it takes, not only for ``retry_timeout_ms``."""
+    """Whether tasks wait for an unavailable broker without limit, and not only for ``retry_timeout_ms``."""
 
     @property
     def stores(self) -> tuple[ReadOptions, ...]:
-        """These options for each store directory."""
+        """One copy of these options for each store directory."""
         names = self.broker_name.split(",")
         paths = self.store_path.split(",") if len(names) > 1 else [self.store_path]
         return tuple(

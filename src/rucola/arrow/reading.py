@@ -1,4 +1,4 @@
-"""The functions with which a reader reads from either place: a store directory or brokers. Heavy modules are imported
+"""Opens catalogs and reads ranges, from a store directory or from brokers. Modules that are slow to import are imported
 inside the functions.
 """
 
@@ -32,7 +32,7 @@ def open_catalog(options: ReadOptions) -> Catalog:
 
 
 def read_range(options: ReadOptions, schema: pa.Schema, piece: SourceRange) -> Iterator[pa.RecordBatch]:
-    """The rows of ``piece`` as record batches of ``schema``, whose fields are columns of the options' style."""
+    """Yields the rows of ``piece`` as record batches of ``schema``, whose fields are columns of the options' style."""
     from rucola.arrow.columns import BatchBuilder
 
     builder = BatchBuilder(options, schema.names, schema, piece.broker_name)

@@ -1,8 +1,8 @@
-"""Rows of a record table as Arrow arrays, built from whole buffers; no Python object per row.
+"""Rows of a record table as Arrow arrays, which are built from whole buffers, without a Python object per row.
 
-The readers import it only inside ``read()``: it needs PyArrow and NumPy, and a planning process must not pay for those.
-Every array owns its bytes, so the segment or receive buffer that it came from may be released as soon as a batch is
-built.
+The readers import it only inside ``read()``: it needs PyArrow and NumPy, and a planning process must not pay for these
+imports. Every array owns its bytes, so the segment or receive buffer that it came from may be released as soon as a
+batch is built.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ if TYPE_CHECKING:
 HOST_BYTES_V4 = 8
 HOST_BYTES_V6 = 20
 SCRATCH_COLUMN = ROW_WIDTH - 1
-"""A column after those of ``RecordColumn``; holds lengths that the table does not have."""
+"""Index of a column after those of ``RecordColumn``, for lengths that the table does not contain."""
 HOSTS_KEPT = 4096
 CHECKSUM_NAME = b"__CRC32#\x01"
 CHECKSUM_BYTES = len(CHECKSUM_NAME) + 11
-"""Of the property that holds a record's checksum: name, ten digits, separator."""
+"""Size of the property that holds a record's checksum: its name, ten digits and a separator."""
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
-"""Two upper-case hex digits for each byte value, in their order in memory."""
+"""For each byte value, its two upper-case hex digits as they lie in memory."""
 
 _host_text = lru_cache(HOSTS_KEPT)(host_text)
 
 
 class Rows:
-    """The first ``count`` rows of a record table, and the buffer that their positions point into.
+    """The first ``count`` rows of a record table, and the buffer into which their positions point.
 
     Args:
-        source: holds the records.
-        table: rows of ``RecordColumn``.
-        count: rows to use, at least 1.
-        walked: whether the rows are complete and in the order of a walk: ``SAME_TOPIC`` refers to the previous row of
-            the table.
+        source: buffer with the records.
+        table: rows with the columns of ``RecordColumn``.
+        count: number of rows to use, at least 1.
+        walked: whether the table holds all rows of a walk in their order, so that ``SAME_TOPIC`` refers to the previous
+            row.
     """
 
     def __init__(self, source: ReadableBuffer, table: array[int], count: int, walked: bool = False) -> None:
@@ -62,27 +62,29 @@ class Rows:
 
     @cached_property
     def only_topic(self) -> bytes | None:
-        """The topic of all rows, which is nearly always the same; None if there may be several."""
+        """The topic of all rows, if it is known to be the same, as it nearly always is; None if there may be
+        several.
+        """
         if not self._walked or not self.numbers(RecordColumn.SAME_TOPIC)[1:].all():
             return None
         start, size = (int(self.view[0, column]) for column in (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN))
         return bytes(memoryview(self.source)[start : start + size])
 
     def numbers(self, column: int) -> npt.NDArray[np.int64]:
-        """One column of integers, as a view."""
+        """A view of one column of integers."""
         return self.view[:, column]
 
     def numbers_of_row(self, number: int) -> list[int]:
-        """All integers of one row."""
+        """All integers in the row with index ``number``."""
         numbers: list[int] = self.view[number].tolist()
         return numbers
 
     def part(self, start: int, end: int) -> Rows:
-        """The rows from ``start`` to before ``end``, in a new table."""
+        """The rows from ``start`` up to, but not including, ``end``, in a new table."""
         return Rows(self.source, self.table[start * ROW_WIDTH : end * ROW_WIDTH], end - start, self._walked)
 
     def bytes_of(self, pos_column: RecordColumn, len_column: int) -> pa.Array:
-        """A column of byte strings; a length below 0 is null."""
+        """A column of byte strings; a length below 0 means null."""
         size, missing = _columns_cy.count_bytes(self.table, self.count, len_column)
         values = pa.allocate_buffer(size)
         offsets = pa.allocate_buffer(4 * (self.count + 1))
@@ -92,7 +94,7 @@ class Rows:
         return pa.Array.from_buffers(pa.binary(), self.count, [valid, offsets, values], missing)
 
     def int32(self, column: int) -> pa.Array:
-        """One column of integers of 32 bits."""
+        """One column as an array of 32-bit integers."""
         values = pa.allocate_buffer(4 * self.count)
         _columns_cy.take_int32(self.table, self.count, column, values)
         return pa.Array.from_buffers(pa.int32(), self.count, [None, values], 0)
@@ -104,13 +106,13 @@ class Rows:
         return pa.Array.from_buffers(kind, self.count, [None, values], 0)
 
     def leave_out_checksums(self) -> None:
-        """Removes the record's checksum from the properties: the store adds it at the end, and it is not a property of
-        the message.
+        """Removes the record's checksum, which the store adds after the properties of the message, from the
+        properties.
         """
         ends = (self.numbers(RecordColumn.PROPERTIES_POS) + self.numbers(RecordColumn.PROPERTIES_LEN)).clip(0)
         with memoryview(self.source) as source:
             data = np.frombuffer(source, np.uint8)
-            # Few records have one: a look at one byte of each record saves most comparisons.
+            # Few records have a checksum, so a look at one byte of each record saves most comparisons.
             maybe = np.flatnonzero(self.numbers(RecordColumn.PROPERTIES_LEN) >= CHECKSUM_BYTES)
             maybe = maybe[data[ends[maybe] - CHECKSUM_BYTES] == CHECKSUM_NAME[0]]
             if len(maybe):
@@ -123,7 +125,7 @@ class Rows:
     def properties_json(self) -> pa.Array:
         """The properties of each row as the text of a JSON object."""
         lengths = np.maximum(self.numbers(RecordColumn.PROPERTIES_LEN), 0)
-        # Quotes, colon and comma replace two separators in each pair; more space is rarely needed.
+        # In each pair, quotes, colon and comma replace two separators; more space is rarely needed.
         room = int(lengths.sum()) * 3 // 2 + 2 * self.count
         offsets = pa.allocate_buffer(4 * (self.count + 1))
         while True:
@@ -140,11 +142,11 @@ class Rows:
         return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
 
     def hosts(self, pos_column: RecordColumn, v6: MessageSysFlag) -> pa.Array:
-        """The bytes of one kind of host, 8 or 20 per row.
+        """The bytes of one kind of host, 8 or 20 bytes per row.
 
         Args:
             pos_column: column with the positions at which the hosts begin.
-            v6: bit of sysFlag that is set if the host has 20 bytes.
+            v6: bit in sysFlag that is set if the host has 20 bytes.
         """
         is_v6 = (self.numbers(RecordColumn.SYS_FLAG) & int(v6)) != 0
         self.view[:, SCRATCH_COLUMN] = np.where(is_v6, HOST_BYTES_V6, HOST_BYTES_V4)
@@ -152,7 +154,7 @@ class Rows:
 
 
 def table_view(table: array[int]) -> npt.NDArray[np.int64]:
-    """A record table as a matrix over the same memory."""
+    """A record table as a NumPy matrix over the same memory."""
     return np.frombuffer(table, dtype=np.int64).reshape(-1, ROW_WIDTH)
 
 
@@ -162,10 +164,10 @@ def validity(valid: Mask) -> Any:
 
 
 def text(values: pa.Array) -> pa.Array:
-    """Byte strings as checked text; bytes that are not UTF-8 become U+FFFD, as in the JSON of the properties."""
+    """Converts byte strings to text; bytes that are not UTF-8 become U+FFFD, as in the JSON of the properties."""
     data = values.buffers()[2]
     if data is None or not np.frombuffer(data, np.uint8).max(initial=0) & 0x80:
-        return values.view(pa.string())  # ASCII throughout: Arrow would check each string separately
+        return values.view(pa.string())  # all bytes are ASCII, and Arrow would check each string separately
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -174,7 +176,7 @@ def text(values: pa.Array) -> pa.Array:
 
 
 class Repeated:
-    """Builds arrays that repeat one text; neighbouring batches mostly have the same text and share its memory."""
+    """Builds arrays that repeat one text; consecutive batches usually have the same text and share its memory."""
 
     def __init__(self) -> None:
         self._value = ""

@@ -1,9 +1,9 @@
 """Converts a buffer of records to record batches: walks the records, selects rows, and builds columns. Every reader
 uses it inside ``read()``.
 
-A batch holds up to 4,096 rows and about 1 MiB of records, which then stay in the processor's cache from the walk to the
-copy. With many columns it holds more, because each column of a batch has a fixed cost. The first batch of a task is
-small, so that ``LIMIT 1`` is quick.
+A batch holds up to 4,096 rows and about 1 MiB of records, so the records stay in the processor's cache from the walk to
+the copy. With many columns a batch holds more, because each column of a batch has a fixed cost. The first batch of a
+task is small, so that ``LIMIT 1`` is quick.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ BATCH_ROWS = 4096
 BATCH_ROWS_MIN = 32
 BATCH_BYTES_AIM = 1 << 20
 COLUMN_BYTES_AIM = 192 << 10
-"""Each column of a batch costs about 20 µs until it is in the JVM, whatever its length."""
+"""Each column of a batch costs about 20 µs on its way to the JVM, whatever its length."""
 BATCH_BYTES = 16 << 20
-"""Only a batch of a single row may be larger."""
+"""Limit on the bytes of records in a batch; only a batch of a single row may be larger."""
 _KEY_SEPARATOR = KEY_SEPARATOR.encode()
 
 
@@ -117,7 +117,7 @@ class RowChooser:
         return mask
 
     def _in_intervals(self, rows: Rows) -> tuple[int, Mask]:
-        """The number of wanted rows, and the rows."""
+        """Returns the number of wanted rows, and a mask that marks them."""
         assert self._intervals is not None
         topics, codes = _topics_of(rows)
         marks = np.zeros(rows.count, dtype=np.uint8)
@@ -133,7 +133,7 @@ class Scanner:
     """Converts parts of the log to batches; reuses its record table.
 
     Args:
-        builder: makes the columns.
+        builder: builds the columns.
         chooser: chooses the rows.
     """
 
@@ -147,10 +147,10 @@ class Scanner:
     def batches(
         self, source: ReadableBuffer, position: int, limit: int, base_offset: int, name: str, check: int
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of the records in ``source[position:limit]``; ends at the limit or at an end-of-file record.
+        """Yields batches of the records in ``source[position:limit]``; ends at the limit or at an end-of-file record.
 
         Args:
-            source: holds the records; may be released after a batch was taken.
+            source: buffer with the records; it may be released after a batch was taken.
             position: a record start.
             limit: a record end.
             base_offset: physical offset of byte 0 of ``source``.
@@ -176,7 +176,9 @@ class Scanner:
                 position = end
 
     def _within_bytes(self, position: int, count: int, end: int, stop: int) -> tuple[int, int, int]:
-        """Removes the last rows of a walk until its records have at most ``BATCH_BYTES``, but keeps one row."""
+        """Removes the last rows of a walk until its records have at most ``BATCH_BYTES``, but keeps at least one
+        row.
+        """
         if end - position <= BATCH_BYTES or count <= 1:
             return count, end, stop
         starts = table_view(self._table)[:count, RecordColumn.RECORD_POS]
@@ -215,7 +217,7 @@ def gather_table(positions: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64])
 
 
 def _intervals(wanted: Sequence[QueueRange]) -> dict[bytes, tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """For each topic the first and the end offset by queue id; a queue that is not wanted has an empty interval."""
+    """For each topic, the start and end offset by queue id; a queue that is not wanted has an empty interval."""
     intervals = {}
     for topic in {one.queue.topic for one in wanted}:
         own = [one for one in wanted if one.queue.topic == topic]

@@ -1,6 +1,6 @@
-"""The columns of the rows: names, types, and how a reader narrows them.
+"""The columns of the rows: names, types, and which of them a reader builds.
 
-The first nine columns are those of the former RocketMQ connector for Spark, same names and types; the style ``kafka``
+The first nine columns have the names and types of the former RocketMQ connector for Spark; the style ``kafka``
 has the columns of Spark's Kafka source instead. Columns that are not requested are not decoded.
 """
 
@@ -14,7 +14,7 @@ from rucola.errors import ConfigError
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name and Spark type as DDL."""
+    """One column: its name, and its Spark type as DDL."""
 
     name: str
     ddl_type: str
@@ -75,7 +75,7 @@ def chosen_columns(options: ReadOptions) -> tuple[Column, ...]:
     """The columns of a query without a user schema: the columns that option ``columns`` names, in its order, or all.
 
     Raises:
-        ConfigError: ``columns`` names a column that does not exist, or names one twice.
+        ConfigError: option ``columns`` names a column that does not exist, or names one twice.
     """
     known = {column.name.lower(): column for column in all_columns(options)}
     if not options.columns:

@@ -1,8 +1,8 @@
-"""Cuts queue ranges down to the messages that a filter can let through.
+"""Cuts queue ranges down to the messages that can pass a filter.
 
 A range is cut into pieces. Pieces that the filter excludes by topic, queue, queue offset or store time are dropped. The
-rest is cut again while this drops many messages. The store times of a queue are assumed to increase, except for
-backward steps of the broker's clock of up to ``CLOCK_STEP_MS``.
+remaining pieces are cut again as long as each round drops many messages. The store times of a queue are assumed to
+increase, except for backward steps of the broker's clock of up to ``CLOCK_STEP_MS``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rucola.filter.tag import TagExpression, parse_tag_expression
 
 CLOCK_STEP_MS = 60_000
 CUTTING = frozenset(("topic", "brokerName", "queueId", "queueOffset", "storeTimestamp"))
-"""Columns by which ranges are cut."""
+"""Columns whose conditions can exclude pieces."""
 PARTS = 16
 PARTS_TOTAL = 4096
-"""Pieces of all ranges in one round, unless there are more ranges."""
+"""Largest number of pieces over all ranges in one round, unless there are more ranges."""
 PART_ROWS_MIN = 256
 ROUNDS_MAX = 8
 _TAG = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -31,7 +31,7 @@ _STEP = CLOCK_STEP_MS * _MS
 
 
 def select_ranges(node: Node, ranges: Sequence[QueueRange], catalog: Catalog) -> list[QueueRange]:
-    """The parts of ``ranges`` that may hold messages which the filter ``node`` lets through."""
+    """The parts of ``ranges`` that may hold messages which pass the filter ``node``."""
     columns = columns_of(node)
     kept = list(ranges)
     if columns is not None and CUTTING.isdisjoint(columns):
@@ -48,7 +48,7 @@ def select_ranges(node: Node, ranges: Sequence[QueueRange], catalog: Catalog) ->
 
 
 def tag_expression(tags: Collection[object]) -> TagExpression | None:
-    """The expression that chooses messages with one of ``tags``; None if one expression cannot hold all of them."""
+    """The expression that chooses messages with one of ``tags``; None if a tag cannot be in an expression."""
     names = sorted(tag for tag in tags if isinstance(tag, str))
     if len(names) < len(tags) or not names or not all(map(_TAG.fullmatch, names)):
         return None

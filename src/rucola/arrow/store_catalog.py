@@ -1,4 +1,4 @@
-"""Planning over a store directory, on the driver: its queues, their offsets, and how the work is divided among tasks.
+"""Plans reads from a store directory, on the driver: finds queues and offsets, and divides the work among tasks.
 
 The directory is opened through ``OfflineStore`` and never changed. The end offsets are fixed when a plan is made, so
 that the zeros and the half-written tail of a live log are never read. Tasks get the paths of the files they need.
@@ -35,21 +35,21 @@ from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.offline.search import index_hits, indexed_span
 
 REFRESH_S = 0.1
-"""How old the view of a live directory may be; an idle stream asks for it about 75 times a second."""
+"""How old the view of a live directory may be, in seconds; an idle stream asks for it about 75 times per second."""
 REFRESH_PAUSE = 10
-"""The view may also be this many times older than the time it takes to make one, a second for some thousand queues."""
+"""The view's age may also be this multiple of the time to make a view (1 s for some thousand queues)."""
 SAMPLE_UNITS = 512
 SAMPLE_UNITS_MIN = 4
 SAMPLE_UNITS_TOTAL = 16_384
-"""Number of entries examined for one plan, as long as each queue gets some."""
+"""Largest number of entries examined for one plan; each queue gets at least ``SAMPLE_UNITS_MIN``."""
 UNIT_BYTES = 20
 RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
 UNINDEXED_BYTES_MAX = 16 << 20
-"""Bytes of the log outside of the index that the driver walks over; with more, a look at all queues is faster."""
+"""Largest number of log bytes outside the index that the driver walks; beyond that, looking at all queues is faster."""
 LOOKUP_HITS_MAX = 100_000
-"""Records that a lookup of keys takes one by one; a scan is faster for more."""
+"""Largest number of records that a key lookup reads one by one; a scan is faster for more."""
 NEAR_PART = 16
-"""A cut of the log may lie this fraction of a task's bytes after its ideal position."""
+"""A cut of the log may lie up to 1/16 of a task's bytes after its ideal position."""
 
 
 class StoreCatalog:
@@ -61,7 +61,7 @@ class StoreCatalog:
         self._store = OfflineStore(options.store_path, commit_log_path=options.commit_log_path or None)
         self._refreshed_s = self._clock.monotonic()
         self._look_s = 0.0
-        """How long it took to look at the queues since the last refresh."""
+        """Total time spent on reading queue bounds since the last refresh, in seconds."""
         self._found: set[MessageQueue] | None = None
         self._known_bounds: dict[MessageQueue, Bounds] = {}
 
@@ -76,7 +76,7 @@ class StoreCatalog:
         return existing_queues(self._options.subscription, existing, all_needed=all_needed)
 
     def existing(self) -> set[MessageQueue]:
-        """All queues of the directory."""
+        """All queues in the directory."""
         self._refresh()
         if self._found is None:
             names = self._store.queue_names()
@@ -84,7 +84,7 @@ class StoreCatalog:
         return self._found
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """The bounds of each queue, as of the last read of the directory."""
+        """The bounds of each queue, as of the last refresh of the directory."""
         existing = self.existing()
         found = {}
         began_s = self._clock.monotonic()
@@ -99,10 +99,12 @@ class StoreCatalog:
         return found
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
-        """The same.
+        """Like ``bounds``, which never waits for a directory.
+
+
 
         Raises:
-            ConfigError: a queue has another broker's name: the checkpoint was written with that name.
+            ConfigError: a queue has another broker name, with which the checkpoint was written.
         """
         wanted = list(queues)
         for queue in wanted:
@@ -124,7 +126,7 @@ class StoreCatalog:
         return self._store.offset_by_time(queue.topic, queue.queue_id, timestamp_ms)
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
-        """Mean size of the first records from ``start`` on."""
+        """Mean size in bytes of the first records from offset ``start``."""
         return self._mean_record_bytes(queue, start, end, SAMPLE_UNITS)
 
     def _mean_record_bytes(self, queue: MessageQueue, start: int, end: int, sample: int) -> int:
@@ -151,10 +153,10 @@ class StoreCatalog:
     def holders(
         self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[MessageQueue]:
-        """The queues of the records to which the index leads, and of the records that are not in the index.
+        """The queues of records that the index finds, and of records that are not in the index.
 
-        All queues if the index is of no use. A look at the bounds of a queue takes half a millisecond, so a lookup in
-        a store with very many queues would otherwise spend its time on queues without the key.
+        Returns all queues if the index cannot be used. To read the bounds of a queue takes half a millisecond. Without
+        this function, a lookup in a store with very many queues would spend its time on queues without the key.
         """
         store, files = self._store, Files()
         topics = {queue.topic for queue in queues}
@@ -182,8 +184,8 @@ class StoreCatalog:
     ) -> list[SourceRange] | None:
         """Pieces with all messages of the ranges that have one of ``keys`` in KEYS or as UNIQ_KEY.
 
-        The index finds most of them. Messages stored before the index's first record, or from its last record on, are
-        found by a scan.
+        The index finds most of them. A scan finds messages that were stored before the index's first record, or after
+        its last record.
 
         Args:
             ranges: where to look.
@@ -191,7 +193,8 @@ class StoreCatalog:
             physical_offsets: further places to look at, if records begin there.
 
         Returns:
-            None if the index is of no use: there is none, it has too many hits, or a queue is not in it.
+            The pieces; None if the index cannot be used: there is none, it has too many hits, or it does not cover a
+            queue.
         """
         wanted = [one for one in ranges if one.count > 0]
         log_span, files = self._span(wanted), Files()
@@ -235,7 +238,7 @@ class StoreCatalog:
         for one in wanted:
             if self._store.is_batch(one.queue.topic):
                 raise ConfigError("topic", one.queue.topic, "topics whose queue.type is not BatchCQ")
-        # The records of a light queue belong to other topics: only its units show which records it contains.
+        # The records of a light queue belong to other topics; only the queue's units show which records it contains.
         light = any(is_light_queue(one.queue.topic) for one in wanted)
         if order is ScanOrder.LOG and light:
             raise ConfigError("scanOrder", order, f"queue or auto for topics that begin with {LMQ_PREFIX}")
@@ -246,14 +249,18 @@ class StoreCatalog:
         return prefers_log_scan(self._wanted_bytes(wanted), span[1] - span[0])
 
     def _records_max(self, wanted: Sequence[QueueRange]) -> int:
-        """The limit on records, or the limit on bytes, converted to records by the mean size."""
+        """Largest number of records in a piece: the limit on records, or the limit on bytes divided by the mean
+        size.
+        """
         if self._options.records_per_partition_max is not None:
             return self._options.records_per_partition_max
         count = sum(one.count for one in wanted)
         return max(1, self._options.bytes_per_partition_max * count // max(1, self._wanted_bytes(wanted)))
 
     def _wanted_bytes(self, wanted: Sequence[QueueRange]) -> int:
-        """Bytes of all ranges, estimated from a sample of each; the samples are smaller if there are many ranges."""
+        """Size in bytes of all ranges, estimated from a sample of each; samples are smaller if there are many
+        ranges.
+        """
         sample = max(SAMPLE_UNITS_MIN, min(SAMPLE_UNITS, SAMPLE_UNITS_TOTAL // max(1, len(wanted))))
         return sum(one.count * self._mean_record_bytes(one.queue, one.start, one.end, sample) for one in wanted)
 
@@ -305,7 +312,9 @@ class StoreCatalog:
         return next(((physical_offset, size) for _, physical_offset, size, _ in units), None)
 
     def _is_entry(self, physical_offset: int) -> bool:
-        """Whether the record at that place is an entry of the queue that it names. Bytes inside a body are none."""
+        """Whether the queue that the record names has an entry for it. Bytes in a body that look like a record have
+        none.
+        """
         log = self._store.log
         row = log.row_at(physical_offset)
         if row is None:
@@ -318,8 +327,8 @@ class StoreCatalog:
     def _record_start_from(self, wanted: Sequence[QueueRange], physical_offset: int, nearest: int) -> int:
         """A record start at or after ``physical_offset``, but not after ``nearest``, which is a record start, too.
 
-        The log itself shows the next one. If it shows none nearby, the queues are searched in order, until one has a
-        record near enough: a search of thousands of queues takes too long.
+        The log itself usually shows the next start. If it shows none nearby, the queues are searched one by one, and
+        the first record that is near enough is taken: a search of thousands of queues takes too long.
         """
         near = physical_offset + self._options.bytes_per_partition_max // NEAR_PART
         log = self._store.log

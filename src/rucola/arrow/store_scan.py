@@ -1,8 +1,6 @@
-"""The scans of a store directory, run in tasks. One reads the log in order; one reads the records to which the units of
-a queue point; one reads single records.
-
-No scan opens the store: a task maps all files that its range names before the first row, so that a file deleted
-later does not matter.
+"""The scans of a store directory, run in tasks. One scan reads the log in order, one reads the records to which the
+units of a queue point, and one reads single records. No scan opens the store: before the first row, a task maps all
+files that its range names, so it does not matter if a file is deleted later.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ from rucola.runtime.mapped_segment import MappedSegment
 
 UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 PREFILL_SIZE = 0x7FFFFFFF
-"""Size in the units before the first entry of a queue; these units point at nothing."""
+"""Record size in the units before a queue's first entry; these units point at no record."""
 PHYSICAL_OFFSET_AT = 28
-"""Position of this field in a record."""
+"""Position of the physical offset in a record."""
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def scan_log(options: ReadOptions, builder: BatchBuilder, piece: LogRange) -> Iterator[pa.RecordBatch]:
-    """The wanted rows of a piece of the log.
+    """Yields the wanted rows from a piece of the log.
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
@@ -56,11 +54,11 @@ def scan_log(options: ReadOptions, builder: BatchBuilder, piece: LogRange) -> It
 
 
 def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) -> Iterator[pa.RecordBatch]:
-    """The rows of an interval of one queue, in queue order.
+    """Yields the rows of an interval of one queue, in queue order.
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
-        StoreDamagedError: a unit points at a place, but the record there is not the unit's record.
+        StoreDamagedError: a unit points at a place that does not hold the unit's record.
     """
     scanner = Scanner(builder, RowChooser(options.expression, keys=options.keys))
     codes = None
@@ -83,7 +81,7 @@ def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) ->
 
 
 def scan_records(options: ReadOptions, builder: BatchBuilder, piece: RecordRange) -> Iterator[pa.RecordBatch]:
-    """The wanted rows of single records, in log order.
+    """Yields the wanted rows of single records, in log order.
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
@@ -107,9 +105,7 @@ def _entries(units: npt.NDArray[np.void], codes: Numbers | None) -> tuple[Number
 def _records(
     segments: Sequence[tuple[FileSpan, MappedSegment]], positions: Numbers, sizes: Numbers
 ) -> Iterator[tuple[bytearray, str]]:
-    """The records, copied together in pieces of at most ``BATCH_BYTES``; each piece comes from one segment and has its
-    path.
-    """
+    """Yields the records, copied into chunks of at most ``BATCH_BYTES``, with the path of the segment of each chunk."""
     for span, segment in segments:
         here = (positions >= span.start) & (positions < span.end)
         own, own_sizes = positions[here] - span.start, sizes[here]
@@ -138,14 +134,16 @@ def _copied(span: FileSpan, segment: MappedSegment, positions: Numbers, sizes: N
         if not wrong.any():
             return out
     at = int(positions[np.argmax(wrong)])
-    raise StoreDamagedError(span.path, at, "a consume queue points here, but not at a whole record", "verify the store")
+    raise StoreDamagedError(
+        span.path, at, "a consume queue points here, but there is no whole record here", "verify the store"
+    )
 
 
 @contextmanager
 def _mapped(
     options: ReadOptions, spans: Sequence[FileSpan], wanted: QueueRange
 ) -> Iterator[list[tuple[FileSpan, MappedSegment]]]:
-    """The files, mapped for reading; missing files are data loss."""
+    """Maps the files for reading; a missing file is data loss."""
     files = Files()
     with ExitStack() as stack:
         mapped = []

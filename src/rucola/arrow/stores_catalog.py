@@ -1,4 +1,4 @@
-"""Several store directories, each of one broker, as one place to read from. Runs on the driver."""
+"""Combines several store directories, each from another broker, into one catalog. Runs on the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rucola.errors import ConfigError
 
 
 class StoresCatalog:
-    """``Catalog`` over directories; a queue lies in the directory of its broker."""
+    """``Catalog`` over several directories; a queue is in the directory of its broker."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -52,18 +52,18 @@ class StoresCatalog:
         return Look(self.bounds(wanted))
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """The mark of the record at a queue offset of each queue."""
+        """For each queue, the mark of the record at the given queue offset."""
         found: dict[MessageQueue, Mark | None] = {}
         for name, own in self._shared_out(places).items():
             found |= self._stores[name].marks({queue: places[queue] for queue in own})
         return found
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First offset stored at or after the time."""
+        """The first offset whose message was stored at or after the time."""
         return self._stores[queue.broker_name].offset_at(queue, timestamp_ms)
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int:
-        """Mean size of the first records from ``start`` on."""
+        """Mean size in bytes of the first records from offset ``start``."""
         return self._stores[queue.broker_name].mean_record_bytes(queue, start, end)
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
@@ -76,7 +76,7 @@ class StoresCatalog:
     def holders(
         self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[MessageQueue]:
-        """The holders in each directory."""
+        """The queues that may hold a wanted message, from all directories."""
         keys, physical_offsets = list(keys), list(physical_offsets)
         shared = self._shared_out(queues)
         return [one for name, own in shared.items() for one in self._stores[name].holders(own, keys, physical_offsets)]
@@ -84,7 +84,7 @@ class StoresCatalog:
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange]:
-        """The pieces of each directory, by its index if it helps."""
+        """The pieces of each directory, found by its index if the index helps."""
         keys, physical_offsets = list(keys), list(physical_offsets)
         pieces: list[SourceRange] = []
         for name, store in self._stores.items():
@@ -98,7 +98,7 @@ class StoresCatalog:
         return any(store.is_batch(topic) for store in self._stores.values())
 
     def close(self) -> None:
-        """Closes the maps of all directories."""
+        """Closes the mapped files of all directories."""
         for store in self._stores.values():
             store.close()
 
@@ -113,4 +113,4 @@ class StoresCatalog:
     def _check_names(self, option: str, queues: Iterable[MessageQueue]) -> None:
         other = sorted(queue_text(queue) for queue in queues if queue.broker_name not in self._stores)
         if other:
-            raise ConfigError(option, ", ".join(other), f"queues of the brokers named: {', '.join(self._stores)}")
+            raise ConfigError(option, ", ".join(other), f"queues of these brokers: {', '.join(self._stores)}")

@@ -28,23 +28,22 @@ from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.errors import ConfigError
 
 ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?.*"
-"""Every topic but the cluster's own, and but light queues, whose messages belong to other topics."""
+"""Matches every topic except the cluster's own topics, and light queues, whose messages belong to other topics."""
 
 log = logging.getLogger(__name__)
 
 
 class TopicDataset(VirtualDataset):
-    """Messages of topics; a scan reads only the columns that it is asked for, and only pieces that may match the
-    filter.
+    """A dataset of messages; a scan reads only the requested columns, and only pieces that may match the filter.
 
-    A filter on ``topic``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` limits what is read of each queue. A
-    filter on ``tags`` chooses records by the entries of the queue. A filter on ``keys`` or ``msgId`` uses the index of
-    a store.
+    A filter on ``topic``, ``queueId``, ``queueOffset`` and ``storeTimestamp`` limits the ranges that are read. A filter
+    on ``tags`` chooses records by the entries of the queue. A filter on ``keys`` or ``msgId`` uses the index of a
+    store.
 
     Args:
         options: where and what to read.
-        use_index: whether lookups of keys may use it. If a broker ran with ``messageIndexEnable=false`` for a time, the
-            index lacks the messages of that time.
+        use_index: whether key lookups may use the store's index. If a broker ran with ``messageIndexEnable=false`` for
+            a while, the index lacks the messages of that time.
     """
 
     def __init__(self, options: ReadOptions, use_index: bool = True) -> None:
@@ -53,7 +52,7 @@ class TopicDataset(VirtualDataset):
         self._use_index = use_index
 
     def batches(self, schema: pa.Schema, node: Node | None) -> Iterator[pa.RecordBatch]:
-        """The present messages that the filter may let through."""
+        """Yields the messages that exist now and may pass the filter."""
         options = self._options
         if node is not None and options.expression.matches_all:
             tags = values_of(node, "tags")
@@ -79,7 +78,9 @@ class TopicDataset(VirtualDataset):
 def topic_options(
     store: str | os.PathLike[str] | None, topic: str | Sequence[str] | None, name_server: str, **more: Any
 ) -> ReadOptions:
-    """The options of a reader.
+    """Makes the options of a reader.
+
+
 
     Args:
         store: store directory.
@@ -102,12 +103,14 @@ def topic_options(
 
 
 def _ranges(options: ReadOptions, catalog: Catalog, lookup: KeyLookup | None) -> list[QueueRange]:
-    """All messages that the queues hold at this moment; of queues that may hold a message of the lookup."""
+    """The ranges of all messages that the queues hold now; with ``lookup``, only queues that may hold a wanted
+    message.
+    """
     queues = catalog.queues(all_needed=not options.subscription.pattern)
     if options.subscription.pattern:
         batched = {topic for topic in {queue.topic for queue in queues} if catalog.is_batch(topic)}
         if batched:
-            log.warning("left out, since their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
+            log.warning("topics left out, because their queues are of type BatchCQ: %s", ", ".join(sorted(batched)))
             queues = [queue for queue in queues if queue.topic not in batched]
     if lookup is not None and can_narrow(options):
         queues = catalog.holders(queues, *lookup)

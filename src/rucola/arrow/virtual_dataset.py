@@ -17,15 +17,15 @@ _REFUSED = ("filter", "get_fragments", "join", "join_asof", "replace_schema", "s
 
 class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
     """A dataset that DuckDB, Polars and PyArrow can read. It has a schema, and its scans take columns and a filter.
-
-    PyArrow's class wraps a dataset in C++ and cannot be created otherwise; all methods that read use ``scanner``.
+    PyArrow's class cannot be instantiated without a dataset in C++, so its methods are replaced here; all methods that
+    read use ``scanner``.
 
     Args:
         schema: names and types of the columns.
-        cheapest: the column that is built when a scan asks for none; a count needs the number of its rows.
+        cheapest: the column that is built if a scan requests no column; a count needs its number of rows.
 
     Attributes:
-        failure: the error that ended the last scan, in its original form, because engines pass on only its text.
+        failure: the original error that ended the last scan; engines pass on only its text.
     """
 
     def __init__(self, schema: pa.Schema, cheapest: str) -> None:
@@ -35,10 +35,9 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
 
     @abstractmethod
     def batches(self, schema: pa.Schema, node: Node | None) -> Iterator[pa.RecordBatch]:
-        """Rows with the columns of ``schema``; they include all rows that the filter lets through.
+        """Returns batches with the columns of ``schema``, which include all rows that pass the filter.
 
-        Errors that can occur before the first row occur before this returns.
-        """
+        Errors that can occur before the first row are raised by this call, not while the batches are read."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -47,7 +46,7 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
 
     @property
     def partition_expression(self) -> Any:
-        """Always true, because no condition is known that all rows meet."""
+        """Always the expression ``true``, because no condition is known that all rows meet."""
         return ds.scalar(True)
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> ds.Scanner:
@@ -83,7 +82,7 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
 
 
 def _refused(name: str) -> Any:
-    """A method that PyArrow has and this dataset has not; it says what to call instead."""
+    """A method of PyArrow that this dataset lacks; a call raises an error that says what to call instead."""
 
     def method(*_: object, **__: object) -> NoReturn:
         raise NotImplementedError(f"{name}: read with to_table first")
@@ -91,5 +90,5 @@ def _refused(name: str) -> Any:
     return method
 
 
-for _name in _REFUSED:  # PyArrow's own method would use the dataset in C++, which does not exist here.
+for _name in _REFUSED:  # PyArrow's own method would use the dataset in C++, which this class does not have.
     setattr(VirtualDataset, _name, _refused(_name))

@@ -1,4 +1,4 @@
-"""SQL over topics with DuckDB: a connection in which every topic is a view. Needs the extra ``sql``, and no Java."""
+"""SQL over topics with DuckDB: a connection in which every topic is a view. Needs the extra ``sql``, but no Java."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["connect"]
 
 
 def connect(store: str | os.PathLike[str] | None = None, *, name_server: str = "", **options: Any) -> Session:
-    """A session whose ``run`` takes queries; ``session.connection`` is DuckDB's own.
+    """Opens a session. Its ``run`` executes queries; ``session.connection`` is the DuckDB connection.
 
     Args:
         store: store directory; a broker may be using it.

@@ -1,6 +1,4 @@
-"""Chooses among batches of messages by a condition of DuckDB's SQL, over their columns and the fields of their
-bodies.
-"""
+"""Selects messages by a condition in DuckDB's SQL, over their columns and the fields of their bodies."""
 
 from __future__ import annotations
 
@@ -21,12 +19,12 @@ _SOURCE, _VIEW = "source", "messages"
 def chosen_by(
     condition: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that fulfil ``condition``, in their order.
+    """Yields the rows of ``batches`` that fulfil ``condition``, in their order.
 
     Args:
-        condition: the text after ``where``. Fields that only later messages have are unknown.
-        batches: rows with ``schema``, which includes ``body``.
-        schema: their columns.
+        condition: the text after ``where``. It may use only fields of the first ``SAMPLE_ROWS`` bodies.
+        batches: the messages; their columns include ``body``.
+        schema: columns of ``batches``.
         columns: columns of the result.
 
     Raises:
@@ -48,7 +46,7 @@ def chosen_by(
             raise
 
     with duckdb.connect(config={"autoinstall_known_extensions": "false"}) as connection:
-        # Several threads would give the rows in another order.
+        # Several threads would return the rows in a different order.
         connection.execute("set timezone = 'UTC'; set threads = 1; set python_enable_replacements = false")
         connection.register(_SOURCE, pa.RecordBatchReader.from_batches(schema, noted()))
         connection.execute(view_text(_VIEW, _SOURCE, schema.names, fields))

@@ -1,7 +1,7 @@
 """The fields of JSON bodies as columns of a view. Names and types come from a sample of the topic.
 
-DuckDB extracts a field from the body when a query uses it. A body that is not JSON becomes null, and so does a value
-that does not fit the type found in the sample. No body ends a query, and no number is rounded.
+DuckDB extracts a field from the body when a query uses it. The fields of a body that is not JSON are null, and so is a
+value that does not fit the type found in the sample. No body ends a query, and no number is rounded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def fields_of(bodies: pa.Table) -> dict[str, str]:
 
 
 def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[str, str]) -> str:
-    """The statement that makes ``view`` from ``source``. The fields of the bodies follow the columns of ``source``.
+    """The statement that creates ``view``: the columns of ``source``, then the fields of the bodies.
 
     If a field has the name of a column, in upper or lower case, its name gets the prefix ``body_``.
     """
@@ -50,7 +50,7 @@ def view_text(view: str, source: str, columns: Iterable[str], fields: Mapping[st
 
 
 def quoted(name: str) -> str:
-    """``name`` as an identifier."""
+    """``name`` as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -59,7 +59,9 @@ def _type(kind: object) -> str:
         return "JSON"
     if kind in _WHOLE:
         return "BIGINT"
-    return kind if kind in ("DOUBLE", "BOOLEAN") else "VARCHAR"  # Also for fields with values of several types.
+    return (
+        kind if kind in ("DOUBLE", "BOOLEAN") else "VARCHAR"
+    )  # This type also covers fields with values of several types.
 
 
 def _expression(name: str, kind: str) -> str:

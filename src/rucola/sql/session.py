@@ -2,7 +2,7 @@
 they are.
 
 Every query sees each topic in its state at the time of the query. Threads: DuckDB computes in its own threads; messages
-are read in the thread that asks for the result.
+are read in the thread that fetches the result.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from rucola.sql.fields import fields_of, quoted, view_text
 from rucola.sql.views import FINDINGS, QUEUES, Keys, Rows, finding_rows, queue_rows
 
 SAMPLE_ROWS = 1000
-"""The fields of a topic come from the bodies of this many messages: half are the oldest of its largest queues, half the
-newest.
+"""Number of messages whose bodies determine the fields of a topic: half the oldest and half the newest in its largest
+queues.
 """
 SAMPLE_QUEUES = 16
 NEAREST_MAX = 5
 SOURCE_PREFIX = "messages of "
-"""Before the name of a topic: the view of its messages without the fields of their bodies."""
+"""This prefix and a topic name the view of the topic's messages without the fields of their bodies."""
 _MISSING_TABLE = re.compile(r"Table with name (.+?) does not exist")
 
 log = logging.getLogger(__name__)
@@ -60,14 +60,14 @@ class Session:
         self._place = (store, name_server, options)
         self._datasets: dict[str, VirtualDataset] = {}
         self._names: dict[str, str] = {}
-        """Names of all views, by their lower case."""
+        """Names of all views, by name in lower case."""
         self._waiting: dict[str, Callable[[], VirtualDataset]] = {}
-        """Views that no query has named yet, with what makes their rows."""
+        """Views that no query has named yet, each with the function that makes its dataset."""
         self.topics = self._topic_names()
-        # No extension is downloaded without the user's knowledge.
+        # DuckDB must not download an extension without the user's knowledge.
         self._connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
         self._connection.execute("set timezone = 'UTC'")
-        # A name in a query never means a variable of this program.
+        # A name in a query must never refer to a variable of this program.
         self._connection.execute("set python_enable_replacements = false")
         for topic in self.topics:
             self._add_view(topic, partial(self._dataset, topic))
@@ -85,10 +85,10 @@ class Session:
         return self._connection
 
     def run(self, query: str) -> pa.RecordBatchReader:
-        """The result of one statement, computed while it is read.
+        """Runs one statement; its result is computed while it is read.
 
         Raises:
-            QueryError: the query is wrong, or names what does not exist.
+            QueryError: the query is wrong, or names something that does not exist.
             RucolaError: a message cannot be read.
         """
         self._make_views(self._named_by(query))
@@ -109,7 +109,7 @@ class Session:
         self.close()
 
     def _guarded(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """The same reader, but an error that ends it is raised in its original form."""
+        """Wraps ``reader`` so that an error during reading is raised as the project's own error."""
 
         def batches() -> Any:
             try:
@@ -133,12 +133,16 @@ class Session:
     def _add_view(self, name: str, rows: Callable[[], VirtualDataset]) -> None:
         other = self._names.setdefault(name.lower(), name)
         if name in self._waiting or other != name:
-            log.warning("no view %s: %s has that name; messages where topic = ... has both", name, other)
+            log.warning(
+                "no view for topic %s, because view %s has that name; select from messages where topic = ... instead",
+                name,
+                other,
+            )
             return
         self._waiting[name] = rows
 
     def _make_views(self, names: Iterable[str]) -> None:
-        """Makes views unless they exist. DuckDB takes half a millisecond for each, and there may be thousands."""
+        """Creates views that do not exist yet. Each takes DuckDB half a millisecond, and there may be thousands."""
         for name in names:
             rows = self._waiting.pop(name, None)
             if rows is not None:
@@ -146,17 +150,17 @@ class Session:
                 self._connection.register(name, self._datasets[name])
 
     def _named_by(self, query: str) -> list[str]:
-        """The views that a query names; all views if it may name or list others."""
+        """The views that a query names; all views if the query may use more than those found."""
         try:
             tables = {name.lower() for name in self._connection.get_table_names(query)}
-        except duckdb.Error:  # the query is wrong, and will be refused, or has several statements
+        except duckdb.Error:  # the query is wrong and will be refused, or it has several statements
             tables = set()
         if not tables or not tables <= self._names.keys() or "duckdb_" in query.lower():
             return list(self._names.values())
         return [self._names[name] for name in tables]
 
     def _add_fields(self, query: str) -> None:
-        """Makes views with the fields of the bodies, for the topics that the query may name."""
+        """Creates views with the fields of the bodies, for the topics that the query may name."""
         for topic in self.topics:
             if topic in self._with_fields or topic.lower() not in query.lower() or topic not in self._datasets:
                 continue
@@ -169,7 +173,7 @@ class Session:
                 self._connection.execute(view_text(topic, SOURCE_PREFIX + topic, rows.schema.names, fields))
 
     def _sample(self, topic: str) -> pa.Table:
-        """The bodies of some messages."""
+        """The bodies of a sample of messages from ``topic``."""
         options = replace(self._options, subscription=Subscription(topics=(topic,)))
         queues = _largest_queues(options)
         if not queues:
@@ -183,13 +187,13 @@ class Session:
         return self._datasets[topic].to_table(columns=["body"], filter=reduce(or_, places))
 
     def _error(self, query: str, error: Exception) -> RucolaError:
-        """The message for the user."""
+        """The error to raise for the user."""
         for rows in self._datasets.values():
             if isinstance(rows.failure, RucolaError):
                 return rows.failure
         missing = _MISSING_TABLE.search(str(error))
         if missing is not None:
-            import difflib  # takes a hundredth of a second
+            import difflib  # this import takes 10 ms
 
             names = sorted(self._names.values())
             near = difflib.get_close_matches(missing[1], names, NEAREST_MAX, cutoff=0.5) or names[:NEAREST_MAX]
@@ -200,7 +204,7 @@ class Session:
 
 
 def _largest_queues(options: ReadOptions) -> list[tuple[int, int, int]]:
-    """Queue id, first offset and end offset of the queues with the most messages, one for each queue id."""
+    """Returns queue id, first offset and end offset of the largest queues; at most one queue per queue id."""
     catalog = open_catalog(options)
     try:
         held = catalog.bounds(catalog.queues(all_needed=False))

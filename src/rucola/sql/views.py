@@ -1,4 +1,4 @@
-"""The views beside the topics: ``queues``, ``keys`` and ``findings``; each is made when a query reads it."""
+"""The views besides those of the topics: ``queues``, ``keys`` and ``findings``. Each is computed when it is read."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Rows(VirtualDataset):
     """A small table that each scan computes anew.
 
     Args:
-        schema: its columns.
-        rows: computes it.
+        schema: columns of the table.
+        rows: function that computes the rows.
     """
 
     def __init__(self, schema: pa.Schema, rows: Callable[[], list[dict[str, object]]]) -> None:
@@ -57,7 +57,9 @@ class Rows(VirtualDataset):
 
 
 class Keys(VirtualDataset):
-    """A row for each key of each message: KEYS may hold several. A filter on ``key`` asks the index of a store."""
+    """A table with one row for each key of each message: KEYS may hold several. A filter on ``key`` uses a store's
+    index.
+    """
 
     def __init__(self, messages: TopicDataset) -> None:
         columns = [messages.schema.field(name) for name in KEY_COLUMNS]
@@ -65,7 +67,7 @@ class Keys(VirtualDataset):
         self._messages = messages
 
     def batches(self, schema: pa.Schema, node: Node | None) -> Iterator[pa.RecordBatch]:
-        """The keys of the messages that the filter may let through."""
+        """Yields the keys of the messages that may pass the filter."""
         names = [name for name in KEY_COLUMNS if name in schema.names]
         fields = [self._messages.schema.field(name) for name in ("keys", *names)]
         batches = self._messages.batches(pa.schema(fields), None if node is None else _of_messages(node))
@@ -73,7 +75,7 @@ class Keys(VirtualDataset):
 
 
 def queue_rows(catalog: Catalog) -> list[dict[str, object]]:
-    """Topic, broker, offsets and store times of every queue; the catalog is closed afterwards."""
+    """Returns topic, broker, offsets and store times of every queue; closes the catalog."""
     try:
         rows: list[dict[str, object]] = []
         queues = catalog.queues(all_needed=False)
@@ -89,14 +91,16 @@ def queue_rows(catalog: Catalog) -> list[dict[str, object]]:
 
 def finding_rows(store: str) -> list[dict[str, object]]:
     """The findings of ``rucola store verify``."""
-    from rucola.store.verify.check import verify  # loads a good part of the store; most queries have no use for it
+    from rucola.store.verify.check import (
+        verify,
+    )  # this loads a large part of the store, and most queries do not need it
 
     return [asdict(finding) | {"kind": finding.kind.value} for finding in verify(store).findings]
 
 
 def _of_messages(node: Node) -> Node:
-    """The filter for messages; its condition on ``key`` becomes a condition on the column ``keys``, as far as lookups
-    need it.
+    """The filter on messages: conditions on ``key`` become conditions on column ``keys``, which is enough for
+    lookups.
     """
     if isinstance(node, Field):
         return Field("keys") if node.name == "key" else node
