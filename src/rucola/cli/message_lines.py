@@ -1,4 +1,6 @@
-"""Messages as lines of text, directly from record rows: a store has millions, too many to create an object for each."""
+"""Messages as lines of text, directly from record rows: a store has millions of messages, too many to create an object
+for each.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ def text_lines(rows: Rows, styled: bool) -> str:
 
 
 def _properties(rows: Rows) -> tuple[bytearray, array[int]]:
-    """The properties of all rows as consecutive JSON objects, and the end of each."""
+    """Returns the properties of all rows as consecutive JSON objects, and the end position of each object."""
     count = rows.chosen[-1] + 1 if rows.chosen else 0
     out, ends = bytearray(1 << 16), array("i", bytes(4 * (count + 1)))
     needed = properties_json(rows.view, rows.table, count, out, ends)

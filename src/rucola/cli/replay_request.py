@@ -186,7 +186,7 @@ class Run:
 
 @contextmanager
 def progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on a terminal's standard error; yields a function that takes the number of messages.
+    """Shows a progress bar on a terminal's standard error; yields a function that takes the number of messages.
 
     Args:
         total: number of messages; None if a condition chooses among them.
@@ -202,7 +202,7 @@ def progress(total: int | None) -> Iterator[Callable[[int], None]]:
 
 
 def print_result(request: Request, tally: Tally, done: Done, seconds: float) -> None:
-    """Prints what was sent, and in a dry run what would be, queue by queue."""
+    """Prints queue by queue what was sent or, in a dry run, what would be sent."""
     if request.json:
         facts = {"messages": tally.messages, "refused": tally.refused, "bodyBytes": tally.body_bytes}
         facts |= {"messagesOfAllRuns": done.messages}

@@ -268,7 +268,9 @@ def print_repair(report: RepairReport, json: bool) -> None:
 
 @contextmanager
 def steps() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar for each step of a job; yields a function that takes step, tasks done and number of tasks."""
+    """Shows a progress bar for each step of a job; yields a function that takes step, tasks done and number of
+    tasks.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -284,7 +286,9 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """A progress bar on a terminal's standard error; yields a function that takes the bytes done and the total."""
+    """Shows a progress bar on a terminal's standard error; yields a function that takes the bytes done and the
+    total.
+    """
     columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

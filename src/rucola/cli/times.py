@@ -8,7 +8,8 @@ from rucola.errors import ConfigError
 
 
 def time_ms(name: str, text: str) -> int:
-    """Milliseconds since 1970 from a number of them, or from a time in ISO 8601, in UTC if it names no zone.
+    """Returns milliseconds since 1970, from a text that is their number or a time in ISO 8601, in UTC if it names no
+    zone.
 
     Raises:
         ConfigError: the value of option ``name`` is neither.
