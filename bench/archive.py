@@ -1,6 +1,6 @@
-"""A topic as an archive: queries by Spark, compared with plain Parquet of the same rows and with the store in place.
+"""Spark queries over a topic's archive, compared with plain Parquet of the same rows and with the store in place.
 
-The same rows by ``rucola sql`` over the store are compared with DuckDB on that Parquet. All sides take turns.
+``rucola sql`` over the store is compared with DuckDB on that Parquet. All sides take turns.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ GROUP = "Archive of a topic, 1 KiB bodies, Spark local[2], DuckDB on all cores"
 PEER = "plain Parquet"
 BODY_BYTES = 1024
 RECORD_BYTES = 1280
-"""Approximate size of a record with this body, its properties, and its entries in queue and index."""
+"""Approximate size of a record of 1 KiB with its properties and its entries in queue and index."""
 CODEC = "zstd"
-"""As in an archive."""
+"""The codec of an archive's files."""
 SIDES = ("archive", "store", "parquet")
 QUERIES = {"group": "group by tags with body sizes", "filter": "one queue and one tag"}
 MICROSECONDS = "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Both queries on each side, whose results are compared, and a query of all columns with DuckDB."""
+    """Measures both queries on each side and compares their results; then compares ``rucola sql`` with DuckDB."""
     count = int(context.gib * (1 << 30)) // RECORD_BYTES // 1024 * 1024
     size = f"{context.gib:g} GiB"
     with scratch_directory() as directory:
@@ -58,7 +58,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _rounds(context: Context, program: Program, name: str) -> dict[str, list[Round]]:
-    """The rounds of all sides, in turns, after a warm-up."""
+    """Runs rounds of all sides in turns and returns them without the warm-up."""
     results: dict[str, list[Round]] = {side: [] for side in SIDES}
     for _ in range(WARM_UP + context.rounds):
         for side in SIDES:

@@ -29,9 +29,9 @@ SLOW = 20
 
 
 def main(arguments: list[str]) -> int:
-    """Measures and prints; returns 2 when a client is not available."""
+    """Measures and prints the clients; returns exit status 2 when a client is not available."""
     parser = argparse.ArgumentParser(prog="python -m bench.clients", description=__doc__)
-    parser.add_argument("--messages", type=int, default=100_000, help="of a round")
+    parser.add_argument("--messages", type=int, default=100_000, help="messages in each round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--client", action="append", choices=CLIENTS, help="only these; all unless given")
     parser.add_argument("--what", action="append", choices=WHAT, help="only this; both unless given")
@@ -66,13 +66,13 @@ def _program(client: str, what: str, servers: JavaServers) -> Program:
 
 
 def _fill(servers: JavaServers, topic: str, messages: int) -> None:
-    """Messages to consume. This also creates the topic, because the gRPC client does not create it."""
+    """Sends the messages to consume. This also creates the topic, which the gRPC client does not do."""
     with python_load("load_client", "send", servers.namesrv, topic, str(BODY_BYTES)) as program:
         program.round(f"{IN_FLIGHT} {messages}")
 
 
 def _lines(client: str, what: str, messages: int) -> Iterator[str]:
-    """The input lines for the rounds of a client."""
+    """Returns the input lines for the rounds of a client."""
     wanted = messages // (SLOW if client == "grpc" else 1)
     for number in itertools.count():
         if what == "consume":

@@ -1,4 +1,4 @@
-"""The context of every measurement: its duration, servers that several measurements share, and the progress display."""
+"""What all measurements share: duration of rounds, servers, and the progress display."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Context:
     """Settings of one run.
 
     Attributes:
-        quick: fewer and shorter rounds, for a look during development; the ratios vary more.
+        quick: whether rounds are few and short, for a look during development; the ratios vary more.
         stack: ends shared servers with the run.
         show: sets the text of the progress line.
         gib: size of the store of ``archive`` in GiB.
@@ -28,21 +28,21 @@ class Context:
 
     @property
     def seconds(self) -> float:
-        """The length of one round in seconds."""
+        """Length of one round in seconds."""
         return 1.0 if self.quick else 2.0
 
     @property
     def rounds(self) -> int:
-        """The number of rounds for each side."""
+        """Number of rounds for each side."""
         return 1 if self.quick else 3
 
     @property
     def warm_up(self) -> int:
-        """The number of sends that warm up a Java process before it is measured."""
+        """Number of sends that warm up a Java process before it is measured."""
         return 20_000 if self.quick else 100_000
 
     def servers(self, name: str, flush: str = "async") -> Servers:
-        """The servers of ``rucola`` or ``java``; they start at the first request and run until the end."""
+        """Returns the servers of ``rucola`` or ``java``; they start at the first call and run until the end."""
         key = (name, flush)
         if key not in self._servers:
             self.show(f"starting {name} with {flush} flush")
@@ -50,5 +50,5 @@ class Context:
         return self._servers[key]
 
     def both(self, flush: str = "async") -> tuple[Servers, Servers]:
-        """Our servers and the official ones."""
+        """Returns our servers and the official ones."""
         return self.servers("rucola", flush), self.servers("java", flush)

@@ -1,9 +1,9 @@
 """A limit on the CPU time of processes, as for a container: a control group with a quota for each period.
 
-Kubernetes writes ``cpu: 500m`` as 50,000 µs in each 100,000 µs. When all threads of the group have used this time
-together, all of them stop until the next period. Both versions of Linux's control groups are supported: 1
-(``cpu.cfs_period_us``, ``cpu.cfs_quota_us``) and 2 (``cpu.max``). Creating a group needs root's rights, or a part of
-the tree that belongs to the user.
+Kubernetes writes ``cpu: 500m`` as 50,000 µs in each 100,000 µs. Once the threads of the group together have used this
+time, all of them stop until the next period. Both versions of Linux's control groups are supported: 1
+(``cpu.cfs_period_us``, ``cpu.cfs_quota_us``) and 2 (``cpu.max``). Only root may create a group, or a user to whom a
+part of the tree belongs.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ REMOVE_PAUSE_S = 0.05
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The mounted tree of control groups that limit CPU time.
+    """The mounted tree of control groups (cgroups) that limit CPU time.
 
     Attributes:
-        version: 1 or 2.
-        root: where it is mounted.
-        home: the group of this process.
+        version: 1 or 2, the version of control groups.
+        root: where the tree is mounted.
+        home: the control group of this process.
     """
 
     version: int
@@ -41,7 +41,7 @@ class Hierarchy:
 
     @property
     def parents(self) -> list[Path]:
-        """Groups in which a new one may be created, the nearest first. In version 2, a group with processes cannot
+        """Control groups in which a new one may be created, the nearest first. In version 2, one with processes cannot
         contain limited groups.
         """
         nearest = [self.home, *self.home.parents]
@@ -49,7 +49,7 @@ class Hierarchy:
 
 
 class CpuGroup:
-    """A group with a quota; it has no processes at first."""
+    """A control group with a quota of CPU time; it has no processes at first."""
 
     def __init__(self, path: Path, home: Path) -> None:
         self._path = path
@@ -57,7 +57,7 @@ class CpuGroup:
         self._switched_on: Path | None = None
 
     def make(self, version: int, quota_us: int) -> None:
-        """Creates the group; raises OSError if the system does not allow it."""
+        """Creates the control group; raises OSError if the system does not allow it."""
         if version == 2:
             self._switch_on(self._path.parent / "cgroup.subtree_control")
         self._path.mkdir()
@@ -82,7 +82,7 @@ class CpuGroup:
                 raise PeerError(f"{NOT_HERE} ({error})") from error
 
     def remove(self) -> None:
-        """Returns its processes to the group of this process, and removes it."""
+        """Moves the processes of this control group to the group of the bench process, then removes this group."""
         for _ in range(REMOVE_TRIES):
             with suppress(OSError):
                 self._empty()
@@ -90,9 +90,9 @@ class CpuGroup:
                 self._path.rmdir()
             if not self._path.exists():
                 break
-            time.sleep(REMOVE_PAUSE_S)  # The process has only just started, or is about to end.
+            time.sleep(REMOVE_PAUSE_S)  # A process that has just started or is about to end could not be moved.
         else:
-            print(f"bench: control group {self._path} stays: something is in it", file=sys.stderr)
+            print(f"bench: control group {self._path} stays: it could not be removed", file=sys.stderr)
         if self._switched_on:
             with suppress(OSError):
                 _write(self._switched_on, "-cpu")
@@ -110,7 +110,8 @@ class CpuGroup:
 
 @contextmanager
 def cpu_group(name: str, cores: float, process: Path = Path("/proc/self")) -> Iterator[CpuGroup]:
-    """A group with this many cores for the length of the block; it is removed at the end, also after an error.
+    """Creates a control group with this many cores for the length of the block, and removes it at the end, also after
+    an error.
 
     Raises:
         PeerError: such groups cannot be made here.
@@ -123,11 +124,11 @@ def cpu_group(name: str, cores: float, process: Path = Path("/proc/self")) -> It
 
 
 def hierarchy(process: Path) -> Hierarchy | None:
-    """The tree that limits CPU time, from ``mounts`` and ``cgroup`` of the process; None if there is no such tree."""
+    """Returns the tree that limits CPU time, from ``mounts`` and ``cgroup`` of the process; None if there is none."""
     homes: dict[str, str] = {}
     for line in (process / "cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        homes |= dict.fromkeys(controllers.split(","), path)  # version 2 does not name a controller
+        homes |= dict.fromkeys(controllers.split(","), path)  # a line of version 2 does not name a controller
     for line in (process / "mounts").read_text().splitlines():
         _, mounted, kind, options, *_ = line.split()
         root = Path(mounted)
@@ -139,7 +140,7 @@ def hierarchy(process: Path) -> Hierarchy | None:
 
 
 def _below(root: Path, path: str) -> Path:
-    """The group's directory; the root if only a part of the tree is mounted."""
+    """Returns the directory of the control group; the root if only a part of the tree is mounted."""
     home = root / path.lstrip("/")
     return home if home.is_dir() and ".." not in home.parts else root
 
@@ -164,10 +165,10 @@ def _make(name: str, quota_us: int, process: Path) -> CpuGroup:
 
 
 def _sweep(parent: Path) -> None:
-    """Removes groups left by runs that were killed."""
+    """Removes control groups left by runs that were killed."""
     for path in parent.glob(f"{PREFIX}*"):
         if not Path("/proc", path.name.removeprefix(PREFIX).partition("-")[0]).exists():
-            with suppress(OSError):  # A server of that run still runs in the group.
+            with suppress(OSError):  # A server of the killed run still runs in the group.
                 path.rmdir()
 
 

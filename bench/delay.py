@@ -1,4 +1,4 @@
-"""A broker with many delayed messages: the duration of its start, its memory, and the delay of its deliveries."""
+"""A broker with many delayed messages: how long it takes to start, how much memory it needs, how late it delivers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ START_S_MAX, MEMORY_MB_MAX, LATE_MS_MAX = 2.0, 100.0, 100.0
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Measures with one million waiting messages (100,000 with ``--quick``), and during some seconds of their
+    """Measures a broker with one million waiting messages (100,000 with ``--quick``), and some seconds of their
     delivery.
     """
     count = 100_000 if context.quick else 1_000_000
@@ -58,11 +58,11 @@ def measure(context: Context) -> Iterator[Figure]:
             context.show("delay: waiting for the first to be due")
             stored_ms, arrived_ms = asyncio.run(_lateness(servers.namesrv, first_ms, seconds))
     what = f"{count:,} waiting"
-    yield _own(f"{what}: start until the first answered send", "s", start_s, START_S_MAX)
-    yield _own(f"{what}: memory above an idle broker, the log's pages apart", "MB", more_mb, MEMORY_MB_MAX)
-    yield _own(f"{what}: stored for its consumers after due, p99", "ms", _share(stored_ms, 0.99), LATE_MS_MAX)
-    yield _own(f"{what}: delay after the due time, p50", "ms", _share(arrived_ms, 0.50))
-    yield _own(f"{what}: delay after the due time, p99", "ms", _share(arrived_ms, 0.99), LATE_MS_MAX)
+    yield _own(f"{what}: start until the first acknowledged send", "s", start_s, START_S_MAX)
+    yield _own(f"{what}: memory above an idle broker's, without pages of the log", "MB", more_mb, MEMORY_MB_MAX)
+    yield _own(f"{what}: from the due time until stored for consumers, p99", "ms", _share(stored_ms, 0.99), LATE_MS_MAX)
+    yield _own(f"{what}: from the due time until received, p50", "ms", _share(arrived_ms, 0.50))
+    yield _own(f"{what}: from the due time until received, p99", "ms", _share(arrived_ms, 0.99), LATE_MS_MAX)
 
 
 def _own(what: str, unit: str, value: float, limit: float | None = None) -> Figure:
@@ -75,7 +75,7 @@ def _share(values: list[int], share: float) -> float:
 
 
 def _own_bytes(servers: RucolaServers) -> int:
-    """Resident memory without the pages of the commit log, because every start reads those pages."""
+    """Returns the resident memory in bytes without pages of the commit log, because every start reads those pages."""
     kib, counts = 0, True
     for pid in servers.pids:
         for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
@@ -88,9 +88,7 @@ def _own_bytes(servers: RucolaServers) -> int:
 
 
 def _fill(directory: Path, count: int) -> int:
-    """The numbers of messages in the timer topic and the timer wheel after a stop, and the time when the first message
-    is due.
-    """
+    """Fills a store with delayed messages; returns the time when the first one is due, in milliseconds since 1970."""
     clock = SystemClock()
     store = MessageStore(MessageStoreConfig(store_path_root_dir=str(directory)), Files(), clock)
     store.load()
@@ -136,8 +134,8 @@ def _message(number: int, first_ms: int, body: bytes) -> StoreMessage:
 
 
 async def _lateness(namesrv: str, first_ms: int, seconds: int) -> tuple[list[int], list[int]]:
-    """Milliseconds from the due time until each message was stored for its consumers, and until a consumer received
-    it.
+    """Returns, for each message, the milliseconds from its due time until it was stored for consumers, and until one
+    got it.
     """
     end_ms = first_ms + seconds * STEP_MS
     pulled: list[tuple[int, bytes]] = []

@@ -8,14 +8,14 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Budget:
-    """A limit on the ratio or on our own figure."""
+    """A limit on the ratio of two figures or on our own figure."""
 
     on: Literal["ratio", "ours"]
     bound: Literal["min", "max"]
     value: float
 
     def met(self, figure: Figure) -> bool | None:
-        """Whether the figure keeps the limit; None when there is nothing to compare with."""
+        """Whether ``figure`` keeps the limit; None when there is nothing to compare it with."""
         got = figure.ours if self.on == "ours" else figure.ratio
         if got is None:
             return None
@@ -32,13 +32,13 @@ class Figure:
     """One row of the report.
 
     Attributes:
-        group: heading above it.
+        group: heading of the table.
         what: what was measured, and under which conditions.
         unit: unit of ``ours`` and ``peer``.
         ours: our figure.
         peer: the figure of ``peer_name``.
-        ratio: the comparison, in the direction of the budget.
-        budgets: its limits; none for a figure that is only shown.
+        ratio: ``ours`` compared with ``peer``, as the budget limits it.
+        budgets: limits; none for a figure that is only shown.
     """
 
     group: str
@@ -57,34 +57,34 @@ class Figure:
         return None if not states or None in states else all(states)
 
     def as_json(self) -> dict[str, object]:
-        """For ``results.json``."""
+        """Returns the fields for ``results.json``."""
         fields = asdict(self)
         fields["budgets"] = [budget.text(self.unit) for budget in self.budgets]
         return {**fields, "met": self.met}
 
 
 def at_least(ratio: float) -> Budget:
-    """Our figure must be at least this many times better."""
+    """Limits a ratio: our figure must be at least this many times better than the other one."""
     return Budget("ratio", "min", ratio)
 
 
 def at_most(ratio: float) -> Budget:
-    """Our figure may be at most this share of the other one."""
+    """Limits a ratio: our figure may be at most this many times the other one."""
     return Budget("ratio", "max", ratio)
 
 
 def rate(group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "/s") -> Figure:
-    """More is better; the ratio is ours / peer."""
+    """Makes a figure of which more is better; the ratio is ours / peer."""
     return Figure(group, what, unit, ours, peer, peer_name, ours / peer, budgets)
 
 
 def cost(group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "µs") -> Figure:
-    """Less is better; the ratio is peer / ours."""
+    """Makes a figure of which less is better; the ratio is peer / ours."""
     return Figure(group, what, unit, ours, peer, peer_name, peer / ours, budgets)
 
 
 def share(
     group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "ms"
 ) -> Figure:
-    """Less is better; the ratio is ours / peer."""
+    """Makes a figure of which less is better; the ratio is ours / peer."""
     return Figure(group, what, unit, ours, peer, peer_name, ours / peer, budgets)

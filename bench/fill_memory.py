@@ -4,8 +4,8 @@ while.
 A virtual machine gets a page from its host at the first access, and returns it soon after it is freed. On the machine
 of these figures, a page from the host costs 10 µs, and a page from the machine's own page cache costs 1.5 µs. The
 process that first uses a new page pays this cost; a broker uses a new page for every few messages. With a full page
-cache, both sides use pages that the machine already has. A measurement frees pages when it deletes its files, so each
-measurement begins with this.
+cache, both sides of a comparison use pages that the machine already has. A measurement frees pages when it deletes its
+files, so memory is filled before each measurement.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tools.peers.packages import ROOT
 PIECE_BYTES = 1 << 20
 TIMEOUT_S = 240.0
 ENOUGH_BYTES = 1 << 30
-"""Less free memory than this is not filled, because the system keeps some free itself."""
+"""Free memory in bytes that need not be filled, because the system keeps some free itself."""
 
 
 def fill_memory(directory: str) -> str:
-    """Fills the page cache in a separate process, with a file in ``directory`` that remains; returns a sentence for
-    people.
+    """Fills the page cache in a separate process, with a file in ``directory`` that remains; returns a line for the
+    user.
     """
     command = [sys.executable, "-m", "bench.fill_memory", directory]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)
@@ -35,7 +35,7 @@ def fill_memory(directory: str) -> str:
 
 
 def free_bytes() -> int:
-    """Memory that is not used, not even as page cache."""
+    """Returns the bytes of memory that nothing uses, not even the page cache."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         name, _, value = line.partition(":")
         if name == "MemFree":

@@ -20,17 +20,19 @@ SAMPLES = [
     f"TAGS=Tag{'ABCD'[number % 4]};a={number % 8};price={number % 16}.25;region={('hz', 'bj')[number % 2]};"
     for number in range(64)
 ]
-"""Separators are written as = and ; here. Their number divides a batch, so that both sides see the same mix."""
+"""Property texts, with = and ; as separators. Their number divides a batch, so that both sides see the same mix."""
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Evaluations from text to result; both sides must accept the same share of messages."""
+    """Measures evaluations from text to result; both sides must accept the same fraction of messages."""
     for name, text in EXPRESSIONS.items():
         context.show(f"filter: {name}, ours and Java in turns")
         with python_load("load_filter", text, *SAMPLES) as ours, java_load("FilterLoad", text, *SAMPLES) as java:
             mine, theirs = alternate((ours, java), str, context.seconds, context.rounds, PILOT)
         if abs(median(mine, _passed) - median(theirs, _passed)) > 0.001:
-            raise PeerError(f"{name}: ours lets {median(mine, _passed):.3f} pass, Java {median(theirs, _passed):.3f}")
+            raise PeerError(
+                f"{name}: {median(mine, _passed):.3f} pass our filter, {median(theirs, _passed):.3f} pass Java's"
+            )
         budget = Budget("ours", "min", 1_000_000)
         yield rate(GROUP, name, median(mine, _rate), median(theirs, _rate), "Java evaluator", budget)
 

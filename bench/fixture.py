@@ -1,4 +1,4 @@
-"""The broker fixture for tests: time that can be advanced at once, and an application's tests with a new broker for
+"""The pytest fixture with a broker: how fast it advances time, and how fast an application's tests are with a broker
 each.
 """
 

@@ -1,5 +1,4 @@
-"""Compares ways in which the operating system can send messages from the log to the socket with the way that the broker
-uses.
+"""Compares how the broker sends messages from the log to the socket with other ways that the operating system offers.
 
 The sender's CPU time counts, including system time; a separate process receives. The log lies in the page cache.
 """
@@ -22,7 +21,7 @@ from bench.program import scratch_directory
 from rucola.formats.consume_queue import join_slices
 from rucola.store.reader import JOIN_BELOW_BYTES
 
-GROUP = "an answer of 32 messages from the log to the socket, sender's CPU"
+GROUP = "a response of 32 messages from the log to the socket, CPU of the sender"
 MESSAGES = 32
 QUEUES = 4
 """Number of queues whose messages take turns in the log, unless messages of one queue are neighbours."""
@@ -31,14 +30,13 @@ HEADER = bytes(120)
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Adjacent messages, as in a topic that is alone, and messages of one queue out of four."""
+    """Measures adjacent messages, as in a log with one topic, and messages of one queue out of four."""
     with scratch_directory() as directory, _log(Path(directory) / "log") as log, _receiver() as out:
         for size in (200, 1200, 16_000):
             for apart, name in ((1, "neighbours"), (QUEUES, "among four queues")):
                 context.show(f"gather: {size} B records, {name}")
                 answers = Answers(log, out, size, apart)
-                # The broker's rule: small slices are copied together; a single slice, and large ones, are passed on
-                # unchanged.
+                # The broker copies small slices together, and passes on a single slice or large ones without a copy.
                 joins = apart > 1 and size < JOIN_BELOW_BYTES
                 ways = {"sendfile": answers.sendfile} | ({"one sendmsg": answers.sendmsg} if joins else {})
                 ours = answers.joined if joins else answers.sendmsg
@@ -52,7 +50,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 class Answers:
-    """Sends one answer in each way; the positions advance through the log from call to call."""
+    """Sends one response in each way; the positions advance through the log from call to call."""
 
     def __init__(self, log: Log, out: socket.socket, size: int, apart: int) -> None:
         self._log, self._out = log, out
@@ -60,7 +58,7 @@ class Answers:
         self._at = 0
 
     def _slices(self) -> list[tuple[int, int]]:
-        """Position and length of each piece; adjacent pieces are joined."""
+        """Returns position and length of each piece; adjacent pieces are joined."""
         span = self._step * MESSAGES
         self._at = 0 if self._at + 2 * span > LOG_BYTES else self._at + span
         if self._step == self._size:
@@ -76,7 +74,7 @@ class Answers:
         )
 
     def sendmsg(self) -> None:
-        """Lets the system gather the pages of the map."""
+        """Writes header and pieces with one call, in which the system copies them from the map."""
         view = self._log.view
         self._send([memoryview(HEADER), *(view[at : at + length] for at, length in self._slices())])
 
@@ -100,7 +98,7 @@ class Answers:
 
 
 class Log:
-    """A file in the page cache, mapped."""
+    """A mapped file whose pages are in the page cache."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -121,7 +119,7 @@ def _log(path: Path) -> Iterator[Log]:
 
 @contextmanager
 def _receiver() -> Iterator[socket.socket]:
-    """A loopback connection whose other end is read by a process that discards the bytes."""
+    """Opens a loopback connection; a separate process reads the other end and discards the bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         process = get_context("spawn").Process(target=_drain, args=(server.getsockname()[1],))
         process.start()
@@ -141,7 +139,7 @@ def _drain(port: int) -> None:
 
 
 def _cpu_us(way: Callable[[], None], seconds: float) -> float:
-    """CPU time of one answer in microseconds."""
+    """Returns the CPU time of one response in microseconds."""
     count = 0
     begin, cpu = time.perf_counter(), time.process_time()
     while time.perf_counter() - begin < seconds:

@@ -1,6 +1,4 @@
-"""Kernels: how much faster the compiled form is than the same source when interpreted, for the same 64 messages of 1
-KiB.
-"""
+"""Kernels: how much faster compiled code handles 64 messages of 1 KiB than the same source when interpreted."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ BODY_BYTES = 1024
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """One figure for each kernel function; without a compiler there is nothing to compare."""
+    """Yields one figure for each kernel function; without a compiler there is nothing to compare."""
     for module, function, workload in WORKLOADS:
         name = module.rpartition(".")[2]
         context.show(f"kernels: {name}.{function}")
@@ -69,7 +67,7 @@ def _interpreted(name: str) -> ModuleType:
 
 
 def _per_second(work: Callable[[], object], seconds: float) -> float:
-    """Messages per second when ``work`` handles ``COUNT`` of them; the best of three runs."""
+    """Returns how many messages per second ``work`` handles, if each call handles ``COUNT``; the best of three runs."""
     work()
     best = 0.0
     for _ in range(3):
@@ -135,7 +133,7 @@ def _put_rows(module: ModuleType) -> Callable[[], object]:
     index = bytearray(40 + 4 * slots + 20 * entries)
 
     def work() -> None:
-        index[:40] = bytes(40)  # an empty file again
+        index[:40] = bytes(40)  # empties the file again
         for row in range(COUNT):
             module.put_rows(index, slots, entries, segment, table, row, row + 1, 0, 0)
 
@@ -170,7 +168,7 @@ def _encode_send_answers(module: ModuleType) -> Callable[[], object]:
 
 
 def _encode_send_head(module: ModuleType) -> Callable[[], object]:
-    """Properties and header, as for each message that our client sends."""
+    """Encodes properties and header, as our client does for each message."""
     queue = MessageQueue(TOPIC.decode(), "broker-a", 0)
     head = header_head(RequestCode.SEND_MESSAGE_V2, "bench", queue, "TBW102", QUEUES)
     messages = [{"TAGS": "TagA", "KEYS": "key", "UNIQ_KEY": f"7F000001000A{number:020X}"} for number in range(COUNT)]
@@ -192,7 +190,7 @@ def _read_send_answers(module: ModuleType) -> Callable[[], object]:
 
 
 def _chain_units(module: ModuleType) -> Callable[[], object]:
-    """The units of messages that are due at the same time, newest first."""
+    """Reads the chain of units of messages that are due at the same time, newest first."""
     log = b"".join(
         TIMER_UNIT.struct.pack(TIMER_UNIT_BYTES, (number - 1) * TIMER_UNIT_BYTES, 0, 0, 0, number * 1400, 1400, 0, 0)
         for number in range(COUNT)

@@ -1,7 +1,7 @@
 """Writes the commit log of a large store in seconds: records of one length whose fields are filled in as columns.
 
-Queues and index are left to a rebuild. Each message has a unique key of its own and belongs to one of the topics in
-turn; queues of a topic follow each other, too.
+Queues and index are left to a rebuild. Each message has a unique key. Messages go to the topics in turn, and within a
+topic to its queues in turn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 def key_of(number: int) -> str:
-    """The unique key of a message."""
+    """Returns the unique key of message ``number``."""
     return f"{number:032d}"
 
 

@@ -1,10 +1,10 @@
 """Load program that uses our client. Arguments: ``send|pull|echo``, name server address, topic, body bytes.
 
 Each line on standard input starts one round, which prints one JSON line. ``send``: ``IN_FLIGHT MESSAGES [BATCH]`` keeps
-this many sends unanswered; with ``BATCH``, each send has this many messages. ``pull``: ``MESSAGES IN_FLIGHT`` makes
-this many concurrent pulls of 32 messages; each reads a queue from its start. ``echo``: ``MESSAGES RATE`` sends this
-many per second to waiting consumers, one for each queue; a latency is the time from the call of the producer until the
-message was pulled.
+``IN_FLIGHT`` sends without a response; with ``BATCH``, each send has this many messages. ``pull``: ``MESSAGES
+IN_FLIGHT`` keeps ``IN_FLIGHT`` concurrent pulls of 32 messages; each reads a queue from its start. ``echo``: ``MESSAGES
+RATE`` sends ``RATE`` messages per second to waiting consumers, one for each queue; a latency is the time from the call
+of the producer until the message was pulled.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from rucola import Message, MessageQueue, Producer, ProducerConfig, PullConsumer
 
 PULL_MESSAGES = 32
 REST_S = 30.0
-"""How long the last messages of a round may take."""
+"""Time in seconds that the last messages of a round may take."""
 
 
 class SendWindow:
-    """Keeps ``in_flight`` sends unanswered until ``messages`` were sent and answered."""
+    """Keeps ``in_flight`` sends without a response until ``messages`` were sent and acknowledged."""
 
     def __init__(
         self, producer: Producer, topic: str, body: bytes, in_flight: int, messages: int, batch: int = 1
@@ -46,7 +46,7 @@ class SendWindow:
         self.latencies_ns = array("q")
 
     async def run(self) -> None:
-        """Returns when the last answer is there."""
+        """Returns when the last response has arrived."""
         for _ in range(min(self._in_flight, self._left)):
             self._next(time.perf_counter_ns())
         await self._done
@@ -76,7 +76,7 @@ class SendWindow:
 
 
 async def send(namesrv: str, topic: str, body_bytes: int) -> None:
-    """Rounds of ``IN_FLIGHT MESSAGES``."""
+    """Runs rounds of ``IN_FLIGHT MESSAGES``."""
     config = ProducerConfig(retry_times_when_send_async_failed=0, send_msg_timeout_ms=20_000)
     async with Producer("send_load", namesrv, config) as producer:
         body = body_of(body_bytes)
@@ -94,7 +94,7 @@ async def send(namesrv: str, topic: str, body_bytes: int) -> None:
 
 
 async def pull(namesrv: str, topic: str) -> None:
-    """Rounds of ``MESSAGES IN_FLIGHT``; records stay as they are stored."""
+    """Runs rounds of ``MESSAGES IN_FLIGHT``; the records pulled are not decoded."""
     async with PullConsumer("pull_load", namesrv) as consumer:
         queues = await consumer.message_queues(topic)
         say({"ready": 1})
@@ -109,7 +109,9 @@ async def pull(namesrv: str, topic: str) -> None:
 
 
 async def _read(consumer: PullConsumer, queue: MessageQueue, messages: int) -> int:
-    """Reads this many messages from the start of the queue, and starts again at the end; returns how many it got."""
+    """Reads this many messages from the start of the queue, and begins again when it comes to the end; returns their
+    number.
+    """
     seen = queue_offset = 0
     while seen < messages:
         result = await consumer.pull_raw(queue, queue_offset, PULL_MESSAGES)
@@ -124,7 +126,7 @@ async def _read(consumer: PullConsumer, queue: MessageQueue, messages: int) -> i
 
 
 class Echo:
-    """Messages on the way from a producer to consumers of the same process.
+    """Messages on their way from a producer to consumers in the same process.
 
     Args:
         first: number of the first message; messages of earlier rounds have smaller numbers.
@@ -138,7 +140,7 @@ class Echo:
         self.failed = 0
 
     async def run(self, producer: Producer, topic: str, padding: bytes, rate: float) -> None:
-        """Sends at the rate; returns when the last message has arrived, or when the rest takes too long."""
+        """Sends at ``rate`` messages per second; returns when the last one has arrived, or when this takes too long."""
         start = time.monotonic()
         for sent in range(self._messages):
             while (wait := start + sent / rate - time.monotonic()) > 0:
@@ -159,7 +161,7 @@ class Echo:
                 self.arrived(number, now_ns - sent_ns)
 
     def arrived(self, number: int, latency_ns: int) -> None:
-        """The message with this number arrived; messages of an earlier round are ignored."""
+        """Records the arrival of message ``number``; messages of an earlier round are ignored."""
         if number >= self._first:
             self.latencies_ns.append(latency_ns)
             if len(self.latencies_ns) >= self._messages and not self._done.done():
@@ -170,7 +172,7 @@ class Echo:
 
 
 async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
-    """Rounds of ``MESSAGES RATE``."""
+    """Runs rounds of ``MESSAGES RATE``."""
     config = ProducerConfig(retry_times_when_send_async_failed=0, send_msg_timeout_ms=20_000)
     padding = body_of(body_bytes - HEAD.size)
     current = Echo(0, 0)
@@ -200,7 +202,7 @@ async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
 
 
 async def echo_rounds(run: Callable[[int, int, int], Awaitable[Echo]]) -> None:
-    """Serves the rounds of ``MESSAGES RATE`` on standard input.
+    """Runs the rounds of ``MESSAGES RATE`` that standard input asks for.
 
     Args:
         run: takes the number of the round's first message, the count and the rate; returns the finished round.
@@ -221,7 +223,7 @@ async def echo_rounds(run: Callable[[int, int, int], Awaitable[Echo]]) -> None:
 
 
 def quantiles(latencies_ns: array[int]) -> dict[str, float]:
-    """Figures for the output line of a round, in microseconds."""
+    """Returns quantiles in microseconds, for the output line of a round."""
     ordered = sorted(latencies_ns)
     shares = {"p50_us": 0.5, "p99_us": 0.99, "p999_us": 0.999}
     return {name: ordered[int((len(ordered) - 1) * share)] / 1e3 for name, share in shares.items()}

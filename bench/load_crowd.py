@@ -1,7 +1,8 @@
 """Load program with many clients that are connected but nearly idle: each has a producer group and two consumer groups.
 
-Arguments: broker address, number of clients. Each client sends a heartbeat when it connects and every 30 s. When all
-first heartbeats are answered, one JSON line appears on standard output. The program ends when its input ends.
+Arguments: broker address, number of clients. Each client sends a heartbeat when it connects and every 30 s. When the
+broker has acknowledged all first heartbeats, one JSON line appears on standard output. The program ends when its input
+ends.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from rucola.runtime.machine import raise_file_limit
 GROUPS_EACH = 2
 HEARTBEAT_S = 30.0
 _OPENING = 64
-"""Connections that are opened at a time."""
+"""Number of clients with one address: both a broker's connections per address and the ports are limited."""
 _CLIENTS_PER_ADDRESS = 4000
-"""A broker limits the connections of one address, and the ports of one address are limited as well."""
+"""Number of clients with one address: a broker limits its connections, and the number of its ports is limited as well.
+"""
 
 
 def heartbeat_of(number: int) -> bytes:
-    """The heartbeat of client ``number``."""
+    """Returns the heartbeat of client ``number``."""
     groups = [f"group{number * GROUPS_EACH + each:05d}" for each in range(GROUPS_EACH)]
     consumers = [
         ConsumerData(group, subscription_data_set=[SubscriptionData(f"topic{number:06d}", "*")]) for group in groups
@@ -34,7 +36,7 @@ def heartbeat_of(number: int) -> bytes:
 
 
 async def client(number: int, host: str, port: int, opening: asyncio.Semaphore, answered: asyncio.Semaphore) -> None:
-    """One client; it runs until the process ends.
+    """Runs one client until the process ends.
 
     Raises:
         ConnectionError: the broker closed the connection or refused the heartbeat.
@@ -51,7 +53,7 @@ async def client(number: int, host: str, port: int, opening: asyncio.Semaphore, 
 
 
 async def _beat(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, frame: bytes) -> None:
-    """Sends a heartbeat and waits for the answer; requests from the broker to its client are skipped."""
+    """Sends a heartbeat and waits for the response; requests from the broker to its client are skipped."""
     writer.write(frame)
     while True:
         head = await reader.readexactly(4)

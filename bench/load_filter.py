@@ -13,11 +13,11 @@ from array import array
 from rucola.filter.sql import compile_sql
 
 BATCH = 256
-"""Messages of one call, as a read of a queue hands them on."""
+"""Number of messages in one call, as a read of a queue passes them on."""
 
 
 def main(text: str, *property_texts: str) -> None:
-    """Answer rounds."""
+    """Runs rounds until the input ends."""
     expression = compile_sql(text)
     source = bytearray()
     places = array("q")

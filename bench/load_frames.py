@@ -1,8 +1,8 @@
 """Load program that sends prepared requests: it needs hardly any CPU time itself, so the rate is the broker's.
 
 Arguments: name server address, broker address, topic, body bytes. Each line on standard input, ``IN_FLIGHT MESSAGES``,
-starts one round over one connection, which prints one JSON line. Each answer makes room for one request of the next
-write.
+starts one round over one connection, which prints one JSON line. For each response, the next write has one more
+request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CODE = int(FrameColumn.CODE)
 
 
 class Connection:
-    """Sends frames and receives answers; blocking."""
+    """A blocking connection that sends frames and receives responses."""
 
     def __init__(self, address: str, topic: str, body_bytes: int) -> None:
         host, _, port = address.rpartition(":")
@@ -33,7 +33,7 @@ class Connection:
         self._next = 0
 
     def round(self, in_flight: int, messages: int) -> int:
-        """Sends this many messages and waits for their answers; returns how many were refused."""
+        """Sends this many messages and waits for the responses; returns how many were refused."""
         reader = FrameReader()
         self._send(min(in_flight, messages))
         sent, answered, failed = min(in_flight, messages), 0, 0
@@ -60,7 +60,7 @@ class Connection:
 
 
 def _prepare(topic: str, body_bytes: int) -> tuple[memoryview, list[int]]:
-    """Frames one after another, and the start of each; opaque values repeat only after ``PREPARED`` frames."""
+    """Returns consecutive frames, and the start of each; opaque values repeat only after ``PREPARED`` frames."""
     frames = send_frames(PREPARED, body_bytes, topic)
     starts = [0]
     while starts[-1] < len(frames):
@@ -69,7 +69,7 @@ def _prepare(topic: str, body_bytes: int) -> tuple[memoryview, list[int]]:
 
 
 def main(namesrv: str, broker: str, topic: str, body_bytes: int) -> None:
-    """Answer rounds until the input ends."""
+    """Runs rounds until the input ends."""
     make_topic(namesrv, broker, topic)
     connection = Connection(broker, topic, body_bytes)
     print(json.dumps({"ready": True}), flush=True)

@@ -22,7 +22,7 @@ CONSUME_S = 60.0
 
 
 def cpp(address: str, topic: str, body: bytes) -> Callable[[int, int], int]:
-    """Blocking sends from many threads; returns a function that runs one round and counts failures."""
+    """Prepares blocking sends from many threads; returns a function that runs one round and counts failures."""
     from rocketmq.client import Message, Producer, SendStatus
 
     producer = Producer("send_others", timeout=10_000)
@@ -41,7 +41,7 @@ def cpp(address: str, topic: str, body: bytes) -> Callable[[int, int], int]:
 
 
 def grpc(address: str, topic: str, body: bytes) -> Callable[[int, int], int]:
-    """Asynchronous sends with the requested number in flight; otherwise the same as for ``cpp``."""
+    """Prepares asynchronous sends with the requested number in flight; returns a function as ``cpp`` does."""
     from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
     producer = Producer(ClientConfiguration(address, Credentials(), request_timeout=10), (topic,))
@@ -96,7 +96,7 @@ class Count:
         self.seen, self.first, self.last = 0, 0.0, 0.0
 
     def one(self) -> None:
-        """Another message."""
+        """Counts one message."""
         with self._lock:
             if not self.seen:
                 self.first = time.perf_counter()
@@ -106,14 +106,14 @@ class Count:
                 self._all.set()
 
     def wait(self) -> dict[str, float]:
-        """Figures for the output line of a round; waits for the last message."""
+        """Waits for the last message; returns the figures for the output line of a round."""
         complete = self._all.wait(CONSUME_S)
         seconds = self.last - self.first if complete else CONSUME_S
         return {"messages": self.seen, "failed": max(0, self._wanted - self.seen), "seconds": seconds}
 
 
 def consume_cpp(address: str, topic: str, group: str, messages: int) -> dict[str, float]:
-    """One round with ``cpp``."""
+    """Consumes one round with ``cpp``."""
     from rocketmq.client import PushConsumer
 
     count = Count(messages)
@@ -128,7 +128,7 @@ def consume_cpp(address: str, topic: str, group: str, messages: int) -> dict[str
 
 
 def consume_grpc(address: str, topic: str, group: str, messages: int) -> dict[str, float]:
-    """One round with ``grpc``."""
+    """Consumes one round with ``grpc``."""
     from rocketmq import (
         ClientConfiguration,
         ConsumeResult,

@@ -3,8 +3,8 @@
 
 Each line on standard input is one round and gets one JSON line. ``consume``: ``GROUP MESSAGES`` reads a new group from
 the first message on, with a listener that only counts; the time runs from the first message to the last. ``echo``:
-``MESSAGES RATE`` sends this many per second to a waiting consumer; a latency is the time from the call of the producer
-until the call of the listener.
+``MESSAGES RATE`` sends ``RATE`` messages per second to a waiting consumer; a latency is the time from the call of the
+producer until the call of the listener.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from rucola import ConsumeFromWhere, Message, MessageExt, Producer, ProducerConf
 FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 ROUND_S = 60.0
 STARTED_S = 2.0
-"""Within this time, a consumer that is alone in its group has its queues."""
+"""Time in seconds within which a consumer that is alone in its group gets its queues."""
 
 
 async def consume(namesrv: str, topic: str) -> None:
-    """Rounds of ``GROUP MESSAGES``."""
+    """Runs rounds of ``GROUP MESSAGES``."""
     say({"ready": 1})
     while line := await asyncio.to_thread(sys.stdin.readline):
         group, messages = line.split()
@@ -56,10 +56,10 @@ async def _consume(namesrv: str, topic: str, group: str, messages: int) -> dict[
 
 
 class PushEcho(Echo):
-    """Messages on the way from a producer to a listener of the same process."""
+    """Messages on their way from a producer to a listener in the same process."""
 
     async def listen(self, message: MessageExt) -> None:
-        """The listener."""
+        """Records the arrival of messages, as the listener of the consumer."""
         now_ns = time.monotonic_ns()
         magic, number, sent_ns = HEAD.unpack_from(message.body)
         if magic == MAGIC:
@@ -67,7 +67,7 @@ class PushEcho(Echo):
 
 
 async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
-    """Rounds of ``MESSAGES RATE``."""
+    """Runs rounds of ``MESSAGES RATE``."""
     config = ProducerConfig(retry_times_when_send_async_failed=0, send_msg_timeout_ms=20_000)
     padding = body_of(body_bytes - HEAD.size)
     current = PushEcho(0, 0)

@@ -6,12 +6,12 @@ input starts one round:
     write [CODEC]          writes all columns of the store to Parquet, uncompressed unless CODEC is given
     archive                copies the topic into an archive
     query SIDE NAME        runs a query of ``QUERIES``; SIDE is ``store``, ``parquet`` or ``archive``
-    check                  compares all rows of both sides by count and hash; fails when they differ
+    check                  compares all rows of store and Parquet by count and hash; fails when they differ
     scan SIDE COLUMNS      hands every value of the columns (``*`` for all) to a sink that drops them; SIDE is
                            ``store``, ``parquet`` or ``prepared`` (the source of ``bench.spark_prepared``)
 
-Each output line also has ``cpu_seconds``: CPU time of the session and of its Python processes. A query also has
-``result``, a checksum of its rows.
+Each output line also has ``cpu_seconds``: CPU time of the session and of its Python processes. The line of a query also
+has ``result``, a checksum of its rows.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ QUERIES = {
         "SELECT count(*), sum(length(body)), max(keys), max(storeTimestamp) FROM t WHERE queueId = 1 AND tags = 'TagB'",
     ),
 }
-"""The columns to read from a store, and the query, by name."""
+"""The columns that each query reads from a store, and its text, by name of the query."""
 
 
 class Load:
-    """The session, and both forms of the rows."""
+    """A Spark session that reads the rows from the store and from Parquet."""
 
     def __init__(self, directory: str, messages: int, settings: dict[str, str]) -> None:
         self._messages = messages
@@ -61,7 +61,7 @@ class Load:
         self._session.dataSource.register(spark_prepared.PreparedSource)
 
     def run(self, line: str) -> dict[str, float]:
-        """One round."""
+        """Runs one round."""
         what, *arguments = line.split()
         cpu, start = tree_cpu_seconds(os.getpid()), time.perf_counter()
         result = 0
@@ -81,11 +81,11 @@ class Load:
         return {"messages": self._messages, "seconds": seconds, "cpu_seconds": cpu, "result": result}
 
     def close(self) -> None:
-        """End the session."""
+        """Ends the session."""
         self._session.stop()
 
     def _rows(self, side: str, columns: str) -> DataFrame:
-        """The rows as a user reads them: with ``select`` from Parquet, with option ``columns`` from a store."""
+        """Returns the rows as a user reads them: with ``select`` from Parquet, with option ``columns`` from a store."""
         if side == "parquet":
             rows = self._session.read.parquet(self._parquet)
             return rows if columns == ALL else rows.select(columns.split(","))
@@ -109,7 +109,7 @@ class Load:
         return zlib.crc32("\n".join(rows).encode())
 
     def _check(self) -> None:
-        """Checks that both sides have all rows and that the rows are equal."""
+        """Checks that store and Parquet have all rows and that the rows are equal."""
         numbers = range(self._messages)
         facts = [
             self._rows(side, ALL)
@@ -122,12 +122,14 @@ class Load:
 
 
 def tree_cpu_seconds(root: int) -> float:
-    """CPU time of a process and all its descendants, including processes that have ended."""
+    """Returns the CPU time in seconds of a process and all its descendants, including processes that have ended."""
     return sum(process_tree(root).values())
 
 
 def process_tree(root: int) -> dict[int, float]:
-    """CPU time of a process and of each of its descendants, with that of processes below them that have ended."""
+    """Returns the CPU time in seconds by process: ``process`` and each descendant, each with its children that have
+    ended.
+    """
     used: dict[int, float] = {}
     children: dict[int, list[int]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

@@ -3,10 +3,10 @@
 Arguments: store directory, pattern of the topics, settings of the session as ``name=value``. Each line on standard
 input is one round:
 
-    plan PATTERN           what the driver does to plan topics: ``seconds``, ``cpu_seconds``, the number of tasks as
-                           ``messages``, and the bytes of the largest pickled task as ``pickle``
-    scan COLUMNS           every value of the columns (``*`` for all) to a sink that drops it; ``memory`` is the most
-                           that one Python worker had for itself meanwhile, in MB
+    plan PATTERN    plans topics as Spark's driver does; reports ``seconds``, ``cpu_seconds``, the number of tasks as
+                    ``messages``, and the bytes of the largest pickled task as ``pickle``
+    scan COLUMNS    hands every value of the columns (``*`` for all) to a sink that drops it; reports as ``memory`` the
+                    most memory in MB that one Python worker alone needed
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from rucola.spark.source import RocketMQDataSource
 
 LOOK_INTERVAL_S = 0.02
 TELL_INTERVAL_S = 10.0
-"""The reader of the answers gives up on a program that says nothing for long."""
+"""Interval of progress lines: the process that reads the output gives up if nothing comes for long."""
 WORKER = b"pyspark.daemon"
-"""What the command lines of Python workers hold."""
+"""Text by which the command lines of Python workers are known."""
 ALL = "*"
 
 
 def anonymous_mb(process: int) -> float:
-    """Memory that only this process needs: RssAnon and RssShmem."""
+    """Returns the MB of memory that only this process needs: RssAnon and RssShmem."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem")) * 1024 / 1e6
 
 
 class WorkerMemory(threading.Thread):
-    """Watches the Python workers of this session; ``most_mb`` is the most that one of them had."""
+    """Watches the Python workers of this session; ``most_mb`` is the most memory that one of them needed."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -49,11 +49,11 @@ class WorkerMemory(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Looks until ``stop``."""
+        """Looks at the workers until ``stop`` is called."""
         told_s = time.monotonic()
         while not self._over.wait(LOOK_INTERVAL_S):
             for process in process_tree(os.getpid()):
-                with suppress(OSError, KeyError):  # it has just ended
+                with suppress(OSError, KeyError):  # the process has just ended
                     if WORKER in Path(f"/proc/{process}/cmdline").read_bytes():
                         self.most_mb = max(self.most_mb, anonymous_mb(process))
             if time.monotonic() - told_s > TELL_INTERVAL_S:
@@ -61,7 +61,7 @@ class WorkerMemory(threading.Thread):
                 print("scanning", flush=True)
 
     def stop(self) -> None:
-        """The last look."""
+        """Ends the thread after its last look."""
         self._over.set()
         self.join()
 

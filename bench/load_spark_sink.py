@@ -1,13 +1,13 @@
 """Load program: a Spark session that writes rows to a topic.
 
-Arguments: name server, rows of a round, bytes of a body, settings of the session as ``name=value``. Each line on
-standard input is one round:
+Arguments: name server, number of rows in a round, bytes of a body, settings of the session as ``name=value``. Each line
+on standard input is one round:
 
     sink            ``df.write.format("rocketmq")``
     foreach         ``df.foreachPartition`` with a ``rucola.sync.Producer`` that submits row by row and flushes
-    position        like ``sink``, of rows with a source position and so with ids
+    position like ``sink``, with rows that have a source position and therefore ids
 
-An answer has ``cpu_seconds`` too: of the session and of the Python processes below it.
+An output line also has ``cpu_seconds``: CPU time of the session and of the Python processes below it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ POSITION = ("'in' AS topic", "'broker-a' AS brokerName", "cast(id % 8 AS int) AS
 
 
 class SendRows:
-    """The loop that a user without a sink would write; the answers are checked."""
+    """The loop that a user without a sink would write; it checks the results."""
 
     def __init__(self, namesrv: str) -> None:
         self._namesrv = namesrv
@@ -46,7 +46,7 @@ class SendRows:
 
 
 def main(namesrv: str, rows: str, body_bytes: str, *settings: str) -> None:
-    """Start a session, answer rounds, end it."""
+    """Starts a session, runs rounds, and ends it."""
     session = local_session("bench", **dict(setting.split("=", 1) for setting in settings))
     body = f"cast(repeat('x', {int(body_bytes)}) AS binary) AS body"
     try:

@@ -6,7 +6,7 @@ standard input is one round: ``put WAITERS MESSAGES`` or ``get - MESSAGES``.
 
 With asynchronous flush, each append has 64 messages, as one read of a connection brings them; then queues and index
 follow. The times of both steps are summed separately, because here both run in one thread. With synchronous flush,
-there are as many senders as threads on the Java side; each waits for the disk with one message.
+there are as many senders as threads on the Java side; each waits until its message is on the disk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GET_BYTES_MAX = 1 << 30
 
 
 class Load:
-    """The store and its rounds."""
+    """Runs rounds on a store."""
 
     def __init__(self, directory: str, body_bytes: int, sync: bool, index: bool) -> None:
         config = MessageStoreConfig(
@@ -50,7 +50,7 @@ class Load:
         self.open_seconds = time.perf_counter() - begin
 
     def put(self, waiters: int, messages: int) -> dict[str, float]:
-        """Appends; with synchronous flush, answered messages are on the disk."""
+        """Appends messages; with synchronous flush, acknowledged messages are on the disk."""
         count = waiters if self._sync else BATCH
         failed, append_s, dispatch_s = 0, 0.0, 0.0
         for _ in range(0, messages, count):

@@ -1,9 +1,9 @@
-"""A broker's memory while it serves a large store, and the duration of a start with very many queues.
+"""The memory of a broker that serves a large store, and the time that a start with very many queues takes.
 
-    python -m bench.memory DIRECTORY TOPICS QUEUES BYTES     fills a store with messages of 1 KiB, says how far it is
+    python -m bench.memory DIRECTORY TOPICS QUEUES BYTES fills a store with messages of 1 KiB, shows the progress
 
 Memory is what ``/proc/PID/status`` calls RssAnon and RssShmem: the memory that only this process needs. RssFile is not
-counted: it consists of pages of the store's files, which the system keeps as page cache and can take back at any time.
+counted: it is pages of the store's files, which the system keeps as page cache and can take back at any time.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ QUICK_MANY_QUEUES = 20
 BODY_BYTES = 1024
 BATCH = 64
 PLACES = (0.0, 0.5, 0.9)
-"""Places in a queue at which pulls begin, as shares of its length."""
+"""Places in a queue at which pulls begin, as fractions of its length."""
 PULLS = 4
-"""Pulls at each place."""
+"""Number of pulls at each place."""
 IN_FLIGHT = 64
 ROUNDS = 4
 FILL_TIMEOUT_S = 1800
@@ -62,23 +62,26 @@ BUDGET_MB = 150.0
 START_BUDGET_S = 3.0
 SUBSCRIPTION = 4
 UNITS_OF_MANY = 100
-"""Units of a queue file where there are very many: a file of the default length for each would be 1.2 TB of holes."""
+"""Number of units per queue file in a store with very many queues. Files of the default length would be 1.2 TB of
+holes.
+"""
 STEPS = 20
-"""How often the progress of the writing is shown."""
+"""Number of times that the progress of the writing is shown."""
 RECORD_BYTES = 1300
-"""A message of 1 KiB in the log, at most."""
+"""Maximum number of bytes that a message of 1 KiB takes in the log."""
 BESIDE_THE_LOG = 1.06
-"""The log with what consume queues and index take for its messages."""
+"""Size of the log with its queues and index, as a multiple of the log's size."""
 QUEUE_BYTES = 12 << 10
-"""A queue's directory and the last block of its file, at most."""
+"""Maximum number of bytes on the disk for a queue: its directory and the last block of its file."""
 SEGMENTS_BYTES = 2 << 30
-"""Segment and index file that are made before they are needed."""
+"""``diskSpaceCleanForciblyRatio``: if more of the disk is in use, a broker removes its oldest segments."""
 USED_SHARE_MAX = 0.85
-"""``diskSpaceCleanForciblyRatio``: with more of the disk in use a broker removes its oldest segments."""
+"""``diskSpaceCleanForciblyRatio``: when a larger fraction of the disk is in use, a broker removes its oldest segments.
+"""
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """A store of many gigabytes; messages are pulled from all its parts."""
+    """Measures a broker over a store of many gigabytes while messages are pulled from all its parts."""
     size = QUICK_STORE_BYTES if context.quick else STORE_BYTES
     text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
     with scratch_directory() as directory:
@@ -95,8 +98,8 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def measure_queues(context: Context) -> Iterator[Figure]:
-    """A start with very many queues that all have messages, and the memory after a request for the offsets of all
-    queues.
+    """Measures a start with very many queues that all have messages, and the memory after messages were pulled from
+    all.
     """
     queues = QUICK_MANY_QUEUES if context.quick else MANY_QUEUES
     text = f"{TOPICS * queues:,} queues"
@@ -123,7 +126,7 @@ def _figure(group: str, what: str, megabytes: float, budget: float | None = None
 
 @contextmanager
 def _broker(directory: str, many: int = 0) -> Iterator[tuple[int, str, float]]:
-    """``rucola broker`` on the store: process id, address, and seconds until it was ready."""
+    """Runs ``rucola broker`` on the store; yields its process id, its address, and the seconds until it was ready."""
     settings = {"listenPort": 0, "namesrvAddr": "", "storePathRootDir": f"{directory}/store"} | _geometry(many)
     conf = Path(directory) / "broker.conf"
     conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
@@ -146,7 +149,7 @@ def _geometry(many: int) -> dict[str, object]:
 
 
 def _memory(process: int) -> dict[str, float]:
-    """Megabytes: ``own`` and ``file``."""
+    """Returns megabytes: ``own`` is RssAnon and RssShmem, ``file`` is RssFile."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     anonymous, shared, file = (int(fields[name].split()[0]) * 1024 / 1e6 for name in ("RssAnon", "RssShmem", "RssFile"))
     return {"own": anonymous + shared, "file": file}
@@ -155,7 +158,7 @@ def _memory(process: int) -> dict[str, float]:
 async def _pull_all(
     context: Context, process: int, address: str, topics: int, queues: int
 ) -> tuple[int, dict[str, float]]:
-    """The number of messages pulled from several places of each queue, and the largest memory seen meanwhile."""
+    """Pulls from several places in each queue; returns the number of messages, and the most memory used meanwhile."""
     client = RemotingClient(ClientOptions())
     peak = _memory(process)
     waiting = iter([(_topic(topic), queue) for topic in range(topics) for queue in range(queues)])
@@ -181,7 +184,7 @@ async def _pull_all(
 
 
 async def _pull(client: RemotingClient, address: str, topic: str, queue: int) -> int:
-    """The number of messages pulled from one queue."""
+    """Pulls from one queue; returns the number of messages."""
     taken, end = 0, 0
     for place in PLACES:
         queue_offset = int(end * place)
@@ -205,10 +208,10 @@ async def _pull(client: RemotingClient, address: str, topic: str, queue: int) ->
 
 
 def fill(context: Context, directory: str, topics: int, queues: int, size: int) -> None:
-    """Fills the store in a separate process, so that its memory is free afterwards.
+    """Fills the store in a separate process, so that this process does not keep its memory.
 
     Raises:
-        PeerError: the disk has not enough room, or the store could not be written.
+        PeerError: the disk does not have enough room, or the store could not be written.
     """
     check_room(directory, topics, queues, size)
     command = [sys.executable, "-m", "bench.memory", directory, str(topics), str(queues), str(size)]
@@ -226,7 +229,7 @@ def fill(context: Context, directory: str, topics: int, queues: int, size: int) 
 
 
 def check_room(directory: str, topics: int, queues: int, size: int) -> None:
-    """Checks the space before anything is written.
+    """Checks that the disk has enough room, before anything is written.
 
     Raises:
         PeerError: the store would fill the disk, or fill it so far that a broker removes segments.
@@ -238,7 +241,7 @@ def check_room(directory: str, topics: int, queues: int, size: int) -> None:
     if needed > room:
         raise PeerError(
             f"not measured: the store takes up to {needed / 2**30:.1f} GiB, the disk has room for {room / 2**30:.1f}"
-            f" until {USED_SHARE_MAX:.0%} of it are in use"
+            f" GiB until {USED_SHARE_MAX:.0%} of it is in use"
         )
 
 
@@ -247,7 +250,9 @@ def _topic(number: int) -> str:
 
 
 def main(directory: str, topics: str, queues: str, size: str) -> None:
-    """In each round every topic gets its share, which is at least one batch; about once per round a queue is synced."""
+    """Writes the store in rounds: every topic gets at least one batch per round, and about one queue is synced per
+    round.
+    """
     signal.alarm(FILL_TIMEOUT_S)
     names = [_topic(number) for number in range(int(topics))]
     root = Path(directory) / "store"
@@ -259,7 +264,7 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
         if many
         else MessageStoreConfig().mapped_file_size_consume_queue,
     )
-    # Nothing is measured here, so nothing waits for the disk.
+    # This is not measured, so nothing has to wait for the disk.
     os.fsync = _no_sync  # type: ignore[assignment]
     files = Files()
     files.data_sync = _no_sync
@@ -289,7 +294,7 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
 
 
 def _no_sync(_descriptor: object, /) -> None:
-    """Replaces the function of the system."""
+    """Replaces the system's function that syncs; does nothing."""
 
 
 if __name__ == "__main__":

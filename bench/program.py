@@ -27,10 +27,10 @@ from tools.peers.servers import JAVA_OPTIONS, Servers, cpu_seconds
 
 ROUND_TIMEOUT_S = 120.0
 FAILED_SHARE_MAX = 0.01
-"""The official broker refuses sends that waited 200 ms on a busy machine; a few are reported and not a failure."""
+"""Fraction of sends that may fail: the official broker refuses sends that waited 200 ms on a busy machine."""
 HEAP = ("-Xms1g", "-Xmx1g")
 SETTLE_S = 0.2
-"""A process that was stopped for some seconds has caught up by then."""
+"""Time in seconds in which a process that was stopped catches up."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Round:
 
     @property
     def rate(self) -> float:
-        """Messages a second."""
+        """Messages per second."""
         return self.messages / self.seconds
 
     @property
@@ -65,10 +65,10 @@ class Round:
 
 
 class Program:
-    """A load program that runs as long as the ``with`` block.
+    """A load program, which runs until the ``with`` block ends.
 
     Attributes:
-        ready: the content of its first line.
+        ready: content of the first line that the program printed.
     """
 
     def __init__(self, command: Sequence[str], servers: Servers | None = None) -> None:
@@ -99,7 +99,7 @@ class Program:
         self._end()
 
     def round(self, line: str) -> Round:
-        """Run one round.
+        """Runs one round.
 
         Raises:
             PeerError: the program ended, took too long, or too many messages failed.
@@ -122,13 +122,13 @@ class Program:
         return Round(messages, seconds, load, server, facts)
 
     def kill(self) -> None:
-        """Kills it, as in a crash; leave the block directly afterwards."""
+        """Kills the program, as in a crash; leave the block directly afterwards."""
         self._process.kill()
         self._process.wait()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """The program and its servers get no CPU time in this block."""
+        """Stops the program and its servers in this block, so that they get no CPU time."""
         pids = [self._process.pid, *(self._servers.pids if self._servers else ())]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -139,7 +139,7 @@ class Program:
                 os.kill(pid, signal.SIGCONT)
 
     def _answer(self) -> dict[str, float]:
-        """The next JSON line; other output is skipped."""
+        """Returns the next JSON line; other output is skipped."""
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
@@ -155,7 +155,7 @@ class Program:
                 if selector.select(ROUND_TIMEOUT_S):
                     data = os.read(self._process.stdout.fileno(), 65536)
                 if not data:
-                    raise PeerError(f"load program gave no answer\n{self._errors_text()}")
+                    raise PeerError(f"load program printed no result\n{self._errors_text()}")
                 self._pending += data
 
     def _errors_text(self) -> str:
@@ -175,7 +175,7 @@ class Program:
 
 
 def java_command(main: str, *arguments: str) -> list[str]:
-    """The command of a program of ``bench/java``, which uses the official libraries."""
+    """Returns the command of a program in ``bench/java``, which uses the official libraries."""
     classpath = java_program(ROOT / "bench" / "java", SERVER_VERSION)
     java = need("java", "install Java 17 to run the official client")
     options = [*JAVA_OPTIONS, *HEAP, f"-Duser.home={PEERS}"]
@@ -183,12 +183,12 @@ def java_command(main: str, *arguments: str) -> list[str]:
 
 
 def java_load(main: str, *arguments: str, servers: Servers | None = None) -> Program:
-    """A running program of ``bench/java``."""
+    """Starts a program of ``bench/java``."""
     return Program(java_command(main, *arguments), servers)
 
 
 def python_load(module: str, *arguments: str, servers: Servers | None = None) -> Program:
-    """A program of ``bench`` that uses our code."""
+    """Starts a program of ``bench`` that uses our code."""
     return Program([sys.executable, "-m", f"bench.{module}", *arguments], servers)
 
 
@@ -199,16 +199,16 @@ def alternate(
     rounds: int,
     pilot: int,
 ) -> list[list[Round]]:
-    """Several programs take turns, round by round, so that other work on the machine affects all of them.
+    """Runs several programs in turns, round by round, so that other work on the machine affects all of them.
 
     During a round, the other programs and their servers are stopped. An idle Java broker looks for work a thousand
-    times per second; the other side would pay for that, and no figure would show it.
+    times per second; this would slow down the other side, and no figure would show it.
 
     Args:
         line: returns the input line for a round of a given number of messages.
-        seconds: intended length of a round.
-        rounds: rounds of each program.
-        pilot: messages of an earlier round that warms up and determines the rate.
+        seconds: intended length of a round in seconds.
+        rounds: number of rounds for each program.
+        pilot: number of messages in the rounds before the first, which warm up and determine the rate.
 
     Returns:
         The rounds of each program.
@@ -228,7 +228,7 @@ def alternate(
 
 @contextmanager
 def others_stopped(programs: Sequence[Program], program: Program) -> Iterator[None]:
-    """In this block only ``program`` runs, of all ``programs`` and their servers; earlier writes are on the disk.
+    """Lets only ``program`` run in this block, of all ``programs`` and their servers; earlier writes are synced first.
 
     The system slows down every writer while too much data waits for the disk.
     """
@@ -242,12 +242,12 @@ def others_stopped(programs: Sequence[Program], program: Program) -> Iterator[No
 
 
 def median(rounds: Sequence[Round], value: Callable[[Round], float]) -> float:
-    """The median of a figure over the rounds."""
+    """Returns the median of ``value`` over the rounds."""
     return statistics.median(map(value, rounds))
 
 
 def own_bytes(pids: Iterable[int]) -> int:
-    """Memory of these processes without pages of files, which are the system's page cache: RssAnon and RssShmem."""
+    """Returns the bytes of memory that only these processes need, without pages of files: RssAnon and RssShmem."""
     kib = 0
     for pid in pids:
         fields = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
@@ -256,6 +256,6 @@ def own_bytes(pids: Iterable[int]) -> int:
 
 
 def scratch_directory() -> tempfile.TemporaryDirectory[str]:
-    """A directory for the store of a load program; it is removed afterwards."""
+    """Makes a directory for the store of a load program; it is removed afterwards."""
     Path(ROOT / ".bench").mkdir(exist_ok=True)
     return tempfile.TemporaryDirectory(prefix="store-", dir=ROOT / ".bench")

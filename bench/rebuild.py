@@ -2,10 +2,10 @@
 
     python -m bench.rebuild --messages 20000000 --body-bytes 128 --topics 200
 
-The same store is rebuilt by a start of our engine without queues and index, by ``rucola store rebuild``, by
-``rucola spark rebuild`` (in one process, on ``local-cluster`` and on a standalone master with two workers), and by a
-start of the official store, each as a process of its own. All must make the same bytes. CPU time is that of the process
-and of all processes that work for it.
+The same store is rebuilt by a start of our engine without queues and index, by ``rucola store rebuild``, by ``rucola
+spark rebuild`` (in one process, on ``local-cluster`` and on a standalone master with two workers), and by a start of
+the official store, each as a process of its own. All must make the same bytes. CPU times include all processes that
+work for the rebuild.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def main() -> int:
     parser.add_argument("--body-bytes", type=int, default=1024 - 220)
     parser.add_argument("--topics", type=int, default=200)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--lookups", action="store_true", help="rebuild once, and look keys up")
+    parser.add_argument("--lookups", action="store_true", help="rebuild only once, then look up keys")
     parser.add_argument("--directory", default=None, help="where to make the store")
     options = parser.parse_args()
     # Processes of Spark outlive the command; as children of this process, their CPU time is counted.
@@ -72,7 +72,7 @@ def main() -> int:
             f"spark rebuild, local[{options.jobs}]": _rucola("spark", root, "--master", f"local[{options.jobs}]"),
             "spark rebuild, local-cluster": _rucola("spark", root, "--master", "local-cluster[2,1,2048]"),
             "spark rebuild, standalone": _rucola("spark", root, "--master", master, *EXECUTOR),
-            # The last one, because it adds files of its own.
+            # This is last because the official store adds files of its own.
             "start of RocketMQ": java_command("StoreLoad", str(root), "1024", "async", "index"),
         }
         digests = set()
@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def _look_up(root: Path, messages: int, topics: int) -> None:
-    """Times lookups of keys within a process that is already running, and in a warm Spark session."""
+    """Times lookups of keys in a Python process that is already running, and in a warm Spark session."""
     from rucola.spark.session import local_session
 
     def in_process(key: str) -> int:
@@ -104,11 +104,11 @@ def _look_up(root: Path, messages: int, topics: int) -> None:
         look(key_of(0))
         seconds = []
         for part in range(1, LOOKUPS + 1):
-            # Messages of the first topic.
+            # Only messages of the first topic are looked up.
             number = messages * part // (LOOKUPS + 1) // topics * topics
             begin = time.perf_counter()
             if look(key_of(number)) != 1:
-                raise SystemExit(f"{name}: key {number} is not found once")
+                raise SystemExit(f"{name}: key {number} was not found exactly once")
             seconds.append(time.perf_counter() - begin)
         load = os.getloadavg()[0]
         print(f"a key {name}: median {statistics.median(seconds):.3f} s, most {max(seconds):.3f} s, load {load:.1f}")
@@ -132,7 +132,7 @@ def _timed(name: str, command: list[str], root: Path | None) -> str:
 
 
 def _digest(root: Path) -> str:
-    """Digests of all queue files by path, and of index files by order."""
+    """Returns a digest of all queue files by path and of index files by order."""
     digest = hashlib.blake2b()
     for part in PARTS:
         for path in sorted(path for path in (root / part).rglob("*") if path.is_file()):

@@ -16,12 +16,12 @@ PUSH_GROUP = "consume over TCP, our push consumer, 1 KiB"
 PUSH_RATE = 100_000
 TOPIC = "bench_receive"
 STORED = 400_000
-"""The consumer of a round takes about two seconds for them; its start, in a group of its own, counts little then."""
+"""Number of stored messages. A consumer takes about two seconds for them, so its start hardly counts."""
 PILOT = 20_000
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Measures one pull and eight concurrent pulls, then the official consumer over all messages."""
+    """Measures one pull at a time and eight concurrent pulls, then the official consumer over all messages."""
     ours, java = context.both()
     for servers in (ours, java):
         context.show(f"pull: {STORED:,} messages into {servers.name}")
@@ -56,7 +56,9 @@ def _consume(context: Context, ours: Servers, java: Servers) -> Iterator[Figure]
 
 
 def measure_push(context: Context) -> Iterator[Figure]:
-    """Measures our push consumer with an empty listener, then the latency until the listener at a fixed rate."""
+    """Measures our push consumer with an empty listener, then the latency until the listener is called, at a fixed
+    rate.
+    """
     ours, java = context.both()
     for servers in (ours, java):
         context.show(f"push: {STORED:,} messages into {servers.name}")
@@ -76,7 +78,7 @@ def measure_push(context: Context) -> Iterator[Figure]:
 
 
 def _groups(context: Context, name: str, on_ours: Program, on_java: Program) -> tuple[list[Round], list[Round]]:
-    """Rounds of a consumer that starts in a new group each time; the first two rounds warm it up and do not count."""
+    """Runs rounds of a consumer that starts in a new group each time; the first two warm it up and do not count."""
     stored = STORED // 4 if context.quick else STORED
     mine: list[Round] = []
     theirs: list[Round] = []

@@ -51,7 +51,7 @@ SHORT = (
         "1 KiB bodies, all columns",
     ),
 )
-"""The six figures that matter: how they are called, their group, and how the name of their row begins."""
+"""The six main figures: name, group, and how the name of the row begins."""
 HEADING = re.compile(r"^\*\*(.+)\*\*$", re.MULTILINE)
 LOAD = ", load before "
 MARKS = {True: "kept", False: "missed", None: ""}
@@ -59,7 +59,7 @@ COLOURS = {True: "green", False: "red", None: "default"}
 
 
 def machine() -> str:
-    """Describes the machine of the measurement."""
+    """Returns a line that describes the machine of the measurement."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
@@ -71,7 +71,7 @@ def machine() -> str:
 
 
 def table(figures: list[Figure]) -> Table:
-    """All figures, with a heading for each group."""
+    """Makes a table of all figures, with a heading for each group."""
     shown = Table(header_style="bold")
     for title in ("figure", "ours", "compared with", "", "ratio", "budget", ""):
         shown.add_column(title, justify="right" if title in ("ours", "compared with", "ratio") else "left")
@@ -88,13 +88,13 @@ def table(figures: list[Figure]) -> Table:
 
 
 def number(value: float, unit: str) -> str:
-    """Three significant digits, with separators for thousands."""
+    """Formats a figure with three significant digits, with separators for thousands."""
     text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
     return f"{text}{unit if unit.startswith('/') else ' ' + unit}"
 
 
 def publish(figures: list[Figure], where: str, some: bool) -> None:
-    """Writes the figures between the two marks of the page.
+    """Writes the figures between two marks of the page.
 
     Args:
         some: whether only some groups were measured; the tables of the other groups then stay.
@@ -109,7 +109,7 @@ def publish(figures: list[Figure], where: str, some: bool) -> None:
 
 
 def in_short(tables: str) -> str:
-    """The figures of ``SHORT`` from all ``tables``; figures that were not measured are left out."""
+    """Makes the table of ``SHORT`` figures from all ``tables``; figures that were not measured are left out."""
     _, *parts = HEADING.split(tables)
     groups = dict(zip(parts[::2], parts[1::2], strict=True))
     lines = ["| figure | Rucola | compared with | ratio |", "|---|---:|---:|---:|"]
@@ -123,9 +123,9 @@ def in_short(tables: str) -> str:
 
 
 def merged(old: str, new: str) -> str:
-    """``old`` with tables replaced by those of the same groups in ``new``; additional tables come at the end.
+    """Replaces tables in ``old`` by those of the same groups in ``new``; additional tables come at the end.
 
-    The line about the machine stays if it is the same machine, because most tables come from that run.
+    If both were measured on the same machine, its line stays as it was, because most tables come from that run.
     """
     (old_head, *kept), (head, *fresh) = HEADING.split(old), HEADING.split(new)
     if _same_machine(old_head, head):
@@ -135,12 +135,12 @@ def merged(old: str, new: str) -> str:
 
 
 def _same_machine(one: str, other: str) -> bool:
-    """Whether two such lines are equal, apart from the load before the run."""
+    """Whether two lines describe the same machine; the load before the run does not count."""
     return one.partition(LOAD)[0] == other.partition(LOAD)[0]
 
 
 def markdown(figures: list[Figure], where: str) -> str:
-    """The figures as one table for each group."""
+    """Formats the figures as one table for each group."""
     lines = [f"Machine: {where}."]
     group = ""
     for figure in figures:

@@ -80,11 +80,11 @@ MEASUREMENTS: dict[str, Callable[[Context], Iterator[Figure]]] = {
 def main(arguments: list[str]) -> int:
     """Runs the requested measurements."""
     parser = argparse.ArgumentParser(prog="python -m bench.run", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one short round each: a rough look")
+    parser.add_argument("--quick", action="store_true", help="few short rounds, for a rough look")
     parser.add_argument(
-        "--gib", type=float, default=2.0, metavar="N", help="size of the store of archive, 20 for the goal"
+        "--gib", type=float, default=2.0, metavar="N", help="size of the store for archive; the goal is stated for 20"
     )
-    parser.add_argument("name", nargs="*", help=f"of {', '.join(MEASUREMENTS)}; all by default")
+    parser.add_argument("name", nargs="*", help=f"measurements to run: {', '.join(MEASUREMENTS)}; all by default")
     parser.add_argument("--publish", action="store_true", help="also rewrite the figures in docs/figures.md")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.name if name not in MEASUREMENTS]:
@@ -129,12 +129,12 @@ def save(figures: list[Figure], where: str, quick: bool) -> None:
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:
-    """Removes servers, stores and control groups, as at a normal end."""
+    """Ends the run when it is terminated; servers, stores and control groups are removed as at a normal end."""
     sys.exit(128 + number)
 
 
 def _shower(console: Console, status: Status) -> Callable[[str], None]:
-    """Shows progress: a status line on a terminal, otherwise one line for each step."""
+    """Returns a function that shows progress: a status line on a terminal, otherwise one line for each step."""
     begin = time.monotonic()
 
     def show(text: str) -> None:

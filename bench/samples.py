@@ -24,12 +24,12 @@ STORE_TIMESTAMP_MS = 1_700_000_000_000
 
 
 def body_of(size: int) -> bytes:
-    """A body that does not compress; it is the same in each run."""
+    """Returns a body that does not compress; it is the same in each run."""
     return random.Random(1).randbytes(size)
 
 
 def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode(), first: int = 0) -> bytes:
-    """``count`` consecutive send requests, numbered from ``first`` on, spread over four queues."""
+    """Makes ``count`` consecutive send requests, numbered from ``first`` on, spread over four queues."""
     body = body_of(body_bytes)
     frames = []
     for number in range(first, first + count):
@@ -42,7 +42,7 @@ def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode(), first:
 
 
 def send_batch(count: int, body_bytes: int, first: int = 0) -> FrameBatch:
-    """The frames as one large read of a connection passes them to the broker, with inspected properties."""
+    """Returns the frames as one large read of a connection passes them to the broker, with inspected properties."""
     source = bytearray(send_frames(count, body_bytes, first=first))
     table = new_table(count)
     rows, end, _, _ = scan_frames(source, 0, len(source), table, count)
@@ -52,7 +52,7 @@ def send_batch(count: int, body_bytes: int, first: int = 0) -> FrameBatch:
 
 
 def records(count: int, body_bytes: int) -> tuple[bytearray, int]:
-    """The messages as consecutive records, and the number of bytes that they take in the buffer."""
+    """Returns a buffer with the messages as consecutive records, and the number of bytes that they take."""
     batch = send_batch(count, body_bytes)
     segment = bytearray(count * (body_bytes + 512))
     encode_rows(

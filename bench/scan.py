@@ -20,7 +20,7 @@ FEW = "body,tags,keys,queueId,queueOffset,storeTimestamp"
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Scans all columns, and the six that a pipeline usually needs, with two body sizes."""
+    """Measures scans of all columns, and of the six that a pipeline usually needs, with two body sizes."""
     for body_bytes, count in ((1024, LOG_BYTES // 1400), (100, LOG_BYTES // 480)):
         context.show(f"scan: making {count:,} records of {body_bytes} B")
         log, end = records(count, body_bytes)
@@ -37,7 +37,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _scan_of(log: bytearray, end: int, count: int, columns: str) -> Callable[[], None]:
-    """A whole scan, as a Spark task scans a part of a segment."""
+    """Returns a function that scans all records, as a Spark task scans its part of a segment."""
     options = parse_options({"storePath": "d", "topic": TOPIC.decode(), **({"columns": columns} if columns else {})})
     chosen = chosen_columns(options)
     schema = arrow_schema(chosen)
@@ -52,7 +52,7 @@ def _scan_of(log: bytearray, end: int, count: int, columns: str) -> Callable[[],
 
 
 def _copier(log: bytearray, end: int) -> Callable[[], None]:
-    """A copy into memory that was used before: the fastest possible copy."""
+    """Returns a function that copies into memory that was used before: the fastest possible copy."""
     target, view = memoryview(bytearray(end)), memoryview(log)[:end]
 
     def copy() -> None:
@@ -62,13 +62,13 @@ def _copier(log: bytearray, end: int) -> Callable[[], None]:
 
 
 def _fresh_copier(log: bytearray, end: int) -> Callable[[], object]:
-    """A copy into new memory from the operating system, as a plain ``bytes()`` makes it."""
+    """Returns a function that copies into new memory from the operating system, as a plain ``bytes()`` does."""
     view = memoryview(log)[:end]
     return lambda: bytes(view)
 
 
 def _best(seconds: float, work: Callable[[], object]) -> float:
-    """Duration of the fastest run, in seconds. Runs follow each other for ``seconds``; there are at least two."""
+    """Runs ``work`` repeatedly for ``seconds``, at least twice; returns the duration of the fastest run in seconds."""
     times: list[float] = []
     while len(times) < 2 or sum(times) < seconds:
         start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Sending over TCP, in turns with the official servers: our client pipelined, the official Java client blocking."""
+"""Sending over TCP, in turns to our and the official servers: our client pipelined, the Java client blocking."""
 
 from __future__ import annotations
 
@@ -26,14 +26,12 @@ WIDTHS = (1, 16, 64, 128)
 JAVA_BUDGETS = {64: at_least(2.5), 1: at_least(1.5)}
 LIMIT_CORES = 0.5
 LIMITED_PILOT = 10_000
-"""More messages than a broker can answer within the quota of one period. Its rate has no meaning until the quota is
-used up.
-"""
+"""Number of messages in pilot rounds: a broker's rate has no meaning until it has used up the quota of a period."""
 BATCH, BATCH_WIDTH = 32, 16
 
 
 def measure_client(context: Context) -> Iterator[Figure]:
-    """Our client with 1 to 128 messages in flight, of 1 KiB and of 128 B."""
+    """Measures our client with 1 to 128 messages in flight, with 1 KiB and 128 B."""
     ours, java = context.both()
     for body_bytes in (1024, 128):
         arguments = (f"bench_client_{body_bytes}", str(body_bytes))
@@ -59,7 +57,7 @@ def measure_client(context: Context) -> Iterator[Figure]:
 
 
 def measure_frames(context: Context) -> Iterator[Figure]:
-    """Prepared frames, without the cost of a client: 64 in flight with 1 KiB, and 256 with 128 B."""
+    """Measures prepared frames, without the cost of a client: 64 in flight with 1 KiB, and 256 with 128 B."""
     ours, java = context.both()
     for body_bytes, in_flight in ((1024, 64), (128, 256)):
         arguments = (f"bench_frames_{body_bytes}", str(body_bytes))
@@ -76,8 +74,8 @@ def measure_frames(context: Context) -> Iterator[Figure]:
 
 
 def measure_java(context: Context) -> Iterator[Figure]:
-    """The official client with 1 to 128 threads and 1 KiB: its rate, its latency at a fixed rate, and the memory of the
-    brokers at that time.
+    """Measures the official client with 1 to 128 threads and 1 KiB: rate, latency at a fixed rate, and the brokers'
+    memory meanwhile.
     """
     ours, java = context.both()
     with _java_clients(context, "bench_java", 1024) as (on_ours, on_java):
@@ -88,17 +86,19 @@ def measure_java(context: Context) -> Iterator[Figure]:
 
 
 def measure_java_small(context: Context) -> Iterator[Figure]:
-    """The official client with 1 to 128 threads and 128 B."""
+    """Measures the official client with 1 to 128 threads and 128 B."""
     with _java_clients(context, "bench_java_small", 128) as (on_ours, on_java):
         yield from _widths(context, on_ours, on_java, SMALL_GROUP, 128)
 
 
 def measure_limited(context: Context) -> Iterator[Figure]:
-    """Each broker with its name server on half a core, once both are warm: first the official client, then ours."""
+    """Measures each broker and its name server on half a core, once both are warm: first the official client, then
+    ours.
+    """
     with cpu_group("rucola", LIMIT_CORES) as our_limit, cpu_group("java", LIMIT_CORES) as java_limit:
         ours, java = context.both()
         with _java_clients(context, "bench_limited", 1024) as (on_ours, on_java):
-            # A quota would also limit Java's compiler while that has work.
+            # A quota would also slow down Java's compiler, so the brokers are warmed up without one.
             _turns(context, on_ours, on_java, "64 {} 0")
             our_limit.take(ours.pids)
             java_limit.take(java.pids)
@@ -116,7 +116,7 @@ def measure_limited(context: Context) -> Iterator[Figure]:
 
 
 def measure_batch(context: Context) -> Iterator[Figure]:
-    """Batches of 32 messages: first the official client, then ours."""
+    """Measures batches of 32 messages: first the official client, then ours."""
     for body_bytes in (1024, 128):
         topic = f"bench_batch_{body_bytes}"
         what = f"{_size(body_bytes)}, {BATCH_WIDTH}"
@@ -135,7 +135,7 @@ def measure_batch(context: Context) -> Iterator[Figure]:
 
 
 def measure_end_to_end(context: Context) -> Iterator[Figure]:
-    """From the producer to a waiting consumer at a fixed rate: first the official clients, then ours."""
+    """Measures from the producer to a waiting consumer at a fixed rate: first the official clients, then ours."""
     ours, java = context.both()
     arguments = ("bench_end_to_end", "1024")
     with (
@@ -158,7 +158,7 @@ def measure_end_to_end(context: Context) -> Iterator[Figure]:
 
 
 def measure_sync(context: Context) -> Iterator[Figure]:
-    """The official client with 64 threads when each send waits for the disk."""
+    """Measures the official client with 64 threads when each send waits for the disk."""
     ours, java = context.both("sync")
     with (
         java_load("SendLoad", ours.namesrv, "bench_sync", "1024", servers=ours) as on_ours,
@@ -175,7 +175,7 @@ def measure_sync(context: Context) -> Iterator[Figure]:
 
 @contextmanager
 def _java_clients(context: Context, topic: str, body_bytes: int) -> Iterator[tuple[Program, Program]]:
-    """A warm official producer for each side."""
+    """Starts an official producer for each side and warms it up."""
     ours, java = context.both()
     with (
         java_load("SendLoad", ours.namesrv, topic, str(body_bytes), servers=ours) as on_ours,

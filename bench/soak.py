@@ -2,11 +2,12 @@
 and go.
 
 ``rucola up`` is a separate process, and so is each part of the load. First the maximum rate is measured with the same
-processes. Then half of it is sent for the requested time. Members of the consumer groups leave, die without notice, and
+processes. Then half of it is sent for the requested time. Members of the consumer groups leave, end without notice, and
 come back. Whole groups are away for a while, and processes of consumers are killed. At the end, every acknowledged
 message must have been received, the broker must not have logged an error, and its own memory must be flat.
 
-Exit status: 0 passed, 1 failed, with the reasons. Ctrl-C ends it early, with the figures so far and exit status 1.
+Exit status: 0 if the soak passed, 1 if it failed; the reasons are shown. Ctrl-C ends it early, with the figures so far
+and exit status 1.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ TOPICS = 50
 QUEUES = 4
 PRODUCERS = 100
 MEMBERS = 4
-"""Consumers of each topic's group."""
+"""Number of consumers in each topic's group."""
 WORKERS = 3
-"""Processes of consumers."""
+"""Number of consumer processes."""
 BODY_BYTES = 512
 RATE_MAX = 40_000
-"""Messages a second that the ledger has room for: more than one process of producers sends at half its maximum."""
+"""Messages per second for which the ledger has room; the one producer process sends less at half its maximum rate."""
 CONNECTIONS_MIN = 200
 SEGMENT_BYTES = 256 << 20
 KEEP_S = 120.0
-"""Segments written last before that are made to look older than ``fileReservedTime``."""
+"""Age in seconds from which segments are made to look older than ``fileReservedTime``."""
 AGED_S = 7_200.0
 FLOOD_S, FLOOD_MEASURED_S = 25.0, 15.0
 DRAIN_S = 120.0
@@ -67,7 +68,7 @@ KILL_S = 60.0
 BACK_AFTER_S = 4.0
 LOOK_S = 1.0
 POINTS = 360
-"""Samples of the whole time at most."""
+"""Maximum number of samples in the whole time."""
 READY_S, QUIT_S = 60.0, 60.0
 SET_UP_MS = 120_000
 RESULTS = ROOT / ".bench"
@@ -80,14 +81,14 @@ SETTINGS = {
 
 
 class Ended(Exception):  # noqa: N818 - a reason, not a defect
-    """The soak cannot continue, or was told to end."""
+    """Raised when the soak cannot continue, or was told to end."""
 
 
 class Broker:
     """``rucola up`` in its own process group, so that Ctrl-C does not reach it.
 
     Attributes:
-        errors: lines of its log at the level of errors.
+        errors: lines of its log at level ERROR.
         warnings: number of warnings.
     """
 
@@ -103,14 +104,14 @@ class Broker:
         self._read = 0
 
     def memory_mb(self) -> tuple[float, float]:
-        """Its own memory, and all its resident memory."""
+        """Returns the broker's own memory and its whole resident memory, in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         fields = dict(line.split(":", 1) for line in status.splitlines())
         own, shared, all_kib = (int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem", "VmRSS"))
         return (own + shared) * 1024 / 1e6, all_kib * 1024 / 1e6
 
     def metrics(self) -> dict[str, float]:
-        """``/metrics``."""
+        """Returns the samples of ``/metrics`` by name."""
         with urllib.request.urlopen(f"http://{self._http}/metrics", timeout=10) as answer:
             lines = answer.read().decode().splitlines()
         return {line.split()[0]: float(line.split()[1]) for line in lines if not line.startswith("#")}
@@ -129,7 +130,7 @@ class Broker:
                 self.errors.append(line)
 
     def age_segments(self) -> None:
-        """Makes files that were written some time ago look old: ``fileReservedTime`` is counted in hours."""
+        """Makes files written some time ago look hours old, because ``fileReservedTime`` is counted in hours."""
         now = time.time()
         for path in (self.store / "commitlog").iterdir():
             modified = path.stat().st_mtime
@@ -137,7 +138,7 @@ class Broker:
                 os.utime(path, (now - AGED_S, now - AGED_S))
 
     def disk_bytes(self) -> int:
-        """The size of the store; files that disappear meanwhile count as empty."""
+        """Returns the size of the store in bytes; files that disappear meanwhile count as empty."""
         total = 0
         for directory, _, names in os.walk(self.store):
             for name in names:
@@ -162,7 +163,7 @@ class Load:
         self._listener = asyncio.create_task(self._listen())
 
     async def tell(self, line: str) -> None:
-        """Sends it one line."""
+        """Sends the process one line."""
         assert self.process.stdin is not None
         try:
             self.process.stdin.write(line.encode() + b"\n")
@@ -171,10 +172,10 @@ class Load:
             raise Ended(f"a load process ended with {await self.process.wait()}") from error
 
     async def until(self, word: str, timeout_s: float) -> None:
-        """Waits until it says ``word``.
+        """Waits until the process prints ``word``.
 
         Raises:
-            Ended: it did not say the word in time, or its process ended.
+            Ended: the process did not print the word in time, or ended.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -185,7 +186,7 @@ class Load:
             raise Ended(f"a load process did not say {word!r} within {timeout_s:.0f} s") from error
 
     async def kill(self) -> None:
-        """Kills it, as in a crash."""
+        """Kills the process, as in a crash."""
         if self.process.returncode is None:
             self.process.kill()
         await self.process.wait()
@@ -202,13 +203,13 @@ class Load:
 
 
 class Soak:
-    """One run.
+    """One run of the soak.
 
     Args:
         outcome: receives the results.
         scratch: a directory that is removed afterwards.
         status: the progress line.
-        console: where the progress line is; without a terminal, lines go to standard error from time to time.
+        console: terminal with the progress line; without a terminal, lines go to standard error from time to time.
     """
 
     def __init__(self, outcome: Outcome, scratch: Path, status: Status, console: Console) -> None:
@@ -228,7 +229,7 @@ class Soak:
         self._reasons: Counter[str] = Counter()
 
     def stop(self) -> None:
-        """End early."""
+        """Ends the soak early."""
         self._stop.set()
 
     async def run(self) -> None:
@@ -259,7 +260,9 @@ class Soak:
     # -- phases -------------------------------------------------------------------------------------------------------
 
     async def _flood(self, producers: Load, broker: Broker) -> None:
-        """The maximum rate: messages both acknowledged and received per second while senders wait only for answers."""
+        """Measures the maximum rate: messages both acknowledged and received per second, while producers send without
+        pauses.
+        """
         self._churned = time.monotonic()
         for load in self._consumers.values():
             await load.tell("churn 0")
@@ -316,13 +319,13 @@ class Soak:
             )
             outcome.samples.append(sample)
             totals, then, cpu, steady = now_totals, now, now_cpu, now_steady
-            if sample.lag < outcome.rate * KEEP_S / 4:  # Nothing may expire that a consumer still has to read.
+            if sample.lag < outcome.rate * KEEP_S / 4:  # A segment that a consumer still has to read may not expire.
                 broker.age_segments()
             self._show(_line(outcome, sample, self._ledger))
 
     async def _settle(self, producers: Load, broker: Broker) -> None:
-        """Waits for all answers, consumers and messages; then evaluates the ledger. After a failure, this collects what
-        it can.
+        """Waits until all messages are acknowledged and received, then evaluates the ledger; after a failure, as far as
+        possible.
         """
         outcome, ledger = self._outcome, self._ledger
         outcome.left, outcome.died = ledger.total(Count.LEFT), ledger.total(Count.DIED)
@@ -372,8 +375,8 @@ class Soak:
     # -- processes ----------------------------------------------------------------------------------------------------
 
     async def _make_topics(self, broker: Broker) -> None:
-        """Creates topics and groups one after another: the broker writes each to the disk before it serves anything
-        else.
+        """Creates topics and groups one after another, because the broker writes each to the disk before it serves
+        other requests.
         """
         client = RemotingClient()
         api = AdminApi(client)
@@ -435,20 +438,20 @@ class Soak:
         if status:
             raise Ended(f"a load process ended with {status}")
 
-    # -- what is seen -------------------------------------------------------------------------------------------------
+    # -- observation ---------------------------------------------------------------------------------------------------
 
     def _totals(self) -> tuple[int, int]:
-        """Messages acknowledged, and messages received for the first time."""
+        """Returns the number of messages acknowledged, and the number received for the first time."""
         return self._ledger.total(Count.ACKNOWLEDGED), self._ledger.total(Count.RECEIVED_FIRST)
 
     async def _metric(self, broker: Broker) -> int:
         try:
             return int((await asyncio.to_thread(broker.metrics))["rucola_connections"])
         except (urllib.error.URLError, TimeoutError, KeyError) as error:
-            raise Ended(f"/metrics does not answer: {error}") from error
+            raise Ended(f"/metrics does not respond: {error}") from error
 
     async def _wait(self, seconds: float, broker: Broker, text: str = "") -> None:
-        """Time goes by.
+        """Waits ``seconds`` while the soak goes on, and shows the progress.
 
         Raises:
             Ended: the broker or a load process ended, or the user ended the soak.
@@ -485,7 +488,7 @@ class Soak:
             if received >= acknowledged and self._ledger.missing(0)[0] == 0:
                 return
             if time.monotonic() > deadline:
-                raise Ended(f"{when}: not everything was received within {DRAIN_S:.0f} s")
+                raise Ended(f"{when}: not all messages were received within {DRAIN_S:.0f} s")
             self._check_processes(broker)
             if heed_stop and self._stop.is_set():
                 raise Ended("stopped early")
@@ -528,7 +531,7 @@ async def _broker(scratch: Path, flush: str) -> AsyncIterator[Broker]:
 
 
 async def _happens(happening: asyncio.Event, seconds: float) -> bool:
-    """Whether the condition becomes true in time."""
+    """Whether ``happening`` is set within the time."""
     try:
         async with asyncio.timeout(seconds):
             return await happening.wait()
@@ -566,10 +569,10 @@ async def run(options: argparse.Namespace, outcome: Outcome, console: Console) -
 
 
 def main(arguments: list[str]) -> int:
-    """Soak, tell, judge."""
+    """Runs the soak, prints its figures, and returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="how long to send at half the maximum rate")
-    parser.add_argument("--flush", choices=("sync", "async"), default="sync", help="as of rucola up")
+    parser.add_argument("--flush", choices=("sync", "async"), default="sync", help="flush mode, as in rucola up")
     parser.add_argument("--publish", action="store_true", help="also rewrite the block and picture in docs/")
     options = parser.parse_args(arguments)
     console = Console()

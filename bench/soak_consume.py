@@ -1,9 +1,9 @@
-"""Consumers of a soak: one process of several. Arguments: ledger, row, workers, name server, topics, members of a
+"""One of several processes with consumers of a soak. Arguments: ledger, row, workers, name server, topics, members of a
 group.
 
-The members of each topic's group are dealt out to the processes in turn; this process runs its share. Lines on standard
-input: ``churn SECONDS`` lets members come and go; ``SECONDS`` is the time since the soak began. ``calm`` brings all of
-them back. ``quit`` ends. Errors appear as JSON lines on standard output.
+The members of each topic's group are distributed over the processes in turn; this process runs its share. Lines on
+standard input: ``churn SECONDS`` lets members come and go; ``SECONDS`` is the time since the soak began. ``calm``
+brings all of them back. ``quit`` ends. Errors appear as JSON lines on standard output.
 
 A member does what a push consumer does: it sends heartbeats, takes its share of the queues when the broker reports a
 change of the group, keeps a waiting pull at each queue, and reports its progress every five seconds.
@@ -41,10 +41,10 @@ SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
 AFTER_ERROR_S = 0.5
 CHURN_S = 3.0
-"""How often a member of this process ends."""
+"""Mean time in seconds between the ends of two members in this process."""
 BACK_S = (1.0, 8.0)
 GROUP_TURN_S = 15.0
-"""One group after the other is away for a while: all its members leave, in all processes."""
+"""Time in seconds until the next group is away for a while: all its members leave, in all processes."""
 GROUP_AWAY_S = 10.0
 GROUP_STEP = 7
 
@@ -66,7 +66,7 @@ class Taken:
             size, magic, number, due_ns = RECORD.unpack_from(records, position)
             position += size
             if magic != MAGIC:
-                raise ValueError("a record that is not of this soak")
+                raise ValueError("a record does not belong to this soak")
             if due_ns != last_due_ns:
                 last_due_ns = due_ns
                 place = (STEADY if due_ns >= since_ns else TAKEN_OVER) + bucket(max(0, now_ns - due_ns) // 1000)
@@ -83,7 +83,7 @@ class Taken:
 
 
 class Member:
-    """One consumer of a group, from its start to its end."""
+    """One consumer in a group, from its start to its end."""
 
     def __init__(self, namesrv: str, topic: str, taken: Taken, on_error: Callable[[str, bool], None]) -> None:
         self._topic = topic
@@ -106,7 +106,7 @@ class Member:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Join the group."""
+        """Joins the group."""
         self._instance.start()
         self._tasks = [asyncio.create_task(self._rebalance()), asyncio.create_task(self._commit())]
 
@@ -143,7 +143,7 @@ class Member:
                 pass
 
     async def _share_queues(self) -> bool:
-        """Takes the queues of this member; returns False when the broker does not know the member yet."""
+        """Takes the queues that this member gets; returns False if the broker does not know the member yet."""
         queues = list((await self._instance.routes.route(self._topic)).subscribe_queues)
         try:
             ids = sorted(await self._instance.api.consumer_list(self._broker(queues[0]), self._group))
@@ -222,13 +222,13 @@ class Member:
         return self._instance.routes.master(queue.broker_name)
 
     def _report(self, what: str, error: object) -> None:
-        """Records an error; a request without an answer is repeated and counted separately."""
+        """Records an error; a request without a response is repeated and counted separately."""
         name = f"{type(error).__name__}: " if isinstance(error, Exception) else ""
         self._on_error(f"{what}: {name}{error}", isinstance(error, RemotingError))
 
 
 class Places:
-    """The places for members in this process; each has a member or waits for its next one.
+    """The places for members in this process; each place has a member or waits for the next one.
 
     Args:
         make: creates a member for a topic.
@@ -260,13 +260,13 @@ class Places:
     async def calm(self) -> None:
         """Brings all members back; they then stay."""
         if self._churn is not None:
-            self._calm = True  # Not cancelled: a member must not stay half started.
+            self._calm = True  # The starts are not cancelled: a member must not stay half started.
             await self._churn
             self._churn = None
         await self.fill()
 
     async def leave(self) -> None:
-        """All leave."""
+        """Lets all members leave."""
         for place in range(len(self._members)):
             await self._end(place, dies=False)
 
@@ -303,7 +303,7 @@ class Places:
 
 
 def away_group(elapsed_s: float, groups: int) -> int | None:
-    """The group that is away at this time after the start."""
+    """Returns the group that is away at this time after the start; None if no group is away."""
     turn, rest_s = divmod(elapsed_s, GROUP_TURN_S)
     return int(turn) * GROUP_STEP % groups if rest_s < GROUP_AWAY_S else None
 

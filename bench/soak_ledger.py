@@ -1,4 +1,4 @@
-"""Data that the processes of a soak share: a file that all of them map.
+"""The data that the processes of a soak share, in a file that all of them map.
 
 Each message has a number: the start of its producer's part of the file, plus its place in that part. A message has one
 byte for its acknowledgement and one for the number of times it was received. The counts of a killed process therefore
@@ -16,11 +16,11 @@ _WORD_BYTES = 8
 _HEAD_WORDS = 4
 SUB_BITS = 5
 LATENCY_BUCKETS = 768
-"""Up to 33 s; whatever takes longer is in the last one."""
+"""Number of buckets for latencies up to 33 s; longer latencies are in the last one."""
 
 
 class Count(IntEnum):
-    """Counters of a process; two tables of latencies follow them."""
+    """Indices of the counters in a process's row; two tables of latencies follow them."""
 
     SENT = 0
     ACKNOWLEDGED = 1
@@ -38,14 +38,14 @@ class Count(IntEnum):
 
 
 STEADY = len(Count)
-"""First bucket of messages that were sent when their consumer had the queue already."""
+"""Index of the first bucket for messages that were sent when their consumer already had the queue."""
 TAKEN_OVER = STEADY + LATENCY_BUCKETS
-"""First bucket of the others: they waited until somebody took the queue over."""
+"""Index of the first bucket for messages that waited until a consumer took over the queue."""
 ROW_WORDS = TAKEN_OVER + LATENCY_BUCKETS
 
 
 class Ledger:
-    """See the module.
+    """The shared file: counters of the processes, and two bytes for each message.
 
     Args:
         path: the file.
@@ -70,20 +70,22 @@ class Ledger:
         self.received = memoryview(self._map)[self._received_from :]
 
     def row(self, number: int) -> memoryview:
-        """Counters of one process."""
+        """Returns the counters of one process."""
         return self._counters[number * ROW_WORDS : (number + 1) * ROW_WORDS]
 
     def total(self, count: Count) -> int:
-        """Of all processes."""
+        """Returns the sum of a counter over all processes."""
         return sum(self._counters[row * ROW_WORDS + count] for row in range(self.rows))
 
     def latencies(self, first: int) -> list[int]:
-        """A table of latencies (``STEADY`` or ``TAKEN_OVER``) of all processes."""
+        """Returns a table of latencies (``STEADY`` or ``TAKEN_OVER``), summed over all processes."""
         rows = (self._counters[row * ROW_WORDS :][first : first + LATENCY_BUCKETS] for row in range(self.rows))
         return [sum(values) for values in zip(*rows, strict=True)]
 
     def missing(self, most: int) -> tuple[int, list[int]]:
-        """Messages that were acknowledged but never received: their number, and the numbers of the first of them."""
+        """Returns how many messages were acknowledged but never received, and the numbers of the first ``most`` of
+        them.
+        """
         count = 0
         numbers: list[int] = []
         for start in self._parts():
@@ -97,7 +99,7 @@ class Ledger:
         return count, numbers
 
     def different(self) -> tuple[int, int]:
-        """How many messages were acknowledged, and how many were received; each message counts once."""
+        """Returns how many messages were acknowledged, and how many were received; each message counts once."""
         acknowledged = received = 0
         for start in self._parts():
             sent, got = self._part(start)
@@ -117,19 +119,21 @@ _ONCE = bytes([0]) + bytes([1]) * 255
 
 
 def bucket(latency_us: int) -> int:
-    """The bucket of a latency; the width of a bucket is at most 1/32 of its latency."""
+    """Returns the bucket of a latency; a bucket is at most 1/32 of its latency wide."""
     shift = max(0, latency_us.bit_length() - SUB_BITS - 1)
     return min((shift << SUB_BITS) + (latency_us >> shift), LATENCY_BUCKETS - 1)
 
 
 def bucket_end_us(number: int) -> int:
-    """The first latency after a bucket."""
+    """Returns the least latency above a bucket, in microseconds."""
     shift = max(0, (number >> SUB_BITS) - 1)
     return (number - (shift << SUB_BITS) + 1) << shift
 
 
 def quantile_ms(latencies: Sequence[int], share: float) -> float:
-    """The latency that ``share`` of the messages do not exceed; 0 when there are none."""
+    """Returns the latency in milliseconds that a fraction ``share`` of the messages does not exceed; 0 without
+    messages.
+    """
     wanted = share * sum(latencies)
     seen = 0
     for number, count in enumerate(latencies):

@@ -1,7 +1,7 @@
 """Producers of a soak, all in one process. Arguments: ledger, name server, topics, body bytes.
 
-Lines on standard input: ``flood`` sends as fast as answers come. ``pace RATE`` sends this many messages per second.
-``pause`` waits for all answers and reports it. ``quit`` does the same and ends. Reasons for repeated sends appear as
+Lines on standard input: ``flood`` sends as fast as responses come. ``pace RATE`` sends this many messages per second.
+``pause`` waits for all responses and reports it. ``quit`` does the same and ends. Reasons for repeated sends appear as
 JSON lines on standard output.
 
 Each producer sends bursts of messages to its queues in turn, one queue per burst, like an application that collects a
@@ -27,8 +27,8 @@ from rucola import Message, MessageQueue, Producer, ProducerConfig, SendResult, 
 
 BURST = 16
 BURSTS_OPEN = 2
-"""Largest number of bursts of a producer that wait for answers. At a fixed rate, a producer that has reached it sends
-nothing more until answers come; the latency of a message still counts from its due time.
+"""Maximum number of bursts from one producer that wait for responses. At a fixed rate, a producer with this many sends
+nothing more until responses come; the latency of a message still counts from its due time.
 """
 REPEAT_AFTER_S = 0.05
 SPIN_S = 0.0005
@@ -52,7 +52,7 @@ class Lane:
         self.on_room: Callable[[Lane], None] | None = None
 
     def pad(self, body_bytes: int) -> None:
-        """Bodies have this many bytes."""
+        """Makes bodies have this many bytes."""
         self._padding = body_of(body_bytes - HEAD.size)
 
     def burst(self, due_ns: int) -> None:
@@ -89,7 +89,7 @@ class Lane:
 
 
 class Load:
-    """All lanes."""
+    """Sends on all lanes."""
 
     def __init__(self, lanes: list[Lane], ledger: Ledger) -> None:
         self._lanes = lanes
@@ -97,7 +97,7 @@ class Load:
         self._pacer: asyncio.Task[None] | None = None
 
     def flood(self) -> None:
-        """Each lane has two bursts in flight, and sends the next one when one is answered."""
+        """Keeps two bursts of each lane in flight: when one is acknowledged, the lane sends the next."""
         for lane in self._lanes:
             lane.on_room = _next_burst
             for _ in range(BURSTS_OPEN):
@@ -108,7 +108,7 @@ class Load:
         self._pacer = asyncio.create_task(self._pace(BURST / rate))
 
     async def pause(self) -> None:
-        """Sends nothing new, and waits until everything is answered."""
+        """Stops sending, and waits until all messages are acknowledged."""
         if self._pacer is not None:
             self._pacer.cancel()
             await asyncio.gather(self._pacer, return_exceptions=True)
@@ -118,7 +118,7 @@ class Load:
             await asyncio.sleep(0.02)
 
     def reasons(self) -> dict[str, int]:
-        """Reasons of the sends that were repeated since the last call, with their numbers."""
+        """Returns the reasons of sends that were repeated since the last call, with their counts."""
         total: Counter[str] = Counter()
         for lane in self._lanes:
             total.update(lane.reasons)
@@ -147,7 +147,7 @@ def _next_burst(lane: Lane) -> None:
 
 
 async def main(path: Path, namesrv: str, topics: list[str], body_bytes: int) -> None:
-    """Serve lines until ``quit`` or the end of the input."""
+    """Handles lines until ``quit`` or the end of the input."""
     ledger = Ledger(path)
     config = ProducerConfig(retry_times_when_send_async_failed=0, send_msg_timeout_ms=20_000)
     producers = [Producer(f"soak_producer_{number}", namesrv, config) for number in range(ledger.producers)]

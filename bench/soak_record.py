@@ -1,4 +1,4 @@
-"""Conventions among the processes of a soak: names, the beginning of a body, and its position in a stored record."""
+"""What the processes of a soak agree on: names, the beginning of a body, and its position in a stored record."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import struct
 
 MAGIC = b"soak"
 HEAD = struct.Struct(">4sQQ")
-"""Magic, number in the ledger, and when it was due (monotonic clock of the machine, ns)."""
+"""Beginning of a body: magic, number in the ledger, and due time (monotonic clock of the machine, ns)."""
 RECORD = struct.Struct(">I84x4sQQ")
-"""The same at its place in a record with IPv4 hosts, whose body begins at byte 88, with the record's size before it."""
+"""The beginning of a stored record: its size, 84 bytes, and ``HEAD`` at byte 88, where bodies begin with IPv4 hosts."""
 
 
 def group_of(topic: str) -> str:
-    """The group that consumes the topic."""
+    """Returns the name of the group that consumes the topic."""
     return f"{topic}_group"

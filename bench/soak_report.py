@@ -1,4 +1,4 @@
-"""The results of a soak: its figures, whether it passed, the block in ``docs/figures.md``, and the picture."""
+"""The results of a soak: figures, whether it passed, the block in ``docs/figures.md``, and the picture."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Sample:
     """One sample of the soak while it sends at its rate.
 
     Attributes:
-        at_s: time since sending at the rate began.
+        at_s: seconds since sending at the rate began.
         sent: messages acknowledged per second since the last sample.
         received: messages received for the first time, per second.
-        lag: messages acknowledged and not yet received.
-        steady: latencies since the last sample, for messages whose consumer already had the queue.
+        lag: number of messages acknowledged and not yet received.
+        steady: latencies since the last sample, of messages whose consumer already had the queue.
         own_mb: RssAnon and RssShmem of the servers.
         resident_mb: VmRSS, which also counts the mapped pages of the log.
-        cpu_share: share of one core that the servers used since the last sample.
-        connections: connections to the broker.
+        cpu_share: fraction of one core that the servers used since the last sample.
+        connections: number of connections to the broker.
         disk_gb: size of the store.
     """
 
@@ -64,14 +64,14 @@ class Sample:
 
 @dataclass
 class Outcome:
-    """All results.
+    """All results of a soak.
 
     Attributes:
-        planned_s: how long it was to send at its rate.
+        planned_s: planned seconds of sending at the rate.
         samples: see ``Sample``.
         reasons: why sends were repeated, and how often.
-        retry_reasons: the same for requests of consumers.
-        failures: why it did not pass; empty when it did.
+        retry_reasons: why requests of consumers were repeated, and how often.
+        failures: why the soak did not pass; empty if it passed.
     """
 
     where: str
@@ -104,17 +104,17 @@ class Outcome:
 
     @property
     def lasted_s(self) -> float:
-        """How long it sent at its rate."""
+        """Seconds for which the soak sent at its rate."""
         return self.samples[-1].at_s if self.samples else 0.0
 
     def thirds(self) -> tuple[float, float]:
-        """The servers' own memory in MB: the mean of the middle third, and the mean of the last third."""
+        """The servers' own memory in MB: its mean in the middle third and in the last third of the soak."""
         values = [sample.own_mb for sample in self.samples]
         third = len(values) // 3
         return fmean(values[third : 2 * third]), fmean(values[-third:])
 
     def judge_memory(self) -> None:
-        """Adds a failure when the memory is not flat."""
+        """Adds a failure if the memory is not flat."""
         if len(self.samples) < 6:
             self.failures.append("too short to tell whether the memory is flat")
             return
@@ -124,7 +124,7 @@ class Outcome:
 
 
 def facts(outcome: Outcome) -> list[tuple[str, str]]:
-    """The figures, each with its name."""
+    """Returns each figure with its name."""
     samples = outcome.samples
     rows = [
         ("length", f"{outcome.lasted_s / 60:.1f} min"),
@@ -134,8 +134,8 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("of them not received", f"{outcome.missing:,}"),
         ("received again", f"{outcome.duplicates:,} ({outcome.duplicates / max(outcome.received, 1):.2%})"),
         ("sends repeated", _counted(outcome.repeated, outcome.reasons)),
-        ("requests of consumers without an answer, repeated", _counted(outcome.retried, outcome.retry_reasons)),
-        ("consumers that left, that died without goodbye", f"{outcome.left:,}, {outcome.died:,}"),
+        ("requests of consumers without a response, repeated", _counted(outcome.retried, outcome.retry_reasons)),
+        ("consumers that left, that ended without notice", f"{outcome.left:,}, {outcome.died:,}"),
         ("processes of consumers killed", f"{outcome.killed:,}"),
     ]
     if outcome.flush_late:
@@ -168,7 +168,7 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
 
 
 def publish(outcome: Outcome) -> None:
-    """Rewrites the block of the page, and the picture beside it."""
+    """Rewrites the block of the page, and the picture in its directory."""
     draw(PAGE.parent / PICTURE, outcome)
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
@@ -176,14 +176,14 @@ def publish(outcome: Outcome) -> None:
 
 
 def markdown(outcome: Outcome) -> str:
-    """The figures as a table, with the picture."""
+    """Formats the figures as a table, with the picture."""
     lines = [f"Machine: {outcome.where}. {_set_up(outcome)}", "", "| figure | |", "|---|---:|"]
     lines += [f"| {name} | {value} |" for name, value in facts(outcome)]
     return "\n".join([*lines, "", f"![Rate, lag, latency and memory over the soak]({PICTURE})"])
 
 
 def draw(path: Path, outcome: Outcome) -> None:
-    """Rate, lag, latency and memory over time, as PNG."""
+    """Draws rate, lag, latency and memory over time, as PNG."""
     import matplotlib as mpl
 
     mpl.use("Agg")  # A server has no display.

@@ -1,4 +1,4 @@
-"""A standalone Spark master with two workers on this machine, from the installed PySpark."""
+"""A standalone Spark master with two workers on this machine, started from the installed PySpark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WAIT_S = 60
 
 @contextmanager
 def standalone(directory: Path) -> Iterator[str]:
-    """The URL of the master, while the block runs.
+    """Runs a master and two workers during the block; yields the URL of the master.
 
     Args:
         directory: for logs and work files.
@@ -69,4 +69,4 @@ def _wait_for(port: int) -> None:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.2)
-    raise RuntimeError(f"nobody listens on port {port} after {_WAIT_S} s")
+    raise RuntimeError(f"no process listens on port {port} after {_WAIT_S} s")

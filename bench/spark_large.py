@@ -1,4 +1,4 @@
-"""Spark over a directory of 20 GiB with 4,000 queues: planning, the size of a task, the memory of a worker."""
+"""Spark over a directory of 20 GiB with 4,000 queues: cost of planning, size of a task, memory of a worker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORKER_BUDGET_MB = 200.0
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Plans all topics and one of them, then scans everything."""
+    """Measures planning of all topics and of one of them, then a scan of everything."""
     size = QUICK_STORE_BYTES if context.quick else STORE_BYTES
     text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
     with scratch_directory() as directory:
@@ -27,7 +27,7 @@ def measure(context: Context) -> Iterator[Figure]:
         local = f"spark.local.dir={directory}/local"
         with python_load("load_spark_large", f"{directory}/store", ALL_TOPICS, local, *SETTINGS) as program:
             context.show("spark-large: planning")
-            program.round(f"plan {ONE_TOPIC}")  # imports
+            program.round(f"plan {ONE_TOPIC}")  # the first plan also imports modules
             one, every = program.round(f"plan {ONE_TOPIC}"), program.round(f"plan {ALL_TOPICS}")
             context.show(f"spark-large: scanning {text}")
             scan = program.round("scan *")

@@ -1,7 +1,7 @@
 """A data source that sends one prepared batch repeatedly: it shows how fast Spark can take rows from Python at all.
 
-It plans and starts its tasks as ``format("rocketmq")`` over a directory does. Its first full batch is built as for a
-store directory. Each task then sends it until it has given its share of the rows. The batch stays in the processor's
+It plans and starts its tasks as ``format("rocketmq")`` over a directory does. Each task builds its first full batch as
+for a store directory, then sends this batch until it has sent its share of the rows. The batch stays in the processor's
 cache, and nothing is read.
 """
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 FORMAT = "rocketmq-prepared"
 ROWS = "rows"
-"""The option that says how many rows come out; the others are those of ``format("rocketmq")``."""
+"""Name of the option for the number of rows; all other options are those of ``format("rocketmq")``."""
 BATCHES_LOOKED_AT = 3
-"""The first batch of a task is small."""
+"""Number of batches of which a task takes the largest: the first one is small."""
 
 
 class PreparedSource(DataSource):
-    """Rows like those of a store directory, always the same ones."""
+    """A data source with rows like those of a store directory, always the same ones."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Returns the format's name."""
         return FORMAT
 
     def schema(self) -> str:
-        """The columns of ``format("rocketmq")``."""
+        """Returns the columns of ``format("rocketmq")``."""
         return to_ddl(chosen_columns(self._options()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The only face."""
+        """Returns the reader of batches; the source has no other one."""
         return PreparedReader(self._options(), schema, int(self.options[ROWS]))
 
     def _options(self) -> SourceOptions:
@@ -58,7 +58,7 @@ class PreparedReader(RocketMQReader):
         self.rows = rows
 
     def partitions(self) -> list[InputPartition]:
-        """The partitions of the directory, each with its share."""
+        """Returns the partitions of the directory, each with its share of the rows."""
         pieces = super().partitions()
         ends = [self.rows * number // len(pieces) for number in range(len(pieces) + 1)]
         return [InputPartition((piece.value, ends[at + 1] - ends[at])) for at, piece in enumerate(pieces)]

@@ -18,12 +18,12 @@ GROUP = "Spark scan of a store in place, local[2], every value to a sink that dr
 PEER = "Parquet"
 ALL = "*"
 STATISTICS = "tags,queueId,storeTimestamp"
-"""Columns that counts of messages over time need."""
+"""The columns that a count of messages over time needs."""
 MESSAGES = {1024: 1024 << 10, 100: 2048 << 10}
 """Numbers of messages by body size. They make about 1.3 and 0.7 GB of log."""
 QUICK_PART = 4
 SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
-"""Java's own defaults, as on a cluster; those of ``local_session`` suit short work and leave one compiler out."""
+"""Java's own defaults, as on a cluster: ``local_session`` has settings for short work, with one compiler off."""
 SIDES = ("store", "parquet", "prepared")
 WARM_UP = 2
 FILL_TIMEOUT_S = 300.0
@@ -56,7 +56,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _rounds(context: Context, program: Program, columns: str) -> dict[str, list[Round]]:
-    """The rounds of both sides, in turns, after a warm-up."""
+    """Runs rounds of both sides in turns and returns them without the warm-up."""
     results: dict[str, list[Round]] = {side: [] for side in SIDES}
     for _ in range(WARM_UP + context.rounds):
         for side in SIDES:
@@ -80,8 +80,8 @@ def _cpu_us(one: Round) -> float:
 
 
 def fill(directory: str, count: int, body_bytes: int, *more: str) -> None:
-    """Writes a store in a separate process, so that its memory is free afterwards; ``more`` has further arguments of
-    ``spark_store``.
+    """Writes a store in a separate process, so that this process does not keep its memory; ``more`` are further
+    arguments of ``spark_store``.
     """
     command = [sys.executable, "-m", "bench.spark_store", directory, str(count), str(body_bytes), *more]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}

@@ -23,7 +23,7 @@ from rucola.store.results import PutMessageStatus
 
 BATCH = 1024
 FIRST = 10_000_000
-"""Number of the first message: all numbers have eight digits, so that all frames have one length."""
+"""Number of the first message: all numbers have eight digits, so that all frames are equally long."""
 TAGS = b"ABCDE"
 MESSAGES_A_MS = 10
 
@@ -55,7 +55,7 @@ class Messages:
         self._unique = slice(unique - 8, unique)
 
     def renew(self, first: int) -> None:
-        """Turns them into the messages from number ``first`` on."""
+        """Turns the frames into messages with numbers from ``first`` on."""
         numbers = np.arange(FIRST + first, FIRST + first + BATCH)
         size = self._body.stop - self._body.start
         self._frames[:, self._body] = np.frombuffer(self._random.bytes(BATCH * size), np.uint8).reshape(BATCH, size)
@@ -66,14 +66,16 @@ class Messages:
 
 
 def _digits(numbers: npt.NDArray[np.int64], base: int, width: int) -> Bytes:
-    """The numbers as text, one per row."""
+    """Returns the numbers as text, one per row."""
     digits = numbers[:, None] // base ** np.arange(width - 1, -1, -1) % base
     text: Bytes = np.frombuffer(b"0123456789ABCDEF", np.uint8)[digits]
     return text
 
 
 def main(directory: str, count: str, body_bytes: str, keys: str = "") -> None:
-    """Writes ``count`` messages, rounded up to whole batches, and closes the store. With ``keys`` it has an index."""
+    """Writes ``count`` messages, rounded up to whole batches, and closes the store. With ``keys``, the store gets an
+    index.
+    """
     root = str(Path(directory) / "store")
     config = MessageStoreConfig(
         store_path_root_dir=root, flush_disk_type=FlushDiskType.ASYNC_FLUSH, message_index_enable=bool(keys)

@@ -39,7 +39,7 @@ QUERIES: tuple[tuple[str, str, tuple[Budget, ...]], ...] = (
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Queries over all messages, whose results are compared, and lookups of a key."""
+    """Measures queries over all messages, whose results are compared, and lookups of a key."""
     count = MESSAGES // QUICK_PART if context.quick else MESSAGES
     with scratch_directory() as directory:
         context.show(f"sql: writing {count:,} messages, and the same to Parquet")
@@ -67,17 +67,17 @@ def compared(
     budgets: tuple[Budget, ...],
     group: str = GROUP,
 ) -> Figure:
-    """Medians of both sides after a warm-up.
+    """Runs a query on both sides; returns the figure from the medians after a warm-up.
 
     Args:
         context: the number of rounds.
-        session: the store.
-        plain: DuckDB.
+        session: session over the store.
+        plain: connection to DuckDB.
         parquet: file with the same rows, or a pattern of several.
-        what: names the figure.
+        what: name of the figure.
         query: a query with ``{}`` for the table.
         budgets: limits of the ratio.
-        group: heading of the figure.
+        group: heading above the figure.
     """
 
     def ours() -> list[str]:
@@ -93,7 +93,7 @@ def compared(
 
 
 def _lookup(session: Session, number: int) -> None:
-    """The one message with the key."""
+    """Looks up the one message with the key."""
     found = session.run(f"select * from keys where key = 'key{number}'").read_all()
     assert found.num_rows == 1, f"{found.num_rows} messages have key{number}"
 
@@ -109,7 +109,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _write(store: Path, parquet: Path) -> None:
-    """All messages, in the order of a scan."""
+    """Writes all messages to Parquet, in the order of a scan."""
     reader = scan(store)
     with pq.ParquetWriter(parquet, reader.schema, compression="none", use_dictionary=False) as writer:
         for batch in reader:

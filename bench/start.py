@@ -1,4 +1,4 @@
-"""Duration from the start of empty servers until the first send is answered, and their memory at that time."""
+"""The time from the start of empty servers until the first send is acknowledged, and their memory at that time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ GROUP = "start of an empty broker and name server"
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Our servers and the official ones, both started on an empty directory."""
+    """Measures our servers and the official ones, both started on an empty directory."""
     context.show("start: ours and Java")
     ours = min((_start("rucola") for _ in range(context.rounds)), key=lambda facts: facts[0])
     java = _start("java")
-    yield share(GROUP, "until the first answered send", ours[0], java[0], "Java", Budget("ours", "max", 0.3), unit="s")
+    yield share(
+        GROUP, "until the first acknowledged send", ours[0], java[0], "Java", Budget("ours", "max", 0.3), unit="s"
+    )
     yield share(GROUP, "resident memory", ours[1], java[1], "Java", Budget("ours", "max", 60), unit="MB")
 
 
 def _start(name: str) -> tuple[float, float]:
-    """Seconds and megabytes."""
+    """Starts the servers; returns the seconds until the first acknowledged send, and the megabytes of memory."""
     pair: Servers = servers(name)
     begin = time.perf_counter()
     with pair:

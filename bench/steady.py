@@ -1,7 +1,7 @@
-"""``python -m bench.steady``: a broker with very many topics, groups and connections beside an empty one.
+"""``python -m bench.steady``: compares a broker that has very many topics, groups and connections with an empty one.
 
 The tables of a store are written as a broker writes them. Then ``rucola up`` starts with them, clients connect and send
-heartbeats, and both brokers receive sends in turns. Exit status: 0 when all limits are kept, otherwise 1.
+heartbeats, and both brokers receive sends in turns. Exit status: 0 if all limits are kept, otherwise 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SEND_SHARE_MIN = 0.9
 
 
 class Size(NamedTuple):
-    """The content of the broker; the retry topic of each group is one of the topics."""
+    """The numbers of things that the broker has; the retry topic of each group is one of the topics."""
 
     topics: int = 100_000
     groups: int = 20_000
@@ -44,7 +44,7 @@ class Size(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A figure and its limit."""
+    """A line of output: a figure and its limit."""
 
     what: str
     value: float
@@ -64,7 +64,7 @@ class Line(NamedTuple):
 
 
 def write_tables(store: Path, size: Size) -> None:
-    """Writes topics, groups and consumer offsets into ``store``, as a broker with this many would do."""
+    """Writes topics, groups and consumer offsets into ``store``, as a broker with this many of them does."""
     groups = [f"group{number:05d}" for number in range(size.groups)]
     topics = [f"topic{number:06d}" for number in range(size.topics - size.groups)]
     version, config = DataVersion(0, 1, 1), store / "config"
@@ -103,44 +103,44 @@ def measure(size: Size, rounds: int, seconds: float) -> Iterator[Line]:
 
 
 def _while_connected(full: RucolaServers, empty: RucolaServers, rounds: int, seconds: float) -> Iterator[Line]:
-    """The figures while the clients are connected."""
+    """Yields the figures that are measured while the clients are connected."""
     arguments = ("steady", str(BODY_BYTES))
     with (
         python_load("load_frames", full.namesrv, full.broker, *arguments, servers=full) as on_full,
         python_load("load_frames", empty.namesrv, empty.broker, *arguments, servers=empty) as on_empty,
     ):
         on_full.round(f"{IN_FLIGHT} {PILOT}")
-        # Measured before the turns. In the turns a broker is stopped while the other one is measured, and it would take
-        # the pause for a long turn of its loop.
-        for what, name in (("longest turn of the loop", "turn"), ("most CPU time of a turn", "turn_cpu")):
+        # This is measured before the brokers take turns. In turns, each broker is stopped while the other one is
+        # measured, and it would take the pause for a long iteration of its loop.
+        for what, name in (("longest iteration of the loop", "turn"), ("most CPU time of an iteration", "turn_cpu")):
             yield Line(what, longest_s(full.http, name) * 1000, "ms", TURN_MS_MAX)
         ours, theirs = alternate([on_full, on_empty], lambda count: f"{IN_FLIGHT} {count}", seconds, rounds, PILOT)
     share = median(ours, lambda each: each.rate) / median(theirs, lambda each: each.rate)
     cost = median(ours, lambda each: each.server_us) / median(theirs, lambda each: each.server_us)
-    yield Line("sends, as a share of the empty broker's", share, "", SEND_SHARE_MIN, at_least=True)
-    yield Line("CPU of the broker for a send, as a share", cost, "", 1 / SEND_SHARE_MIN)
+    yield Line("rate of sends, as a fraction of the empty broker's", share, "", SEND_SHARE_MIN, at_least=True)
+    yield Line("CPU of the broker per send, as a fraction", cost, "", 1 / SEND_SHARE_MIN)
     yield Line("memory of broker and name server", own_bytes(full.pids) / 1e6, "MB", MEMORY_MB_MAX)
 
 
 def longest_s(http: str, name: str) -> float:
-    """The broker's own figures for the last one to two minutes."""
+    """Returns the broker's own figures for the last one to two minutes."""
     with urllib.request.urlopen(f"http://{http}/metrics") as answer:
         for line in answer.read().decode().splitlines():
             figure, _, value = line.partition(" ")
             if figure == f"rucola_loop_longest_{name}_seconds":
                 return float(value)
-    raise LookupError("the broker tells no longest turn")
+    raise LookupError("the broker reports no longest iteration")
 
 
 def main() -> int:
-    """Prints each figure as soon as it is known."""
+    """Prints each figure as soon as it is measured; returns the exit status."""
     usual = Size()
     parser = argparse.ArgumentParser(prog="python -m bench.steady", description=__doc__)
     parser.add_argument("--topics", type=int, default=usual.topics)
     parser.add_argument("--groups", type=int, default=usual.groups)
     parser.add_argument("--connections", type=int, default=usual.connections)
-    parser.add_argument("--rounds", type=int, default=5, help="of sends, to each of the two brokers")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each round")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of sends to each of the two brokers")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each round in seconds")
     options = parser.parse_args()
     missed = 0
     for line in measure(Size(options.topics, options.groups, options.connections), options.rounds, options.seconds):

@@ -1,4 +1,4 @@
-"""The store alone, compared with the official store: append, dispatch, get, synchronous flush, opening."""
+"""The store without a broker, compared with the official store: append, dispatch, get, synchronous flush, opening."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SYNC_PILOT = 200
 JAVA_WARM_UP = 300_000
 JAVA_SYNC_WARM_UP = 50_000
 ROUND_SECONDS_MAX = 1.0
-"""Short rounds: a store writes a gigabyte in little more than a second."""
+"""Maximum length of a round in seconds; short, because a store writes a gigabyte in little more than a second."""
 LOG_BYTES = 4 << 30
 QUICK_LOG_BYTES = 1 << 30
 RECORD_BYTES = 1200
-"""About what a message of 1 KiB takes in the log."""
+"""Approximate number of bytes that a message of 1 KiB takes in the log."""
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Appends of three sizes with and without an index, dispatch, and reads."""
+    """Measures appends of three sizes with and without an index, dispatch, and reads."""
     for body_bytes in (128, 1024, 4096):
         for index in ("index", "plain"):
             yield from _appends(context, body_bytes, index)
@@ -57,7 +57,7 @@ def _appends(context: Context, body_bytes: int, index: str) -> Iterator[Figure]:
 
 
 def measure_sync(context: Context) -> Iterator[Figure]:
-    """Appends of 1 KiB that wait for the disk."""
+    """Measures appends of 1 KiB that wait until they are on the disk."""
     arguments = ("1024", "sync", "index")
     with (
         scratch_directory() as ours_directory,
@@ -76,8 +76,8 @@ def measure_sync(context: Context) -> Iterator[Figure]:
 
 
 def measure_opening(context: Context) -> Iterator[Figure]:
-    """Opening after a kill, after a clean stop, and without queues and index, which are then rebuilt; each store has
-    its own directory.
+    """Measures opening after a kill, after a clean stop, and without queues and index, which are then rebuilt. Each
+    store has its own directory.
     """
     log_bytes = QUICK_LOG_BYTES if context.quick else LOG_BYTES
     messages = log_bytes // RECORD_BYTES
@@ -95,10 +95,10 @@ def measure_opening(context: Context) -> Iterator[Figure]:
 
 
 def _open(context: Context, side: str, directory: str, how: str, messages: int) -> float:
-    """Seconds until the store of ``directory`` is open in the given state.
+    """Returns the seconds until the store in ``directory`` is open, in the state that ``how`` names.
 
-    ``fill`` writes the store and ends with a kill. ``kill`` opens that store and stops cleanly. ``clean`` opens and
-    stops once more. ``rebuild`` first removes queues and index.
+    ``fill`` writes the store and ends with a kill. ``kill`` opens the killed store and stops it cleanly. ``clean``
+    opens and stops it once more. ``rebuild`` first removes queues and index.
     """
     context.show(f"opening: {side}, {how}")
     if how == "rebuild":

@@ -91,7 +91,7 @@ def test_each_claim_of_the_readme_leads_to_a_page_that_shows_it() -> None:
 def test_figures_of_the_readme_are_those_of_the_last_run() -> None:
     figures = (ROOT / "docs" / "figures.md").read_text()
     cpu = re.search(r"1 KiB, 64 threads: broker CPU per message \| [^|]* \| [^|]* \| ([\d.]+)× \| ≥ 4×", figures)
-    start = re.search(r"until the first answered send \| ([\d.]+) s", figures)
+    start = re.search(r"until the first acknowledged send \| ([\d.]+) s", figures)
     assert cpu and start
     assert 4.5 <= float(cpu[1]) < 5.5 and "About a fifth of the Java broker's CPU per message" in README
     assert float(start[1]) <= 0.2 and "ready in a fifth of a second" in README

@@ -153,6 +153,6 @@ def test_a_store_that_the_disk_has_no_room_for_is_not_begun(tmp_path: Path, monk
     gib = 1 << 30
     monkeypatch.setattr(memory.shutil, "disk_usage", lambda _path: (100 * gib, 50 * gib, 40 * gib))
     memory.check_room(str(tmp_path), 10, 4, 20 * gib)
-    with pytest.raises(PeerError, match=r"up to 32\.4 GiB, the disk has room for 26\.5 until 85% of it are in use"):
+    with pytest.raises(PeerError, match=r"up to 32\.4 GiB, the disk has room for 26\.5 GiB until 85% of it is in use"):
         memory.fill(cast("Context", None), str(tmp_path), 1000, 4, int(28.6 * gib))
     assert not list(tmp_path.iterdir())

@@ -59,7 +59,7 @@ def test_what_was_pulled_is_counted_once_and_again(tmp_path: Path) -> None:
 
 def test_a_foreign_record_is_an_error(tmp_path: Path) -> None:
     taken = Taken(Ledger(tmp_path / "ledger", (1, 1, 10)), 0)
-    with pytest.raises(ValueError, match="not of this soak"):
+    with pytest.raises(ValueError, match="does not belong to this soak"):
         taken.take(record(3, 1_000).replace(MAGIC, b"kaos"), since_ns=0)
 
 

@@ -17,7 +17,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * From the producer to the push consumer. Arguments: name server address, topic, body bytes.
+ * Sends messages to a push consumer and measures latencies. Arguments: name server address, topic, body bytes.
  * Each line on standard input, "MESSAGES RATE", is one round of blocking sends from 16 threads and gets one JSON line;
  * a latency counts from the moment the send was due until the listener is called with the message.
  */
@@ -38,7 +38,7 @@ public final class EndToEndLoad {
         this.bodyBytes = bodyBytes;
     }
 
-    /** What a round waits for; each message carries the round's number, its own, and when it was due. */
+    /** The messages that a round waits for; each carries the number of the round, its own number, and its due time. */
     private static final class Round {
         final int number;
         final long[] latencies;
@@ -70,7 +70,7 @@ public final class EndToEndLoad {
         System.exit(0);
     }
 
-    /** Starts the consumer and returns when it receives. */
+    /** Starts the consumer and returns once it receives messages. */
     private void consume(String namesrv) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer("end_to_end_load");
         consumer.setNamesrvAddr(namesrv);

@@ -11,7 +11,7 @@ import org.apache.rocketmq.filter.parser.SelectorParser;
 
 /**
  * The official evaluator of SQL92 filters. Arguments: the expression, then property texts with "=" and ";" for the
- * separators. Each line on standard input is one round of so many messages, answered with how many passed.
+ * separators. Each line on standard input is the number of messages in one round; the output line says how many passed.
  */
 public final class FilterLoad {
     private FilterLoad() {
@@ -37,7 +37,7 @@ public final class FilterLoad {
         }
     }
 
-    /** As the broker does it: the properties of a record become a map, the expression looks into it. */
+    /** As in the broker, the properties of a record become a map in which the expression looks up names. */
     private static boolean passes(Expression expression, byte[] text) throws Exception {
         Map<String, String> properties =
             MessageDecoder.string2messageProperties(new String(text, StandardCharsets.UTF_8));

@@ -1,11 +1,11 @@
 package load;
 
-/** Quantiles of latencies, for a round's answer. */
+/** Quantiles of latencies, for the output line of a round. */
 final class Latencies {
     private Latencies() {
     }
 
-    /** Members of a JSON object in microseconds, of sorted nanoseconds. */
+    /** Returns members of a JSON object in microseconds, from sorted nanoseconds. */
     static String json(long[] sorted) {
         return String.format("\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f", quantile(sorted, 0.5), quantile(sorted, 0.99),
             quantile(sorted, 0.999));

@@ -15,9 +15,9 @@ import org.apache.rocketmq.common.message.Message;
 
 /**
  * Blocking sends from many threads over one producer. Arguments: name server address, topic, body bytes.
- * Each line on standard input, "THREADS MESSAGES RATE [BATCH]", is one round and gets one JSON line; rate 0 is as fast
- * as answers come, otherwise messages a second, and a latency then counts from the moment the send was due. With BATCH
- * each send has so many messages.
+ * Each line on standard input, "THREADS MESSAGES RATE [BATCH]", is one round and gets one JSON line. RATE is in
+ * messages per second, and a latency counts from the moment the send was due; with RATE 0, messages are sent as fast as
+ * responses come. With BATCH, each send has this many messages.
  */
 public final class SendLoad {
     private final DefaultMQProducer producer;

@@ -20,9 +20,9 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
  * The official store alone. Arguments: directory, body bytes, "async" or "sync" flush, "index" or "plain".
- * The first JSON line tells how long it took to open the directory, queues and index caught up. Each line on standard
- * input is one round: "put THREADS MESSAGES", answered with the time until the last put returned and the time until
- * queues and index had caught up, or "get - MESSAGES", which reads from the start of the queues.
+ * The first JSON line tells how long it took to open the directory and to complete queues and index. Each line on
+ * standard input is one round. "put THREADS MESSAGES" reports the time until the last put returned, and until queues and
+ * index had caught up; "get - MESSAGES" reads from the start of the queues.
  */
 public final class StoreLoad {
     private static final Map<String, String> TAG = Map.of(MessageConst.PROPERTY_TAGS, "TagA");
@@ -39,7 +39,7 @@ public final class StoreLoad {
             System.exit(0);
         } catch (Throwable failure) {
             failure.printStackTrace();
-            System.exit(1);   // the store's threads would keep the process
+            System.exit(1);   // the store's threads would keep the process running
         }
     }
 
@@ -79,7 +79,7 @@ public final class StoreLoad {
     }
 
     private static String put(DefaultMessageStore store, byte[] body, int threads, int messages) throws Exception {
-        String[] properties = new String[Math.min(messages, 1 << 16)];   // as they come from a request header
+        String[] properties = new String[Math.min(messages, 1 << 16)];   // strings as in a request header
         for (int i = 0; i < properties.length; i++) {
             properties[i] = String.format("UNIQ_KEY\u00017F000001000A%020X\u0002WAIT\u0001true\u0002TAGS\u0001TagA\u0002", i);
         }
