@@ -228,7 +228,7 @@ def test_a_stream_outlives_its_name_servers(own_broker: BrokerProcess, caplog: p
     for _ in range(4):
         assert latest(stream, first) == first
         time.sleep(0.1)
-    assert caplog.text.count("no name server answers") == 1
+    assert caplog.text.count("no name server responds") == 1
     own_broker.start()
     send(own_broker, "alone", 3)
     wait_for(lambda: count_of(stream, first, latest(stream, first)) == 3)

@@ -124,7 +124,7 @@ def missing_topics_error(missing: Iterable[str], existing: Iterable[str]) -> Con
 def no_match_error(pattern: str, existing: Iterable[str]) -> ConfigError:
     """Reports that no topic matches, and which topics exist."""
     topics = sorted({topic for topic in existing if not is_system_topic(topic)})
-    allowed = "a pattern that matches a whole name; existing topics: " + (", ".join(topics) or "none yet")
+    allowed = "a pattern that matches a whole name; existing ones: " + (", ".join(topics) or "none yet")
     return ConfigError("subscribePattern", pattern, allowed)
 
 
