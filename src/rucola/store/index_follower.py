@@ -21,15 +21,15 @@ from rucola.store.log.mapped_file import MappedFile
 _log = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _BATCHES = 8
-"""Bytes of the log that one retry reads; takes a few milliseconds."""
+"""Number of bytes of the log that one retry reads; this takes a few milliseconds."""
 
 
 class IndexFollower:
     """Keeps the index up to date with dispatch.
 
     Attributes:
-        missing_from: physical offset of the first record whose keys are missing; None if none is.
-        due: the missing keys should be tried again.
+        missing_from: physical offset of the first record whose keys are missing; None if there is none.
+        due: whether to try again to put the missing keys.
     """
 
     def __init__(self, log: LogReader, index: IndexService) -> None:
@@ -48,7 +48,7 @@ class IndexFollower:
             self.missing_from = begin
 
     def retry(self) -> bool:
-        """Asks for another try; returns False if no keys are missing. Any thread may call it."""
+        """Requests another attempt; returns False if no keys are missing. Any thread may call it."""
         if self.missing_from is None:
             return False
         self.due = True
@@ -62,7 +62,7 @@ class IndexFollower:
         """
         assert self.missing_from is not None
         table = new_table(_ROWS_MAX)
-        # Expired records need no keys either.
+        # Expired records need no keys.
         position = max(self.missing_from, self._log.min_offset)
         for _ in range(_BATCHES):
             file = self._log.queue.find(position) if position < end else None
@@ -79,7 +79,7 @@ class IndexFollower:
             if rows and not self._put(file, table, rows):
                 self.due = False
                 break
-            # Only a blank follows the last record of a segment.
+            # The last record of a segment is followed only by a blank record.
             position = start + following if rows else file.end
         self.missing_from = position
 

@@ -1,7 +1,7 @@
-"""The keeper: a thread that syncs queues and index at intervals, and records how far the disk is up to date.
+"""The keeper: a thread that syncs queues and index at intervals, and records how much of them is synced.
 
-It writes ``checkpoint``, for the case that RocketMQ opens the store next, and the watermark. Both lag: a number is
-written only after the sync that makes it true. The keeper also removes expired files (``retention``).
+It writes ``checkpoint``, for the case that RocketMQ opens the store next, and the watermark. Both lag behind: a value
+is written only after the sync that makes it true. The keeper also removes expired files (``retention``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class StoreKeeper:
     """The keeper's thread and its state.
 
     Attributes:
-        failed: a sync of queues or index failed; from then on their recorded progress stays unchanged.
+        failed: whether a sync of queues or index failed; from then on, their recorded progress stays unchanged.
 
     Args:
         dispatcher: holds the queues and the index to sync.
@@ -62,7 +62,7 @@ class StoreKeeper:
         self._worker = Worker("rucola-keeper", self._work, config.flush_interval_consume_queue_ms / 1000)
 
     def load(self) -> None:
-        """Recovery is done: queues and index are on the disk up to the dispatch position."""
+        """Notes that recovery has ended: queues and index are synced up to the dispatch position."""
         self._dispatcher.publish()
         published = self._dispatcher.progress.current
         self._synced = published._replace(store_timestamp_ms=self._flush.flushed_timestamp_ms)
@@ -79,13 +79,13 @@ class StoreKeeper:
         self._worker.start()
 
     def look_soon(self) -> None:
-        """Any thread may call this: a pass begins now."""
+        """Starts a pass now. Any thread may call it."""
         self._worker.wake()
 
     def stop(self) -> bool:
-        """Ends the thread and syncs everything; returns whether the whole log is on the disk.
+        """Ends the thread and syncs everything; returns whether the whole log is synced.
 
-        The caller has flushed and dispatched the log before.
+        The caller must have flushed and dispatched the log.
         """
         self.end()
         self._retention.remove()
@@ -105,9 +105,11 @@ class StoreKeeper:
         self._worker.stop()
 
     def sync_queues(self) -> None:
-        """Syncs queues and index, then records the progress that was published before. One thread at a time."""
+        """Syncs queues and index, then records the progress that was published before these syncs. Only one thread at a
+        time may call it.
+        """
         if self.failed:
-            self._dispatcher.progress.take()  # No sync will follow.
+            self._dispatcher.progress.take()  # No further sync will follow.
             return
         try:
             synced = self._dispatcher.sync()
@@ -141,7 +143,7 @@ class StoreKeeper:
         self._try_again()
 
     def _try_again(self) -> None:
-        """Asks every component that lacked space to try once more."""
+        """Tells every component that lacked space to try once more."""
         index = self._dispatcher.index
         if index is not None and index.retry():
             self._condition.tell()
@@ -158,11 +160,11 @@ class StoreKeeper:
         self._marks.watermark.write(watermark)
 
     def _checkpoint(self, watermark: Watermark) -> StoreCheckpoint:
-        """The checkpoint for the reference, which after a crash dispatches from these times on.
+        """Returns the checkpoint for RocketMQ, which after a crash dispatches from these times on.
 
-        RocketMQ also removes index files that are younger than the index time, including the one in use. It adds their
-        keys again only if the other times are as old as the index time. Therefore all times stay old while the store is
-        in use.
+        RocketMQ also removes index files whose end is later than the index time, including the file in use. It adds
+        their keys again only if the other times are as old as the index time. Therefore all three times stay old while
+        the store is in use.
         """
         index_ms = self._index.full_timestamp_ms if self._index is not None else 0
         logics_ms = self._synced.store_timestamp_ms

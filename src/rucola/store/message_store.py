@@ -1,9 +1,9 @@
-"""The message store: the broker's interface to it. Each method hands its work to the responsible part.
+"""The message store: the broker's interface to it. Each method passes its work to the responsible part of the store.
 
 Life: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods are for one thread, the thread of the
 event loop; other threads may read only ``flushed_offset`` and ``max_offset``. Callbacks: ``on_append`` is called on
-that thread, ``on_flushed`` on a thread of the store. ``dispatch`` calls no listener; ``take_arrivals`` returns what it
-delivered.
+that thread, ``on_flushed`` on a thread of the store. ``dispatch`` calls no listener; ``take_arrivals`` returns the
+queues that got messages.
 """
 
 from __future__ import annotations
@@ -52,21 +52,23 @@ class MessageStore:
         config: the options.
         files: access to the disk.
         clock: for store times and intervals.
-        on_append: called after messages were appended; the broker schedules one ``dispatch`` per turn of the loop.
-        on_flushed: called on a store thread when ``flushed_offset`` or ``state`` changed; the broker answers, then
-            dispatches.
-        is_batch_topic: whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an unknown
-            topic, whose kind then follows from its directory.
+        on_append: called after messages were appended; the broker schedules one ``dispatch`` per iteration of the event
+            loop.
+        on_flushed: called on a store thread when ``flushed_offset`` or ``state`` changed; the broker sends responses,
+            then dispatches.
+        is_batch_topic: returns whether the attribute ``queue.type`` of a topic is BatchCQ. It returns None for an
+            unknown topic; then the topic's directory decides.
         bit_map: computes the filter bits that ``enableConsumeQueueExt`` stores, from topic and properties.
 
     Attributes:
-        config: as given.
+        config: the options.
         root: absolute path of the directory.
         stats: counters since the start.
         recovered: whether ``load`` had to recover the store; queues may then end earlier than before.
-        append_rows: ``MessageAppender.append_rows``, without a method around it: that saves a call per run of sends.
+        append_rows: ``MessageAppender.append_rows``, as an attribute instead of a method, which saves a call for each
+            append.
         take_arrivals: ``Dispatcher.take_arrivals``. It returns the queues that got messages since the last call, each
-            once, including those of a ``dispatch`` that failed half-way.
+            once, also those that got messages from a ``dispatch`` that failed half-way.
     """
 
     def __init__(
@@ -107,12 +109,12 @@ class MessageStore:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Locks the directory and brings it to a state that can be served.
+        """Locks the directory and opens the store in it; recovers it if necessary.
 
         Raises:
-            StoreLockedError: another process has the store; nothing was touched.
+            StoreLockedError: another process uses the store; nothing was touched.
             StoreDamagedError: a file is damaged; nothing was changed.
-            DiskError: the operating system refused something.
+            DiskError: a call of the operating system failed.
         """
         opening = StoreOpening(self._files, self.root, self.config, self._dispatcher, self._deletion, self._marks)
         self._lock = opening.take()
@@ -128,7 +130,7 @@ class MessageStore:
             raise
 
     def start(self) -> None:
-        """Accepts appends from now on. The abort file is on the disk before.
+        """Starts to accept appends. The abort file is synced before that.
 
         Raises:
             DiskError: a file cannot be created.
@@ -146,7 +148,7 @@ class MessageStore:
         self._condition.start()
 
     def shutdown(self) -> None:
-        """Syncs everything and unlocks the directory. If a sync fails, the abort file stays."""
+        """Syncs everything and unlocks the directory. If a sync fails, the abort file is kept."""
         if self._lock is None:
             return
         try:
@@ -161,7 +163,7 @@ class MessageStore:
         except StoreError as error:
             event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
         finally:
-            # Whatever failed: a thread that still syncs must not find closed files, which it takes for synced.
+            # Whatever failed, files stay open: a thread that still syncs would take closed files for synced ones.
             self._flush.end()
             self._keeper.end()
             self._close()
@@ -176,23 +178,23 @@ class MessageStore:
         """Appends messages consecutively in one segment, all or none.
 
         Raises:
-            ValueError: they differ in topic, sender or store host.
+            ValueError: the messages differ in topic, sender or store host.
         """
         return self._appender.put_messages(messages)
 
     def dispatch(self) -> int:
         """Makes appended messages visible: adds them to queues and index and records arrivals. With SYNC_FLUSH, only
-        messages on the disk become visible.
+        synced messages become visible.
 
         Returns:
-            The number of messages.
+            The number of messages dispatched.
         """
         if self._retention.waiting:
             self._retention.hand_over()
         try:
             count = self._dispatch_with_descriptors()
         except TooManyFilesError:
-            return 0  # The keeper asks for the next try.
+            return 0  # The keeper requests the next attempt.
         except DiskFullError as error:
             self._condition.space_is_gone("dispatch", error)
             return 0
@@ -209,7 +211,7 @@ class MessageStore:
         return count
 
     def _dispatch_with_descriptors(self) -> int:
-        """Dispatches; if no descriptor is left, takes some from queues that are not in use, and tries once more."""
+        """Dispatches; if no descriptor is left, closes those of some queues and tries once more."""
         try:
             count = self._dispatcher.dispatch(self.confirm_offset)
         except TooManyFilesError as error:
@@ -220,18 +222,18 @@ class MessageStore:
         return count
 
     def flush_soon(self) -> None:
-        """Requests a sync of everything appended so far, also with ASYNC_FLUSH. ``flushed_offset`` shows when it
-        is done.
+        """Requests a sync of everything appended so far, also with ASYNC_FLUSH. ``flushed_offset`` shows when the sync
+        has ended.
         """
         self._flush.ask()
 
     def delete_topic(self, topic: bytes) -> None:
-        """Removes the queues of ``topic`` for good. A new topic of that name begins at queue offset 0.
+        """Removes the queues of ``topic`` permanently. A new topic of that name begins at queue offset 0.
 
-        Its records stay in the log until they expire.
+        The old topic's records stay in the log until they expire.
 
         Raises:
-            DiskError: the topic may or may not be deleted; a restart or another call decides.
+            DiskError: it is open whether the topic is deleted; a restart or another call decides.
             StoreDamagedError: the name is not a valid topic; nothing was touched.
         """
         self._queues.directory(topic, 0)
@@ -260,11 +262,11 @@ class MessageStore:
         """Reads messages of a queue from ``queue_offset`` on (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage``).
 
         Args:
-            max_messages: maximum number of messages; the store's own limits apply as well.
-            max_bytes: maximum number of bytes beyond the first message; values are limited to the range of 100 bytes to
-                128 MiB.
-            tag_codes: hashes of the wanted tags, preferably a frozenset; None wants all messages.
-            may_block: whether to wait for the disk. If False, the result's ``cold`` says what must be fetched first.
+            max_messages: largest number of messages; the store's own limits apply as well.
+            max_bytes: largest number of bytes after the first message; values are limited to the range from 100 bytes
+                to 128 MiB.
+            tag_codes: hashes of the wanted tags, preferably a frozenset; None for all messages.
+            may_block: whether to wait for the disk. If False, the result's ``cold`` lists what must be fetched first.
         """
         result = self._reader.get_message(topic, queue_id, queue_offset, max_messages, max_bytes, tag_codes, may_block)
         self.stats.got_messages += result.message_count
@@ -272,11 +274,11 @@ class MessageStore:
         return result
 
     def message_at(self, physical_offset: int, cold: ColdRecords | None = None) -> memoryview | None:
-        """The record that starts at ``physical_offset``; None if none does, or if the disk cannot read it.
+        """Returns the record that starts at ``physical_offset``; None if there is none, or if the disk cannot read it.
 
         Args:
             cold: if given, the method does not wait for the disk, but lists there what must be fetched before the next
-                try. All methods with this argument do so.
+                attempt. All methods with the argument ``cold`` do so.
 
         Raises:
             NotInMemoryError: the record, or another one noted in ``cold``, must be fetched.
@@ -284,11 +286,13 @@ class MessageStore:
         return self._reader.message_at(physical_offset, cold)
 
     def look_ahead(self, physical_offsets: Iterable[int], cold: ColdRecords) -> None:
-        """Notes the first of the records that will be requested next, so that missing ones are fetched together."""
+        """Notes those of the next requested records that must be fetched, so that they are fetched together."""
         self._reader.look_ahead(physical_offsets, cold)
 
     def records_of_kind(self, physical_offset: int, flag_mask: int, flags: int, topic: bytes) -> Iterator[memoryview]:
-        """The records from ``physical_offset`` to the end of the log with these sysFlag bits, or of this topic."""
+        """Yields the records from ``physical_offset`` to the end of the log that match ``flags`` or belong to
+        ``topic``.
+        """
         return records_of_kind(self._log, physical_offset, flag_mask, flags, topic)
 
     def query_by_key(
@@ -300,10 +304,10 @@ class MessageStore:
         end_ms: int = _FOREVER_MS,
         cold: ColdRecords | None = None,
     ) -> QueryMessageResult:
-        """The newest ``count_max`` messages of ``topic`` whose UNIQ_KEY is ``key`` or whose KEYS include it.
+        """Returns the newest ``count_max`` messages of ``topic`` whose UNIQ_KEY is ``key`` or whose KEYS include it.
 
         Args:
-            begin_ms, end_ms: store times, both included.
+            begin_ms, end_ms: first and last store time in ms, both included.
             cold: see ``message_at``.
 
         Raises:
@@ -319,10 +323,10 @@ class MessageStore:
         boundary: Boundary = Boundary.LOWER,
         cold: ColdRecords | None = None,
     ) -> int:
-        """Queue offset of the message at a store time; see ``Boundary``. 0 for an unknown queue.
+        """Returns the queue offset of the message at a store time; see ``Boundary``. 0 for an unknown queue.
 
         Args:
-            cold: see ``message_at``. A search has many steps, and each may need another record.
+            cold: see ``message_at``. A search has many steps, and each of them may need a different record.
 
         Raises:
             NotInMemoryError: the next step needs a record that must be fetched.
@@ -331,7 +335,8 @@ class MessageStore:
         return self._reader.offset_by_time(topic, queue_id, timestamp_ms, boundary, cold)
 
     def store_time_at(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords | None = None) -> int:
-        """Store time in ms of the message at ``queue_offset``; -1 if there is none, or if the disk cannot read it.
+        """Returns the store time in ms of the message at ``queue_offset``; -1 if there is none, or if the disk cannot
+        read it.
 
         Args:
             cold: see ``message_at``.
@@ -342,51 +347,51 @@ class MessageStore:
         return self._reader.store_time_at(topic, queue_id, queue_offset, cold)
 
     def in_memory(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether there is a message at ``queue_offset`` and it can be read without the disk."""
+        """Whether there is a message at ``queue_offset`` that is in memory."""
         return self._reader.in_memory(topic, queue_id, queue_offset)
 
     def max_queue_offset(self, topic: bytes, queue_id: int) -> int:
-        """Offset after the newest visible message of a queue, 0 for an unknown one."""
+        """Returns the queue offset after the newest visible message of a queue; 0 for an unknown queue."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.max_offset
 
     def min_queue_offset(self, topic: bytes, queue_id: int) -> int:
-        """Offset of the oldest message of a queue, 0 for an unknown one."""
+        """Returns the queue offset of the oldest message of a queue; 0 for an unknown queue."""
         queue = self._queues.find(topic, queue_id)
         return 0 if queue is None else queue.min_offset
 
     def first_queue_offset(self, topic: bytes, queue_id: int) -> int:
-        """``min_queue_offset`` as reported to clients: -1 for an empty queue of type BatchCQ."""
+        """Returns ``min_queue_offset`` as reported to clients: -1 for an empty queue of type BatchCQ."""
         return self._queues.first_offset(topic, queue_id)
 
     def queue_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int]:
-        """Physical offset, size and tags code at ``queue_offset``; zeros if there is no such message."""
+        """Returns physical offset, size and tags code at ``queue_offset``; zeros if there is no such message."""
         queue = self._queues.find(topic, queue_id)
         return (0, 0, 0) if queue is None else queue.entry(queue_offset)
 
     def queue_names(self) -> list[tuple[bytes, int]]:
-        """Topic and queue id of every queue on the disk."""
+        """Returns topic and queue id of every queue that has a directory."""
         return list(self._queues.names())
 
     def topics_with_queues(self) -> set[bytes]:
-        """Every topic that may have a queue."""
+        """Returns every topic that may have a queue."""
         return self._queues.topics()
 
     def queue_ids(self, topic: bytes) -> list[int]:
-        """The queues of ``topic`` on the disk."""
+        """Returns the ids of the queues of ``topic`` that have a directory."""
         return self._queues.ids(topic)
 
     def appended_counts(self) -> dict[bytes, int]:
-        """Messages appended since the start, by topic."""
+        """Number of messages appended since the start, by topic."""
         first = self._queues.first_counts
         return {topic: sum(offsets) - first[topic] for topic, offsets in self._queues.next_offset_tables.items()}
 
     def park_idle_queues(self, shares: int) -> None:
-        """Closes files of unused queues. After ``shares`` calls each queue was checked once."""
+        """Closes files of unused queues. After ``shares`` calls, each queue has been checked once."""
         self._queues.park_idle(shares)
 
     def set_read_ahead(self, ahead: bool) -> None:
-        """Whether reading a part of the log that is not in memory also loads the bytes after it."""
+        """Sets whether reading a part of the log that is not in memory also loads the bytes after it."""
         self._log.queue.set_read_ahead(ahead)
 
     def expire_now(self) -> None:
@@ -403,31 +408,33 @@ class MessageStore:
 
     @property
     def state(self) -> StoreState:
-        """Whether the store takes messages now; if not, why."""
+        """State of the store: whether it accepts messages now, and if not, why."""
         return self._condition.state
 
     @property
     def gaps(self) -> list[Gap]:
-        """Lost parts of the log, which a start with ``quarantine`` skips."""
+        """Parts of the log that are lost, and that a start with ``quarantine`` has skipped."""
         return self._log.gaps
 
     def now_ms(self) -> int:
-        """The store time that a message would get now; never earlier than the time of the newest message."""
+        """Returns the store time that a message would get now; never earlier than the time of the newest message."""
         return self._log.now_ms()
 
     @property
     def min_offset(self) -> int:
-        """Physical offset of the oldest byte."""
+        """Physical offset of the oldest byte of the log."""
         return self._log.min_offset
 
     @property
     def max_offset(self) -> int:
-        """Physical offset after the newest message. An append is complete once ``max_offset`` is above it."""
+        """Physical offset after the newest message. A message is readable once ``max_offset`` is above its physical
+        offset.
+        """
         return self._log.written_offset
 
     @property
     def flushed_offset(self) -> int:
-        """Physical offset up to which the log is on the disk."""
+        """Physical offset up to which the log is synced."""
         return self._flush.flushed_offset
 
     @property
@@ -437,18 +444,20 @@ class MessageStore:
 
     @property
     def dispatch_behind_bytes(self) -> int:
-        """Bytes of the log that may be read but are not dispatched yet."""
+        """Number of bytes of the log that may be read but are not dispatched yet."""
         return self.confirm_offset - self._dispatcher.position
 
     @property
     def index_behind_bytes(self) -> int:
-        """Bytes of the log whose messages cannot be found by key yet, because there was no space for an index file."""
+        """Number of bytes of the log whose messages cannot be found by key yet, because there was no space for an index
+        file.
+        """
         return self._dispatcher.position - self._dispatcher.index_position
 
     @property
     def queue_sync_failed(self) -> bool:
-        """A sync of queues or index failed. Messages are still accepted, nothing expires, and the next start
-        recovers.
+        """Whether a sync of queues or index failed. If so, messages are still accepted, nothing expires, and the next
+        start recovers the store.
         """
         return self._keeper.failed
 
@@ -473,7 +482,9 @@ class MessageStore:
     # -- between the parts ---------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
-        """Dispatches everything that may be dispatched, and then updates the index, as far as the disk allows."""
+        """Dispatches everything that may be dispatched, and then updates the index, as far as there is space on the
+        disk.
+        """
         self.dispatch()
         index, before = self._dispatcher.index, -1
         if index is not None and index.retry():

@@ -1,4 +1,4 @@
-"""Locks a store's directory and brings it to a state that can be served.
+"""Locks a store's directory, opens the store and recovers it if necessary.
 
 Each part is opened after the parts that it relies on: lock, segments of the log, deleted topics, queues, index. Until
 recovery has found the end of the log, nothing is changed except the damage that ``quarantine`` moves. From then on the
@@ -31,12 +31,12 @@ class StoreOpening:
     """Opens a store once for writing; call ``take`` before ``open``.
 
     Attributes:
-        recovered: the store had to be recovered, so queues may end earlier than before.
+        recovered: whether the store had to be recovered; queues may then end earlier than before.
 
     Args:
         root: the store's directory.
         dispatcher: holds the log, the queues and the index to open.
-        deletion: deletes topics; completes what a crash interrupted.
+        deletion: deletes topics; completes deletions that a crash interrupted.
         marks: the files that the last run left.
     """
 
@@ -64,8 +64,8 @@ class StoreOpening:
         """Creates the directory if there is none, and locks it.
 
         Raises:
-            StoreLockedError: another process has the store; nothing was touched.
-            DiskError: the operating system refused something.
+            StoreLockedError: another process uses the store; nothing was touched.
+            DiskError: a call of the operating system failed.
         """
         self._files.make_directory(self._root)
         if not self._files.exists(self._log.queue.path):
@@ -77,7 +77,7 @@ class StoreOpening:
 
         Raises:
             StoreDamagedError: a file is damaged; nothing was changed.
-            DiskError: the operating system refused something.
+            DiskError: a call of the operating system failed.
         """
         if limit := raise_file_limit():
             self._queues.limit_descriptors(limit)
@@ -120,7 +120,7 @@ class StoreOpening:
         return end
 
     def _find_end(self, recovery: Recovery) -> LogEnd:
-        """Finds the end of the log. With ``quarantine`` it first removes all damage in the way."""
+        """Finds the end of the log. With ``quarantine`` it first moves all damage out of the way."""
         last = ("", 0)
         while True:
             try:
@@ -136,8 +136,8 @@ class StoreOpening:
                 last = place
 
     def _follow(self, recovery: Recovery, end: LogEnd) -> int:
-        """Brings queues and index up to the end of the log. With ``quarantine`` it skips damage before the searched
-        part.
+        """Dispatches records to queues and index up to the end of the log. With ``quarantine``, it skips damage that
+        lies before the part searched for the end.
         """
         last = ("", 0)
         while True:
@@ -161,7 +161,7 @@ class StoreOpening:
             index.load()
 
     def _sync_parent(self) -> None:
-        """Syncs the parent directory, because a process killed in its first moments may have created the store's
-        directory in memory only.
+        """Syncs the parent directory, because an earlier process, killed right after its start, may have created the
+        store's directory in memory only.
         """
         self._files.sync_parent(self._root)

@@ -1,7 +1,7 @@
-"""The progress of queues and index, and their files that are not synced yet: one value, published as a whole.
+"""The progress of queues and index, and their files that are not synced yet: both are published as one value.
 
-The syncing thread takes both together. After the sync it records the progress that it took, never a number read at
-another time. The record can therefore never be ahead of the sync, whichever thread runs in between.
+The syncing thread takes progress and files together. After the sync it records the progress that it took, never a value
+read at another time. The record can therefore never be ahead of the sync, whichever threads run in between.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 
 
 class Progress(NamedTuple):
-    """Progress at one moment of the dispatching thread.
+    """Progress of the dispatching thread at one moment.
 
     Attributes:
         position: physical offset of the first record not dispatched.
@@ -32,11 +32,12 @@ class Progress(NamedTuple):
 
 
 class Unsynced(NamedTuple):
-    """The files that must be synced before ``progress`` is true of the disk.
+    """Progress, and the files that must be synced before it may be recorded.
 
     Attributes:
-        queues: in the order of their first write, so that a simulation syncs in the same order in each run.
-        index_files: each with the store time of its newest key if it is full, else 0.
+        queues: the written queues in the order of their first write, so that a simulation syncs in the same order in
+            each run.
+        index_files: the written index files, each with the store time of its newest key if it is full, else 0.
     """
 
     progress: Progress
@@ -48,7 +49,7 @@ class PublishedProgress:
     """Passes progress from the dispatching thread, which publishes, to the keeper's thread, which takes it."""
 
     def __init__(self) -> None:
-        # A plain tuple, because it is made with each dispatch and read only once a second.
+        # A plain tuple, because it is created at each dispatch and read only once a second.
         self._fields = (0, 0, 0, 0, 0)
         self._queues: dict[ConsumeQueue, None] = {}
         self._index_files: dict[IndexFile, int] = {}
@@ -60,7 +61,9 @@ class PublishedProgress:
         queues: list[ConsumeQueue],
         index_files: dict[IndexFile, int] | None,
     ) -> None:
-        """Publishes ``fields`` as progress; ``queues`` and ``index_files`` were written since the last call."""
+        """Publishes ``fields`` as progress, together with ``queues`` and ``index_files``, which were written since the
+        last call.
+        """
         with self._lock:
             for queue in queues:
                 self._queues[queue] = None
@@ -74,8 +77,8 @@ class PublishedProgress:
         return Progress._make(self._fields)
 
     def take(self) -> Unsynced:
-        """Takes everything published since the last call. The caller must sync it; otherwise no progress is ever
-        recorded again.
+        """Takes everything published since the last call. The caller must sync these files; otherwise no progress is
+        ever recorded again.
         """
         with self._lock:
             taken = Unsynced(Progress._make(self._fields), self._queues, self._index_files)

@@ -202,7 +202,7 @@ def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
     path = tmp_path / "image"
     snapshot(stopped[0], path)
     before = contents(path)
-    with pytest.raises(StoreDamagedError, match="2000 bytes, a segment of this store 4000") as caught:
+    with pytest.raises(StoreDamagedError, match="2000 bytes, but a segment of this store has 4000") as caught:
         opened(path, mapped_file_size_consume_queue=4000)
     assert "/consumequeue/" in caught.value.path
     assert contents(path) == before

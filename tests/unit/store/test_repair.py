@@ -164,5 +164,5 @@ def test_a_repair_is_not_undone_once_messages_were_stored(tmp_path: Path) -> Non
 
 def test_nothing_to_undo_is_said(tmp_path: Path) -> None:
     damaged("log body", tmp_path)
-    with pytest.raises(StoreDamagedError, match="no repair to take back"):
+    with pytest.raises(StoreDamagedError, match="there is no repair to revert"):
         undo(str(tmp_path))

@@ -5,12 +5,13 @@ The findings of ``verify`` decide what is touched:
 * A record with one flipped bit is corrected if there is exactly one bit whose flip makes lengths, physical offset and
   checksums of the record right. With a checksum over the whole record, as Rucola writes it, the correction is certain.
 * The size field of a blank record follows from its place.
-* Queues with findings get the bytes that a rebuild makes. Only bytes that differ are written; units of expired records
-  stay.
-* An index with findings is moved aside, and a rebuilt one takes its place.
-* Fields of the checkpoint that cannot be right get 0: the broker then trusts less.
+* Queues with findings get the bytes that a rebuild produces. Only bytes that differ are written; units of expired
+  records are kept.
+* An index with findings is moved out of the way and replaced by a rebuilt one.
+* Fields of the checkpoint that cannot be right are set to 0: the broker then trusts less of the store and checks more.
 
-Everything else stays as it is and is reported: it needs a copy, ``salvage``, or a start with ``--quarantine``.
+Everything else stays as it is and is reported: it must be restored from a copy, or needs ``salvage`` or a start with
+``--quarantine``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from rucola.store.verify.check import VerifyReport, verify
 from rucola.store.verify.findings import Finding, FindingKind
 
 CORRECTED_BYTES_MAX = 16 * 1024
-"""Longer records are not searched for a flipped bit."""
+"""Largest size in bytes of a record that is searched for a flipped bit."""
 _RECORD = (FindingKind.RECORD, FindingKind.RECORD_CRC, FindingKind.BODY_CRC, FindingKind.PHYSICAL_OFFSET)
 _INDEX = (FindingKind.INDEX_HEADER, FindingKind.INDEX_CHAIN, FindingKind.INDEX_ENTRY, FindingKind.KEYS_MISSING)
 _QUEUES = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
@@ -49,12 +50,12 @@ class RepairReport:
 
     Attributes:
         root: the store's directory.
-        found: findings before.
-        records_corrected: records of the log in which a bit was flipped back.
-        changes: number of changes; ``undo`` takes all of them back.
-        changed_bytes: bytes replaced in place.
-        left: findings after the repair; with ``dry_run``, the same as before.
-        remaining: those findings, as far as they are listed.
+        found: number of findings before the repair.
+        records_corrected: number of records of the log in which a bit was flipped back.
+        changes: number of changes; ``undo`` reverts all of them.
+        changed_bytes: number of bytes replaced in place.
+        left: number of findings after the repair; with ``dry_run``, the same as before.
+        remaining: the findings after the repair, as far as they are listed.
     """
 
     root: str
@@ -79,7 +80,7 @@ def repair(
     Args:
         run: runs the tasks of the rebuild.
         options: entries of the broker's configuration.
-        dry_run: only counts what would be corrected in the log; changes nothing.
+        dry_run: whether to count only what would be corrected in the log, and change nothing.
 
     Raises:
         StoreLockedError: a broker uses the store.
@@ -102,7 +103,7 @@ def repair(
             corrected += 1
         after_log = verify(root, files, locked_here=True) if corrected else before
         parts = _damaged_parts(after_log.findings)
-        # A repair was interrupted when it had moved the index away.
+        # A repair was interrupted after it had moved the index away.
         parts |= {path for path in journal.moved() if path == "index" and not files.exists(f"{root}/{path}")}
         if parts:
             _replace(files, root, journal, parts, Rebuild(files, root, run, progress), options)
@@ -115,11 +116,11 @@ def repair(
 
 
 def undo(root: str, files: Files | None = None) -> int:
-    """Takes the newest repair back, also an interrupted one; returns the number of changes.
+    """Reverts the newest repair, even if it was interrupted; returns the number of changes.
 
     Raises:
         StoreLockedError: a broker uses the store.
-        StoreDamagedError: there is no repair to take back, or messages were stored since.
+        StoreDamagedError: there is no repair to revert, or messages were stored after it.
     """
     files = files if files is not None else Files()
     root = files.expand(root)
@@ -127,11 +128,13 @@ def undo(root: str, files: Files | None = None) -> int:
     try:
         journal = Journal.newest(files, root)
         if journal is None:
-            raise StoreDamagedError(f"{root}/repair", 0, "no repair to take back", "nothing was repaired here")
+            raise StoreDamagedError(f"{root}/repair", 0, "there is no repair to revert", "nothing was repaired here")
         log_end = journal.log_end
         if log_end is not None and verify(root, files, locked_here=True).log_end != log_end:
-            problem = f"the log does not end at {log_end} any more, as after the repair"
-            raise StoreDamagedError(journal.path, 0, problem, "the store was used since; repair it again instead")
+            problem = f"the log no longer ends at {log_end}, where it ended after the repair"
+            raise StoreDamagedError(
+                journal.path, 0, problem, "the store was used after the repair; repair it again instead"
+            )
         return journal.undo()
     finally:
         lock.release()
@@ -149,7 +152,7 @@ def _report(
 
 
 def _log_changes(files: Files, root: str, findings: Sequence[Finding]) -> Iterator[tuple[str, int, bytes]]:
-    """File, position and right bytes for each item of the log that can be corrected."""
+    """Yields file, position and right bytes for each item of the log that can be corrected."""
     for finding in findings:
         directory, _, name = finding.file.rpartition("/")
         start = segment_start(name)
@@ -172,17 +175,18 @@ def _log_changes(files: Files, root: str, findings: Sequence[Finding]) -> Iterat
 
 
 def _bits_between(one: bytes, other: bytes) -> int:
-    """Number of bits in which two texts of one length differ; -1 for other lengths."""
+    """Returns the number of bits in which two texts differ; -1 if their lengths differ."""
     if len(one) != len(other):
         return -1
     return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count()
 
 
 def flipped_bit(data: bytes, physical_offset: int) -> int:
-    """The only bit that makes a right record of the bytes at ``physical_offset`` when it is flipped; -1 if there is
-    none, or more than one.
+    """Returns the only bit whose flip turns the bytes at ``physical_offset`` into a right record; -1 if there is no
+    such bit, or more than one.
 
-    The end of the record must be certain: either another record or a blank one follows, or its own checksum is right.
+    The end of the record must be proved: another record or a blank record follows, or the record's own checksum is
+    right.
     """
     content, table = bytearray(data), new_table(2)
     view = memoryview(content)
@@ -202,7 +206,9 @@ def flipped_bit(data: bytes, physical_offset: int) -> int:
 
 
 def _likely_size(data: bytes) -> int:
-    """The bytes in which the flipped bit may lie: up to the next record, whose head begins like this one."""
+    """Returns the bytes in which the flipped bit may lie: all up to the next record, which is recognized by its magic
+    code.
+    """
     for at in range(91, len(data) - BLANK.size):
         if data[at + 4 : at + 7] == b"\xda\xa3\x20" or data[at + 4 : at + 8] == b"\xcb\xd4\x31\x94":
             return at
@@ -210,7 +216,7 @@ def _likely_size(data: bytes) -> int:
 
 
 def _is_certain(content: bytearray, size: int, physical_offset: int) -> bool:
-    """Whether a record of this size ends where the next one begins, or where the data ends."""
+    """Whether a record of this size ends where the next record begins, or where the data ends."""
     if size + BLANK.size > len(content):
         return size <= len(content)
     length, magic = BLANK.unpack(content, size)
@@ -224,7 +230,7 @@ def _is_certain(content: bytearray, size: int, physical_offset: int) -> bool:
 
 
 def _damaged_parts(findings: Sequence[Finding]) -> set[str]:
-    """Directories of queues with findings, and ``index``."""
+    """Returns the directories of queues with findings, and ``index`` if it has findings."""
     parts = {"index"} if any(finding.kind in _INDEX for finding in findings) else set[str]()
     for finding in findings:
         pieces = finding.file.split("/")
@@ -241,7 +247,7 @@ def _replace(
     rebuild: Rebuild,
     options: Mapping[str, str] | None,
 ) -> None:
-    """Gives damaged queues and the index the content that a rebuild makes. Nothing happens if the log is damaged."""
+    """Gives damaged queues and the index the content that a rebuild produces. Nothing happens if the log is damaged."""
     with suppress(StoreDamagedError):
         job = find_job(files, root, options)
         rebuild.build(job)
@@ -278,7 +284,9 @@ def _replace_queue(files: Files, root: str, journal: Journal, part: str, new: st
 
 
 def _with_expired(right: bytes, there: bytes, position: int, log_start: int) -> bytes:
-    """``right`` with the existing units of expired records in place of units that point nowhere."""
+    """Returns ``right``; where its units point nowhere but existing units point to expired records, the existing units
+    are kept.
+    """
     merged = bytearray(right)
     first = -position % UNIT_BYTES
     for at in range(first, len(right) - UNIT_BYTES + 1, UNIT_BYTES):
@@ -289,7 +297,7 @@ def _with_expired(right: bytes, there: bytes, position: int, log_start: int) -> 
 
 
 def _differences(there: bytes, right: bytes) -> Iterator[tuple[int, bytes]]:
-    """Position and right bytes of each run of bytes that differ; runs less than a unit apart count as one."""
+    """Yields position and right bytes of each range in which bytes differ; ranges at most a unit apart are joined."""
     if there == right:
         return
     different = [at for at, (old, new) in enumerate(zip(there, right, strict=True)) if old != new]
@@ -305,6 +313,6 @@ def _differences(there: bytes, right: bytes) -> Iterator[tuple[int, bytes]]:
 def _reset_checkpoint(journal: Journal, findings: Sequence[Finding]) -> None:
     for finding in findings:
         if finding.kind is FindingKind.CHECKPOINT and finding.position < CHECKPOINT.size and finding.position % 8 == 0:
-            # A file of another length has its finding at its end.
+            # The finding of a file with a wrong length is at the file's end.
             with suppress(StoreDamagedError):
                 journal.write("checkpoint", finding.position, bytes(8))

@@ -1,13 +1,14 @@
 """Saves the records of damaged logs, partial files and disk images into a new store.
 
-Each file is searched for the magic numbers of records. What follows counts as a record if its lengths agree with each
-other and its checksums are right. After anything else, the search begins again one byte further. In a file with the
-name of a segment, a record must also lie where it says; otherwise a message that contains a stored record would be
-taken for two. In other files, the records themselves say where they were.
+Each file is searched for the magic numbers of records. The bytes there count as a record if the lengths in it agree
+with each other and its checksums are right. Otherwise the search continues one byte further. In a file with the name of
+a segment, a record must also lie at the physical offset that it states; otherwise a message that contains a stored
+record would count as two. In other files, the offset that a record states is used.
 
 The new log has every record at its old physical offset, so queue offsets and the progress of consumers stay valid.
-Places without a record are filled as ``recovery.repair`` does, and listed as gaps. Records that no queue shows any more
-come back: those of deleted topics, and those whose queues were lost. Queues and index are then made by a rebuild.
+Places without a record are filled in the same way as by ``recovery.repair``, and listed as gaps. Records that no queue
+contains any more reappear: those of deleted topics, and those whose queues were lost. A rebuild then creates queues and
+index.
 
 ====== ========================= ===========================================================
 phase  one task for each         writes
@@ -16,8 +17,8 @@ search file of the sources       the places of the records that it found
 fill   segment of the new log    the segment
 ====== ========================= ===========================================================
 
-Everything is written below ``OUTPUT.salvage`` (``staged``). A salvage that is started again skips finished tasks. The
-directory of the new store gets its name at the end.
+Everything is written below ``OUTPUT.salvage`` (``staged``). A salvage that is started again skips finished tasks. At
+the end, the directory of the new store gets its final name.
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ PHASES = (SEARCH, FILL)
 SEGMENT_BYTES = 1 << 30
 STAGING = ".salvage"
 _COLUMNS = 4
-"""Numbers of a record in the result of a search; the number of the file is known."""
+"""Number of integers per record in the result of a search; the index of the file is not among them."""
 _TEXT_ERRORS = "surrogateescape"
 _WRITE_BYTES = 16 << 20
 _FILLER_TOPIC = b"%"
 _FILLER_BYTES_MAX = 1 << 20
 _ROWS_MAX = 512
 _SEGMENTS_MAX = 4096
-"""More segments than this between two records: one of the two offsets is wrong."""
+"""Largest number of segments between two records; if there are more, one of the two offsets is wrong."""
 
 
 class Found(NamedTuple):
-    """A record that was found.
+    """A record that a search found.
 
     Attributes:
-        file: number of the file.
-        position: position in that file.
+        file: index of the file among the searched files.
+        position: position of the record in that file.
     """
 
     physical_offset: int
@@ -82,16 +83,16 @@ class SalvageReport:
     Attributes:
         output: directory of the new store; empty if none was written.
         files: number of files searched.
-        searched_bytes: their length.
-        found: whole records found, each copy counted.
-        copies: records found more than once.
-        torn: places where a record begins that is not whole.
-        misplaced: records left out, since another record is at their place, or no segment can hold them.
-        saved: records in the new store.
-        topics: number of their topics.
-        gaps: places of the new log without messages.
-        unreadable: parts that the disk could not read.
-        resumed: tasks whose results an interrupted salvage had left.
+        searched_bytes: total length of these files.
+        found: number of whole records found; every copy counts.
+        copies: number of additional copies of records.
+        torn: number of places where an incomplete or damaged record begins.
+        misplaced: number of records left out, because another record is at their place or no segment can hold them.
+        saved: number of records in the new store.
+        topics: number of topics found.
+        gaps: number of places in the new log without messages.
+        unreadable: number of parts that the disk could not read.
+        resumed: number of tasks whose results came from an interrupted salvage.
     """
 
     output: str
@@ -113,10 +114,10 @@ class SalvageJob:
     """Files to be searched, as a value that tasks on other machines can read.
 
     Attributes:
-        paths: the files.
-        sizes: their lengths.
-        modified_ms: times of their last changes.
-        topics: the wanted topics; none for all.
+        paths: paths of the files.
+        sizes: lengths of the files in bytes.
+        modified_ms: times of the files' last changes.
+        topics: the wanted topics; empty for all.
         segment_bytes: length of the new segments.
     """
 
@@ -134,8 +135,8 @@ class SegmentWork:
     Attributes:
         start: physical offset of its first byte.
         is_last: whether the log ends in it.
-        stored_ms: latest store time of the records before it.
-        rows: name of the file with its records, below the staging directory.
+        stored_ms: latest store time of the records in earlier segments.
+        rows: name of the file that lists the segment's records, below the staging directory.
     """
 
     start: int
@@ -164,7 +165,7 @@ def salvage(
         topics: only messages of these topics; empty for all.
         options: entries of the broker's configuration, for queues and index.
         run: runs the tasks.
-        dry_run: only searches.
+        dry_run: whether to search only.
 
     Raises:
         ConfigError: the output exists, or there is no source.
@@ -208,7 +209,8 @@ def salvage(
 
 
 def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict[str, Any]:
-    """Does a task of a salvage, below ``staging`` and under ``name``; returns what it found or wrote.
+    """Runs one task of a salvage; writes below ``staging`` under ``name``, and describes in its result what it found or
+    wrote.
 
     Raises:
         DiskError: a file cannot be read or written.
@@ -221,7 +223,7 @@ def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict
         topics = sorted(topic.decode("utf-8", _TEXT_ERRORS) for topic in search.topics)
         return {"torn": search.torn, "unreadable": search.unreadable, "topics": topics, "rows": f"{name}.rows"}
     work = SegmentWork(**json.loads(files.read_file(f"{staging}/{phase}.work") or b"")[number])
-    files.remove_tree(f"{staging}/{name}")  # an attempt of the same name was interrupted
+    files.remove_tree(f"{staging}/{name}")  # an earlier attempt with the same name was interrupted
     files.make_directory(f"{staging}/{name}")
     path = f"{name}/{segment_name(work.start)}"
     gaps = _NewSegment(files, job, work, f"{staging}/{path}").write(_rows(files, f"{staging}/{work.rows}"))
@@ -229,7 +231,7 @@ def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict
 
 
 def _job(files: Files, sources: Sequence[str], segment_bytes: int, topics: Sequence[str]) -> SalvageJob:
-    """The files to search, and the length of new segments: that of most files with names of segments."""
+    """Determines the files to search, and the length of new segments: that of most files with names of segments."""
     paths = [path for path in _paths(files, sources) if files.size(path)]
     sizes = [files.size(path) for path in paths]
     named = Counter(
@@ -240,7 +242,7 @@ def _job(files: Files, sources: Sequence[str], segment_bytes: int, topics: Seque
 
 
 def _found(files: Files, staging: str, searches: Sequence[Mapping[str, Any]]) -> list[Found]:
-    """The records that all searches found."""
+    """Returns the records that all searches found."""
     found: list[Found] = []
     for number, search in enumerate(searches):
         rows = array("q")
@@ -251,8 +253,8 @@ def _found(files: Files, staging: str, searches: Sequence[Mapping[str, Any]]) ->
 
 
 def _paths(files: Files, sources: Sequence[str]) -> list[str]:
-    """The files to search: those named, and those in the directories named. Of a store, only the log and the bytes that
-    recovery kept of it.
+    """Returns the files to search: the given files, and the files in the given directories. In a store, only the log
+    and the parts of it that recovery moved to ``quarantine`` are searched.
     """
     found: list[str] = []
     for source in sources:
@@ -283,7 +285,7 @@ class _Search:
 
     Attributes:
         rows: physical offset, length, store time and position of the records found so far.
-        topics: their topics.
+        topics: topics of these records.
         torn, unreadable: see ``SalvageReport``.
     """
 
@@ -298,7 +300,9 @@ class _Search:
         self._table = new_table(_ROWS_MAX)
 
     def run(self) -> None:
-        """Searches the file; first for records that lie where they say, if its name is that of a segment."""
+        """Searches the file. If it has the name of a segment, records must first lie at the offset that they state; if
+        there are none, any records count.
+        """
         start, check = segment_start(self._path.rpartition("/")[2]), CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_CRC_NAME
         if start is not None:
             self._search(start, check | CHECK_PHYSICAL_OFFSET)
@@ -318,7 +322,7 @@ class _Search:
             if stop == WalkStop.TABLE_FULL:
                 position = behind
                 continue
-            # A blank record says nothing about what follows it in an image.
+            # A blank record does not tell what follows it in a disk image.
             following = find_record(segment.buffer, behind + 1, len(segment.buffer))
             at = behind + MAGIC_POSITION
             self.torn += stop == WalkStop.TORN and bytes(segment.view[at : at + MAGIC_BYTES]) in RECORD_MAGICS
@@ -339,10 +343,10 @@ class _Search:
 
 
 def _chosen(found: list[Found], segment_bytes: int) -> tuple[list[Found], int, int]:
-    """The records of the new log in order, the number of copies, and the number of records left out."""
+    """Returns the records of the new log in order, the number of copies, and the number of records left out."""
     chosen: list[Found] = []
     copies = misplaced = 0
-    # Of two records at one place, the later one was written when the log was cut and grew again.
+    # If two records have the same place, the later one was written after the log was cut and grew again.
     for one in sorted(found, key=lambda one: (one.physical_offset, -one.store_timestamp_ms)):
         last = chosen[-1] if chosen else None
         if last is not None and one[:3] == last[:3]:
@@ -355,7 +359,7 @@ def _chosen(found: list[Found], segment_bytes: int) -> tuple[list[Found], int, i
 
 
 def _has_place(one: Found, last: Found | None, segment_bytes: int) -> bool:
-    """Whether a record can follow the last one at its offset: space before it is empty, or enough for a filler."""
+    """Whether a record can follow the last one at its offset: there is no space before it, or enough for a filler."""
     position = one.physical_offset % segment_bytes
     if position + one.size + BLANK.size > segment_bytes:
         return False
@@ -369,7 +373,7 @@ def _has_place(one: Found, last: Found | None, segment_bytes: int) -> bool:
 
 def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new: str) -> int:
     """Writes the log of the new store, whose records are ``chosen`` in order of their offsets; returns the number of
-    its gaps.
+    gaps.
     """
     works = [asdict(one) for one in _segment_works(files, work.path, length, chosen)]
     files.make_directory(f"{new}/commitlog")
@@ -377,7 +381,7 @@ def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new
     gaps = [Gap(*gap) for result in results for gap in result["gaps"]]
     for result in results:
         path = f"{work.path}/{result['path']}"
-        if files.exists(path):  # else an interrupted salvage has moved it
+        if files.exists(path):  # otherwise an interrupted salvage has moved it
             files.rename(path, f"{new}/commitlog/{path.rpartition('/')[2]}")
     files.sync_directory(f"{new}/commitlog")
     for gap in gaps:
@@ -386,7 +390,9 @@ def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new
 
 
 def _segment_works(files: Files, staging: str, length: int, chosen: list[Found]) -> Iterator[SegmentWork]:
-    """All segments of the new log, also those without records; writes the records of each to a file."""
+    """Returns all segments of the new log, also those without records; for each segment, writes a file that lists its
+    records.
+    """
     start, end, first = chosen[0].physical_offset // length * length, chosen[-1].physical_offset, 0
     stored_ms = chosen[0].store_timestamp_ms
     while start <= end:
@@ -419,7 +425,7 @@ class _NewSegment:
         self._sources: dict[int, MappedFile] = {}
 
     def write(self, records: list[Found]) -> list[Gap]:
-        """Writes the records, in order of their offsets; returns the gaps."""
+        """Writes the records in order of their offsets; returns the number of gaps."""
         start, gaps = self._work.start, self._gaps(records)
         size = records[-1].physical_offset + records[-1].size - start if records else 0
         self._files.create_segment(self._path, f"{self._path}.tmp", self._job.segment_bytes, size)
@@ -461,7 +467,7 @@ class _NewSegment:
 
 
 def _fillers(start: int, end: int, stored_ms: int) -> Iterator[bytes]:
-    """Records that belong to no queue, from ``start`` up to ``end``."""
+    """Returns filler records, which belong to no queue, for the bytes from ``start`` up to ``end``."""
     while start < end:
         size = end - start
         if size > _FILLER_BYTES_MAX + FILLER_BYTES_MIN:

@@ -1,8 +1,8 @@
-"""Work in phases of tasks, whose results lie in a staging directory that all machines see.
+"""Runs work as phases of tasks; the results lie in a staging directory that all machines see.
 
-A task writes under the name of its attempt, and says at the end what it made in a file ``PHASE-NUMBER.ATTEMPT.json``.
-Any attempt of a task may count, because all make the same bytes: retries and speculative copies do no harm. Work that
-is started again skips finished tasks.
+A task writes files named after its attempt; at the end it describes its result in a file ``PHASE-NUMBER.ATTEMPT.json``.
+The result of any attempt may be used, because all attempts write the same bytes: retries and speculative copies do no
+harm. When work is started again, it skips finished tasks.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 
 Runner = Callable[[str, str, Sequence[int], Callable[[], None]], None]
-"""Runs ``run_task`` for a phase, a staging directory and several numbers; calls the last argument now and then. Each
-task must have ended well at least once when it returns.
+"""Runs ``run_task`` for a phase, a staging directory and several numbers; calls the last argument from time to time.
+When it returns, each task must have succeeded at least once.
 """
 Progress = Callable[[str, int, int], None]
 """Called with the phase, the number of tasks done and the number of all tasks."""
@@ -33,13 +33,13 @@ def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
     """Runs one task; any process on any machine that sees the staging directory and the task's files may do so.
 
     Args:
-        attempt: a text of letters, digits, ``-`` and ``_`` that no other attempt has.
+        attempt: a name of letters, digits, ``-`` and ``_`` that no other attempt has.
 
     Raises:
         StoreDamagedError: a log is damaged.
         DiskError: a file cannot be read or written.
     """
-    from rucola.store.doctor import rebuild, salvage  # both import this module
+    from rucola.store.doctor import rebuild, salvage  # both modules import this one
 
     files, name = Files(), f"{phase}-{number}.{attempt}"
     task = salvage.task if phase in salvage.PHASES else rebuild.task
@@ -51,13 +51,13 @@ class Staged:
     """A staging directory.
 
     Args:
-        files: door to the disk.
-        path: the directory.
+        files: access to the disk.
+        path: path of the staging directory.
         run: runs the tasks.
-        progress: called when tasks are done.
+        progress: called whenever tasks have ended.
 
     Attributes:
-        resumed: tasks whose results were there already.
+        resumed: number of tasks whose results were there already.
     """
 
     def __init__(self, files: Files, path: str, run: Runner, progress: Progress) -> None:
@@ -68,7 +68,7 @@ class Staged:
         self._progress = progress
 
     def prepare(self, job: str, is_stale: bool = False) -> None:
-        """Makes the directory; keeps what interrupted work on the same job has done, unless that is stale."""
+        """Creates the directory; keeps the results of interrupted work on the same job, unless they are stale."""
         files, path, text = self._files, f"{self.path}/job.json", job.encode()
         if is_stale or files.read_file(path) != text:
             self.clear()
@@ -76,7 +76,7 @@ class Staged:
             files.replace_file(path, text)
 
     def clear(self) -> None:
-        """Removes the directory. The job goes first: without it, nothing that is left counts."""
+        """Removes the directory. The job's file is removed first: without it, no remaining result is used."""
         path = f"{self.path}/job.json"
         if self._files.exists(path):
             self._files.remove(path)
@@ -84,7 +84,7 @@ class Staged:
         self._files.remove_tree(self.path)
 
     def make(self, phase: str, work: list[Any]) -> list[dict[str, Any]]:
-        """Runs a task for each item of ``work``, which it finds in ``PHASE.work``; returns their results."""
+        """Writes ``work`` to ``PHASE.work`` and runs one task for each item; returns the results of the tasks."""
         text = json.dumps(work).encode()
         if self._files.read_file(f"{self.path}/{phase}.work") != text:
             self._discard(phase)
@@ -112,12 +112,12 @@ class Staged:
         found = []
         for number in range(count):
             if number not in known:
-                raise StoreDamagedError(self.path, 0, f"task {number} of {phase} left no result", "start again")
+                raise StoreDamagedError(self.path, 0, f"task {number} of {phase} has no result", "start again")
             found.append(json.loads(self._files.read_file(f"{self.path}/{known[number]}") or b""))
         return found
 
     def _results(self, phase: str) -> dict[int, str]:
-        """Name of a result of each task that has one."""
+        """Returns, for each task with a result, the name of one result."""
         found: dict[int, str] = {}
         for name in self._files.list_files(self.path):
             if name.startswith(f"{phase}-") and name.endswith(".json"):
@@ -125,7 +125,7 @@ class Staged:
         return found
 
     def _discard(self, phase: str) -> None:
-        """Removes what an earlier run of the phase made from other work."""
+        """Removes what an earlier run of the phase wrote for different work."""
         for name in self._results(phase).values():
             self._files.remove(f"{self.path}/{name}")
         for name in self._files.list_directories(self.path):

@@ -1,1 +1,1 @@
-"""The index files: messages by key."""
+"""The index files, which find messages by key."""

@@ -1,8 +1,9 @@
 """Decides which index files of a store with unknown history can be kept: files that agree completely with the log.
 
-The keys of the log are put into a scratch file with one slot. Its entries are compared, as columns, with the next
-entries of the files. This checks the hash, position and time of every entry, that no entry is missing, and that every
-chain is whole. A file with more entries than the log has keys is wrong, and so is every file after a wrong one.
+The keys of the log are put into a temporary index file with one slot. The entries of this file are compared, as
+columns, with the next entries of the store's files. This checks hash, position and time of every entry, and also that
+no entry is missing and every chain is complete. A file with more entries than the log has keys is wrong, and so are all
+files after a wrong one.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class _FileAudit:
     """Compares one file entry by entry.
 
     Attributes:
-        left: number of entries not compared yet.
+        left: number of entries that are not yet compared.
     """
 
     def __init__(self, file: IndexFile, log: LogReader) -> None:
@@ -80,12 +81,14 @@ class _FileAudit:
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * file.slot_count
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
         self._view = memoryview(self._scratch)
-        # The seconds of the first entry may be counted from its own time, or from this one.
+        # The seconds of the first entry may count from its own time, or from this time.
         self._first_from_ms = 0
         self.left = 0
 
     def begin(self, previous: IndexHeader | None) -> bool:
-        """Checks header and chains and skips to the first record that still exists; returns whether all is right."""
+        """Checks header and chains and skips to the first record that still exists; returns whether header and chains
+        are right.
+        """
         header, log = self.header, self._log
         if not self.file.plausible:
             return False
@@ -115,9 +118,10 @@ class _FileAudit:
         """Compares the keys of records with the next entries, skipping the first ``done`` keys of the first record.
 
         Returns:
-            The first incomplete row and the number of its keys that were compared; None if an entry differs.
+            The index of the first incomplete row and the number of its keys that were compared; None if an entry
+            differs.
         """
-        # RocketMQ from 5.4.0 on also puts the tags. The upgrade may lie within these rows.
+        # Since 5.4.0, RocketMQ also puts the tags. RocketMQ may have been upgraded between two of these rows.
         for last in (rows, row + 1):
             for tags in (False, True):
                 step = self._match(segment, table, row, last, done, tags)
@@ -149,7 +153,7 @@ class _FileAudit:
         return row, done
 
     def _first_seconds_right(self) -> bool:
-        """The seconds of the first entry may be counted from the end time of the previous file (5.3.3,
+        """The seconds of the first entry may count from the end time of the previous file (5.3.3,
         ``IndexFile#putKey``).
         """
         begin_ms, from_ms = self.header.begin_timestamp_ms, self._first_from_ms
@@ -162,7 +166,7 @@ class _FileAudit:
 
 
 def _next(audits: Iterator[_FileAudit], previous: _FileAudit | None) -> _FileAudit | None:
-    """The next file to compare; None if there is none, or if it is wrong by itself."""
+    """The next file to compare; None if there is none, or if its own content is inconsistent."""
     audit = next(audits, None)
     if audit is None or not audit.begin(None if previous is None else previous.header):
         return None

@@ -1,9 +1,9 @@
-"""Finds messages by key: index files of fixed length, newest last (``formats.index_file``, RocketMQ 5.3.3
+"""Finds messages by key: manages index files of fixed length, newest last (``formats.index_file``, RocketMQ 5.3.3
 ``IndexService``).
 
-A file is named after its creation time. Where the reference would give two files one name, or a name that sorts before
-an older file, the next free name is used. The slots of a file get their blocks when it is created; its entries get
-theirs step by step. The event loop's thread puts and queries, and the keeper's thread syncs.
+A file is named after its creation time. Where RocketMQ would give two files the same name, or a name that sorts before
+that of an older file, the next free name is used. Disk blocks for the slots of a file are allocated when it is created,
+blocks for its entries step by step. The event loop's thread puts keys and runs queries; the keeper's thread syncs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FRESH = IndexHeader(0, 0, PhysicalOffset(0), PhysicalOffset(0), 0, 1)
 
 
 def next_name(time_ms: int, previous: str) -> str:
-    """Name of an index file created at a time.
+    """Returns the name of an index file that is created at ``time_ms``.
 
     Args:
         previous: name of the file before it; empty for the first.
@@ -51,13 +51,13 @@ def next_name(time_ms: int, previous: str) -> str:
 
 
 class IndexFile:
-    """One index file. Its header fields are read from the map, where the kernel keeps them.
+    """One index file. Header fields are read from the map, where the kernel keeps them up to date.
 
     Attributes:
-        name: 17 digits.
-        slot_count, entry_max: number of hash slots, and of entries at most.
-        entries_at: length of header and slots.
-        on_disk: the whole file was synced after it became full.
+        name: name of the file, 17 digits.
+        slot_count, entry_max: number of hash slots, and largest number of entries.
+        entries_at: length of header and slots in bytes.
+        on_disk: whether the whole file was synced after it became full.
     """
 
     __slots__ = ("_file", "entries_at", "entry_max", "name", "on_disk", "slot_count")
@@ -78,7 +78,7 @@ class IndexFile:
 
     @property
     def buffer(self) -> object:
-        """The map, for the kernel."""
+        """The memory map of the file, for the kernel."""
         return self._file.segment.buffer
 
     @property
@@ -87,10 +87,10 @@ class IndexFile:
         return self._file.segment.view
 
     def check(self) -> None:
-        """Reads what opening the index needs: the header and the newest entries.
+        """Reads from the disk what opening the index needs: the header and the newest entries.
 
         Raises:
-            StoreDamagedError: the disk cannot read it.
+            StoreDamagedError: the disk cannot read one of these parts.
         """
         with readable():
             self._file.ensure(0, INDEX_HEADER.size)
@@ -98,20 +98,21 @@ class IndexFile:
             self._file.ensure(max(end - _LOOK_BYTES, 0), min(_LOOK_BYTES, end))
 
     def check_slots(self) -> None:
-        """Reads what putting a key needs: all slots.
+        """Reads from the disk what putting a key needs: all slots.
 
         Raises:
-            DiskError: the disk cannot read some of them.
+            DiskError: the disk cannot read some of the slots.
         """
         self._file.ensure(0, self.entries_at)
 
     def header(self) -> IndexHeader:
-        """The header as it is now."""
+        """Decodes the header as it is now."""
         return IndexHeader.decode(self._file.segment.view)
 
     @property
     def plausible(self) -> bool:
-        """Whether the header can belong to a file of this geometry. A file in use has an index count of at least 1.
+        """Whether the header can belong to a file with these numbers of slots and entries. A file in use has an index
+        count of at least 1.
 
         The end time may lie before the begin time if the writer's clock stepped back.
         """
@@ -145,8 +146,8 @@ class IndexFile:
         self.follow(end_ms, end_offset)
 
     def follow(self, end_ms: int, end_offset: int) -> None:
-        """Until the first entry is put, a file that follows a full one has the full file's end time as its begin and
-        end times (5.3.3).
+        """Until the first entry is put, a file that follows a full one has the full file's end time as its own begin
+        time and end time (5.3.3).
 
         Args:
             end_ms: store time of the last record in the full file.
@@ -158,17 +159,19 @@ class IndexFile:
     def query(
         self, wanted_hash: int, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
     ) -> list[PhysicalOffset]:
-        """Physical offsets of the entries with this hash, newest first. They are candidates, since only the hash is
-        compared.
+        """Returns the physical offsets of the entries with the wanted hash, newest first. The records there are
+        candidates, because only the hash is compared.
 
-        The file truncates times to seconds. Records up to one second too old may be included, and none is missed.
+        The file truncates times to seconds. Records up to one second too old may be included, but none is missed.
         """
         view = self._file.segment.view
         begin_ms -= _SECOND_MS - 1
         return query(view, self.slot_count, wanted_hash, count_max, begin_ms, end_ms, budget, self._file.ensure)
 
     def keys_at_end(self) -> int:
-        """The number of keys put for the newest record: the file may have become full in the middle of that record."""
+        """Returns the number of keys put for the newest record: the file may have become full in the middle of that
+        record's keys.
+        """
         header, view = self.header(), self._file.segment.view
         last = min(header.index_count, self.entry_max) - 1
         done = 0
@@ -192,11 +195,11 @@ class IndexService:
     """The index files of a store.
 
     Attributes:
-        files: oldest first.
+        files: the index files, oldest first.
         full_timestamp_ms: end time of the newest full and synced file, for the checkpoint; owned by the keeper's
             thread.
-        sync_when_full: sync a full file before the next one is created. Recovery needs this: after another crash it
-            must be able to trust every file but the newest.
+        sync_when_full: whether a full file is synced before the next one is created. Recovery needs this: after another
+            crash it must be able to trust every file except the newest.
     """
 
     def __init__(
@@ -232,9 +235,9 @@ class IndexService:
                 raise StoreDamagedError(
                     f"{self.path}/{name}",
                     min(length, size),
-                    f"the file has {length} bytes, an index file with maxHashSlotNum="
-                    f"{self._config.max_hash_slot_num} and maxIndexNum={self._config.max_index_num} {size}",
-                    "set the numbers the store was made with, or move the file away",
+                    f"the file has {length} bytes, but an index file with maxHashSlotNum="
+                    f"{self._config.max_hash_slot_num} and maxIndexNum={self._config.max_index_num} has {size}",
+                    "set the numbers with which the store was created, or move the file away",
                 )
             self.files.append(IndexFile(self._files, self.path, name, self._config, self._writable))
             self.files[-1].check()
@@ -254,13 +257,13 @@ class IndexService:
     def drop(self, physical_end: int, unclean: bool, synced_end: int) -> int:
         """Removes the files that refer to records after the end of the log, and files that may be damaged.
 
-        Only whole files are removed; their keys are put again.
+        Only whole files are removed; their keys are put into the index again.
 
         Args:
             physical_end: end of the log.
-            unclean: there was a crash, so the newest file may be damaged.
-            synced_end: the keys of all records below this offset are on the disk. After a crash an older file is kept
-                only if it is full and all its keys are below.
+            unclean: whether there was a crash, so that the newest file may be damaged.
+            synced_end: physical offset; the keys of all records below it are synced. After a crash, an older file is
+                kept only if it is full and all its keys belong to records below this offset.
 
         Returns:
             Physical offset of the first record whose keys may be missing.
@@ -276,19 +279,19 @@ class IndexService:
             synced = header.index_count >= self._config.max_index_num and header.end_physical_offset < synced_end
             if behind or (unclean and (file is self.files[-1] or not synced)):
                 dropped.append(file)
-        # A header may be damaged as well. A wrong begin offset can only make recovery start earlier.
+        # Headers may be damaged as well. A wrong begin offset can only make recovery start earlier.
         begins = [begin for file in dropped if (begin := file.header().begin_physical_offset) > 0]
         self._remove(dropped)
         self._find_end(*begins)
         return self._end_offset
 
     def keep(self, sound: list[IndexFile], unclean: bool, synced_ms: int) -> int:
-        """Removes all files except those that agree with the log and are on the disk; see ``drop``.
+        """Removes all files except those that agree with the log and are synced; see ``drop``.
 
         Args:
-            sound: the files that agree, oldest records first.
-            unclean: there was a crash: only synced files are kept, and never the newest one.
-            synced_ms: full files whose end time is not later were synced.
+            sound: the files that agree with the log, oldest records first.
+            unclean: whether there was a crash: then only synced files are kept, and never the newest one.
+            synced_ms: store time; full files with an end time up to it were synced.
         """
         kept = sound
         if unclean:
@@ -313,17 +316,17 @@ class IndexService:
             self._files.sync_directory(self.path)
 
     def _find_end(self, *begins: int) -> None:
-        """The physical offset at which putting keys resumes: the newest known record, some of whose keys may be there,
-        or the lowest begin offset.
+        """Returns the physical offset from which keys must be put: that of the newest known record, some of whose keys
+        may be in the index, or the lowest begin offset.
 
-        All full files were synced when they became full.
+        Notes that all full files were synced when they became full.
         """
         ends = [file.header().end_physical_offset for file in self.files]
         end = max(ends, default=0)
         self._end_offset = min([end, *begins])
         self._keys_done = 0
         if self._end_offset == end:
-            # Both files refer to a record whose keys did not all fit into the first one.
+            # Both files have entries for a record whose keys did not all fit into the first file.
             self._keys_done = sum(
                 file.keys_at_end() for file, last in zip(self.files, ends, strict=True) if last == end
             )
@@ -338,7 +341,9 @@ class IndexService:
 
     @property
     def end_offset(self) -> int:
-        """Physical offset of the newest record with a key, or just after it; 0 if there is none."""
+        """Returns the physical offset of the newest record with a key, or that just after it; 0 if there is no such
+        record.
+        """
         return self._end_offset
 
     def put_rows(self, source: object, table: array[int], rows: int, base_offset: int) -> None:
@@ -359,9 +364,9 @@ class IndexService:
             file = self._next_file()
         config = self._config
         while True:
-            # The dispatcher publishes the file after these writes, so no sync comes before them.
+            # The dispatcher publishes the file after these writes, so no sync can come before these writes.
             self._written[file] = 0
-            # Allocates for one key per record. Records with more keys ask again.
+            # Allocates space for one key per record. Records with more keys cause further allocations.
             limit = file.room(rows + 1)
             row, done = put_rows(
                 file.buffer,
@@ -384,8 +389,8 @@ class IndexService:
                 file = self._next_file()
 
     def _first_row(self, table: array[int], rows: int, base_offset: int) -> int:
-        """The row of the record whose keys are only partly in the index, if it is among the rows; otherwise the first
-        row.
+        """Returns the row of the record whose keys are only partly in the index, if it is among the rows; otherwise the
+        first row.
         """
         if self._keys_done:
             for row in range(rows):
@@ -396,10 +401,9 @@ class IndexService:
 
     def detach_before(self, min_offset: int) -> list[IndexFile]:
         """Removes from the list the leading files that refer only to records before ``min_offset``. The files
-        themselves stay.
+        themselves are not deleted.
 
-        Never removes the last file or one that is not on the disk yet (RocketMQ 5.3.3,
-        ``IndexService#deleteExpiredFile``).
+        Never removes the last file, or one that is not yet synced (RocketMQ 5.3.3, ``IndexService#deleteExpiredFile``).
         """
         count = 0
         while count < len(self.files) - 1 and self.files[count].on_disk:
@@ -412,12 +416,14 @@ class IndexService:
     def query(
         self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
     ) -> list[int]:
-        """Physical offsets of candidates, newest first. The caller compares topic and key with the record."""
+        """Returns the physical offsets of candidates, newest first. The caller compares topic and key with the
+        record.
+        """
         wanted_hash = key_hash(topic, key)
         found: list[int] = []
         for file in reversed(self.files):
             header = file.header()
-            # The reference stops at a file that begins too early. If a clock stepped back, older files may still match.
+            # RocketMQ stops at a file that begins too early. If a clock was set back, older files may still match.
             if header.index_count > 1 and header.overlaps(begin_ms, end_ms):
                 try:
                     found += file.query(wanted_hash, count_max - len(found), begin_ms, end_ms, budget)
@@ -429,14 +435,16 @@ class IndexService:
         return found
 
     def newest(self) -> tuple[int, int]:
-        """Physical offset and store time of the newest record with a key, zeros without one."""
+        """Physical offset and store time of the newest record with a key; zeros if there is no such record."""
         if not self.files:
             return 0, 0
         header = self.files[-1].header()
         return header.end_physical_offset, header.end_timestamp_ms
 
     def take_written(self) -> dict[IndexFile, int] | None:
-        """The files written since the last call and a time for ``sync``; None if there are no such files."""
+        """Returns the files written since the last call, each with a time for ``sync``; None if there are no such
+        files.
+        """
         written = self._written
         if not written:
             return None
@@ -447,7 +455,7 @@ class IndexService:
         """Syncs files that were written. Runs on the keeper's thread, or after that thread has ended.
 
         Args:
-            files: each with the store time of its newest key if it was full, else 0.
+            files: the files to sync, each with the store time of its newest key if it was full, else 0.
         """
         for file, full_timestamp_ms in files.items():
             file.sync()
@@ -470,7 +478,7 @@ class IndexService:
             self._files.create_segment(file.path, f"{self.path}-{name}.tmp", file._file.size, file.entries_at)
             file.begin()
         except DiskError:
-            # The next attempt uses another name, so abandoned files would fill the disk.
+            # The file is removed: each attempt uses another name, so abandoned files would fill the disk.
             with suppress(DiskError):
                 self._files.remove(file.path)
             raise

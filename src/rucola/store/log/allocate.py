@@ -18,13 +18,13 @@ _RETRY_S = 1.0
 
 
 class SegmentAllocator:
-    """A thread that creates the requested segment. It retries every second while the disk refuses.
+    """Owns the thread that creates the requested segment. It retries every second while the disk refuses.
 
     Args:
         files: access to the disk.
-        queue: names and places the segment; its list of segments is not changed here.
+        queue: determines name and directory of the segment; its list of segments is not changed here.
         on_space: called on the thread when an allocation succeeds after a failure.
-        warmer: warms up new segments; None leaves them as they are.
+        warmer: warms up new segments; None if they are not to be warmed up.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class SegmentAllocator:
 
     @property
     def failing(self) -> bool:
-        """Whether the disk refused a segment. The thread keeps trying, and calls ``on_space`` when it succeeds."""
+        """Whether the last attempt to create a segment failed. The thread keeps trying, and calls ``on_space`` when it
+        succeeds.
+        """
         return self._failed
 
     def want(self, start: int) -> None:
@@ -61,10 +63,10 @@ class SegmentAllocator:
         self._worker.wake()
 
     def take(self, start: int) -> None:
-        """Makes sure that the file of the segment at ``start`` exists; waits if the thread is creating it.
+        """Makes sure that the file of the segment at ``start`` exists; waits if the thread is just creating it.
 
         Raises:
-            DiskError: it cannot be created; the thread keeps trying.
+            DiskError: the file cannot be created; the thread keeps trying.
         """
         with self._lock:
             try:

@@ -1,6 +1,6 @@
 """Walks records of segments on a disk that may have unreadable sectors.
 
-A load through the map ends the process if it touches an unreadable sector. Each part is therefore read with a system
+An access through a map that touches an unreadable sector kills the process. Each part is therefore read with a system
 call before the walk reaches it.
 """
 
@@ -18,11 +18,11 @@ _HEAD_BYTES = 8
 
 
 class CheckedWalk:
-    """Walks forward in one segment after the other.
+    """Walks forwards, one segment after the other.
 
     Attributes:
         table: the rows of the last call.
-        unreadable: the last call stopped at a record that the disk cannot read.
+        unreadable: whether the last call stopped at a record that the disk cannot read.
     """
 
     def __init__(self, table: array[int]) -> None:

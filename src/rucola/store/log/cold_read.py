@@ -1,8 +1,8 @@
 """Copies messages that may no longer be in memory from their file, instead of reading them through its map.
 
-A load through the map of a page that is not in memory stops the whole process until the disk answers. It ends the
-process if the disk cannot read the page. A copy by system call reports what happened: the data is there at once, the
-disk must be waited for, or the disk cannot read it.
+An access through the map to a page that is not in memory stops the whole process until the disk has delivered it. If
+the disk cannot read the page, the process is killed. A copy by system call reports which case it is: the data is in
+memory, it must be fetched from the disk, or the disk cannot read it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from rucola.runtime.mapped_segment import Buffer, MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 
 COPY_MAX_BYTES = 8 << 20
-"""A unit with a larger size is either damaged or belongs to one of the rare giant messages. It is read through the map,
-which loads only what is accessed.
+"""A unit with a larger size is either damaged or belongs to one of the rare giant messages. Its record is read through
+the map, which loads only the pages accessed.
 """
 _SIZE_BYTES = 4
-"""The size field at the start of a record."""
+"""Length in bytes of the size field at the start of a record."""
 
 
 class LogPart(Protocol):
-    """Bytes of the log from ``start`` to ``end``."""
+    """The bytes of the log from ``start`` to ``end``."""
 
     @property
     def start(self) -> int:
@@ -40,15 +40,15 @@ class LogPart(Protocol):
 
     @property
     def buffer(self) -> Buffer:
-        """The bytes, for kernels."""
+        """The bytes as a buffer, for kernels."""
 
     @property
     def view(self) -> memoryview:
-        """The bytes, for slices."""
+        """The bytes as a memoryview, for slices."""
 
 
 FindPart = Callable[[int], LogPart | None]
-"""The part that holds a physical offset."""
+"""Returns the part that holds a physical offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +76,14 @@ class ColdRead:
         self._parts.append((segment, position, length))
 
     def fetch(self) -> None:
-        """Brings the parts into memory. Any thread may call it. Errors appear in the read that follows."""
+        """Loads the parts into memory. Any thread may call it. Errors appear in the read that follows."""
         for segment, position, length in self._parts:
             with suppress(DiskError):
                 segment.read(position, length)
 
 
 class NotInMemoryError(StoreError):
-    """The disk must be waited for: fetch ``cold``, then call again."""
+    """Records must be read from the disk: call ``cold.fetch``, then repeat the call."""
 
     def __init__(self, cold: ColdRecords) -> None:
         super().__init__(cold)
@@ -97,28 +97,28 @@ class ColdRecords:
     """Tracks records that are read one by one and whose sizes are not known in advance: lists records that are not in
     memory, then fetches them.
 
-    One object serves one piece of work from its first try to its last. Records that were fetched for it count as in
-    memory.
+    One object serves one operation, from its first attempt to its last. Records that were fetched for the operation
+    count as in memory.
     """
 
     def __init__(self) -> None:
         self._wanted: dict[tuple[int, int], tuple[MappedFile, MappedSegment]] = {}
-        """The noted records: physical offset and number of bytes; 0 means the whole record."""
+        """The records to fetch: physical offset and number of bytes; 0 means the whole record."""
         self._looked_at: set[tuple[int, int]] = set()
         self._unreadable: set[tuple[int, int]] = set()
 
     def check(self) -> None:
-        """Returns if nothing must be fetched.
+        """Does nothing if no record must be fetched.
 
         Raises:
-            NotInMemoryError: something was noted.
+            NotInMemoryError: at least one record must be fetched.
         """
         if self._wanted:
             raise NotInMemoryError(self)
 
     def waits(self, file: MappedFile, physical_offset: int, length: int = 0) -> bool:
-        """Whether the record at ``physical_offset`` of ``file`` must not be read: it is not fetched yet, or it is
-        unreadable.
+        """Whether the record at ``physical_offset`` of ``file`` must not be read: it has not been fetched yet, or the
+        disk cannot read it.
 
         Args:
             length: number of bytes that are needed; 0 means the whole record.
@@ -134,7 +134,9 @@ class ColdRecords:
         return key in self._unreadable
 
     def fetch(self) -> None:
-        """Fetches what was noted. Any thread may call it while no other thread reads the records."""
+        """Fetches the records that ``waits`` has noted. Any thread may call it while no other thread reads the
+        records.
+        """
         for (physical_offset, length), (file, segment) in self._wanted.items():
             position = physical_offset - file.start
             try:
@@ -158,7 +160,7 @@ def _is_resident(file: MappedFile, physical_offset: int, length: int) -> bool:
 
 
 def _size_in(head: bytes | bytearray | memoryview) -> int:
-    """The size that a record states, limited to plausible values."""
+    """Returns the size that a record states, limited to plausible values."""
     return min(max(int.from_bytes(head[:_SIZE_BYTES], "big", signed=True), _SIZE_BYTES), COPY_MAX_BYTES)
 
 
@@ -166,8 +168,8 @@ class Copies:
     """Copies the records of some units.
 
     Attributes:
-        cold: the parts that were not in memory and were not waited for; None if everything was read. If it is set,
-            ignore the rest.
+        cold: the parts that were not in memory and were not read from disk; None if everything was read. If ``cold`` is
+            set, ignore the other attributes.
         complete: whether all records could be read.
     """
 
@@ -177,11 +179,11 @@ class Copies:
         self._parts: list[LogPart] = []
 
     def take(self, chosen: array[int], count: int, find: Callable[[int], MappedFile | None], may_block: bool) -> None:
-        """Copies the records that ``count`` units point at; adjacent records are copied together.
+        """Copies the records to which ``count`` units point; adjacent records are copied together.
 
         Args:
             chosen: pairs of physical offset and size.
-            find: the segment that holds a physical offset.
+            find: returns the segment that holds a physical offset.
             may_block: whether to wait for the disk.
         """
         at = 0
@@ -205,7 +207,7 @@ class Copies:
         self._parts.sort(key=attrgetter("start"))
 
     def find(self, physical_offset: int) -> LogPart | None:
-        """The copy that holds ``physical_offset``; None when it could not be read."""
+        """The copy that holds ``physical_offset``; None when this part could not be read."""
         for index in range(bisect_right(self._parts, physical_offset, key=attrgetter("start")) - 1, -1, -1):
             if physical_offset < self._parts[index].end:
                 return self._parts[index]
@@ -230,7 +232,7 @@ class Copies:
 
 def _apart(spans: list[tuple[int, int, MappedFile]]) -> list[tuple[int, int, MappedFile]]:
     """Splits the units into parts of the log that do not overlap. Damaged units get parts of their own, so that they
-    cannot cut the records of sound units.
+    cannot truncate the records of sound units.
     """
     apart: list[tuple[int, int, MappedFile]] = []
     for span in sorted(spans, key=itemgetter(0)):

@@ -1,9 +1,10 @@
 """Writes messages from the buffers of the transient store pool to their files (RocketMQ 5.3.3,
 ``CommitRealTimeService``).
 
-Committed messages are in the page cache, as if they had been written through a map: they survive the process, can be
-read, and wait for the flush. Messages that are still in a buffer are not visible, and they are lost if the process
-ends. These are at most the newest messages of ``commitCommitLogThoroughInterval`` plus one commit.
+Committed messages are in the page cache, as if they had been written through a map: they survive the end of the
+process, can be read, and wait for the flush. Messages that are still in a buffer are not visible, and they are lost if
+the process ends. These are at most the messages of the last ``commitCommitLogThoroughInterval``, plus those that
+arrived during one commit.
 
 With ``ASYNC_FLUSH`` a separate thread commits. With ``SYNC_FLUSH`` the flush thread commits before each sync, so that a
 sender waits for both.
@@ -28,13 +29,13 @@ _PAGE = 4096
 
 
 class CommitService:
-    """The commit operation, and the commit thread.
+    """Commits, and owns the commit thread.
 
     Attributes:
-        failed: a write failed; the bytes after it stay in memory.
+        failed: whether a write failed; the bytes from there on stay in memory.
 
     Args:
-        pool: gets its buffers back.
+        pool: the pool to which buffers are returned.
         on_committed: called on the thread when the log's ``max_offset`` rises, and after a failure.
     """
 
@@ -61,18 +62,18 @@ class CommitService:
         self._worker = Worker("rucola-commit", self._work, config.commit_interval_commit_log_ms / 1000)
 
     def start(self) -> None:
-        """Starts the thread, if this mode has one."""
+        """Starts the thread, if the flush mode has one."""
         self._thorough_at = self._clock.monotonic()
         if self._has_thread:
             self._worker.start()
 
     def wake(self) -> None:
-        """Wakes the thread: messages were appended."""
+        """Wakes the thread after messages were appended."""
         if self._wakes:
             self._worker.wake()
 
     def stop(self) -> None:
-        """Ends the thread and frees the memory. The last commit must be done before."""
+        """Ends the thread and frees the memory. The last commit must have ended before this call."""
         self._pool.stop()
 
     def end(self) -> None:
@@ -137,5 +138,6 @@ class CommitService:
         if now - self._thorough_at >= self._thorough_s:
             self._thorough_at = now
             return waiting > 0
-        # A segment without a buffer was written through its map. The commit only has to make its bytes visible.
+        # A segment without a buffer was written through its map. The commit only has to make the bytes of that segment
+        # visible.
         return waiting >= max(self._least_bytes, 1) or (waiting > 0 and not self._log.buffered)

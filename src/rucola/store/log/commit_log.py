@@ -2,12 +2,12 @@
 ``CommitLog``).
 
 One thread appends. ``publish`` raises ``max_offset`` last, so that other threads see whole records only. All other
-state belongs to the appending thread. Store times never decrease. A record never crosses a segment border; a full
+state is used only by the appending thread. Store times never decrease. A record never crosses a segment border; a full
 segment ends with a blank record.
 
-With a pool (``transient_store_pool``) records go to memory first, and ``CommitService`` raises ``max_offset`` once they
-are in the file. How a segment is written is decided when its first record is appended. With ``writeWithoutMmap`` each
-run is built in a ``RunBuffer`` and written by one system call before it counts as appended.
+With a pool (``transient_store_pool``) records go to memory first, and ``CommitService`` raises ``max_offset`` once the
+records are in the file. How a segment is written is decided when its first record is appended. With
+``writeWithoutMmap`` each run is built in a ``RunBuffer`` and written by one system call before it counts as appended.
 """
 
 from __future__ import annotations
@@ -40,11 +40,14 @@ _log = logging.getLogger(__name__)
 _PHYSICAL_OFFSET = int(FrameColumn.PHYSICAL_OFFSET)
 _RECORD_SIZE = int(FrameColumn.RECORD_SIZE)
 _POPULATE_BYTES = 1 << 20
-"""Bytes of the segment that are brought into memory ahead of the appends; takes some tenths of a millisecond."""
+"""Number of bytes of the segment that are loaded into memory ahead of the appends; loading takes some tenths of a
+millisecond.
+"""
 _START_BYTES = 8
-"""Length and magic number at the start of a record."""
+"""Length in bytes of the size and magic number at the start of a record."""
 _FIXED_MAX = 74 + 20 + 20 + 2 + 20 + 2 + 8
-"""Maximum size of a record beyond topic, body and properties: fixed fields, IPv6 hosts, checksum, separators, a blank.
+"""Largest size in bytes of a record, not counting topic, body and properties: fixed fields, IPv6 hosts, checksum,
+separators, a blank.
 """
 
 
@@ -54,16 +57,17 @@ class CommitLog(LogReader):
     Attributes:
         store_host: address and port of this broker, 8 or 20 bytes, written into each record.
         suffix: property text that ``append_rows`` adds to each message on the fast path.
-        written_offset: physical offset after the newest record; equals ``max_offset`` without a pool.
-        store_timestamp_ms: store time of the newest record. A thread that reads it before ``written_offset`` gets a
-            time not later than that of the record there.
-        published_timestamp_ms: store time of a visible record. A thread that reads it before ``max_offset`` gets a time
-            not later than that of the newest visible record.
+        written_offset: physical offset after the newest record; without a pool, it equals ``max_offset``.
+        store_timestamp_ms: store time of the newest record. A thread that reads this time first and ``written_offset``
+            second gets a time not later than that of the newest record below this offset.
+        published_timestamp_ms: store time of the newest visible record, or of an older one. A thread that reads this
+            time first and ``max_offset`` second gets a time not later than that of the newest record below this offset.
         pool: lends memory to new segments; None writes them through their maps.
         refusal: why the last ``append_rows`` stopped early.
-        unwritten: the last write of a run found no space; another attempt is allowed.
-        failed: a write of a run failed for another reason, or the sync after erasing it failed. The bytes after the
-            end of the log are unknown then, in the file and on the disk.
+        unwritten: whether the last write of a run (records built in a ``RunBuffer``) found no space; another attempt is
+            allowed.
+        failed: whether a write of a run failed for another reason, or the sync after erasing its bytes failed. Then it
+            is unknown which bytes follow the end of the log, in the file and on disk.
     """
 
     def __init__(
@@ -121,8 +125,8 @@ class CommitLog(LogReader):
 
     @property
     def buffered(self) -> bool:
-        """Whether new records go to memory first. They do not in the segment that a start found, nor when no buffer is
-        free.
+        """Whether new records go to a memory buffer first. They do not in a segment that existed at the start, nor when
+        no buffer was free.
         """
         return self._file is not None and self._file.pending is not None
 
@@ -132,27 +136,27 @@ class CommitLog(LogReader):
         self.store_timestamp_ms = self.published_timestamp_ms = store_timestamp_ms
 
     def publish(self, end_offset: int, store_timestamp_ms: int) -> None:
-        """Lets other threads and readers see the records below ``end_offset``; no other method does that.
+        """Makes the records below ``end_offset`` visible to other threads and to readers; no other method does that.
 
-        The offset is set before the time, so a thread that reads the time before the offset gets a time that is not
-        newer than the records below the offset. Called by the appending thread or, with a pool, by the
-        committing thread, one at a time.
+        The offset is set before the time. So a thread that reads the time first gets a time that is not later than that
+        of the newest record below the offset. Called by the appending thread or, with a pool, by the committing thread,
+        never by both at once.
         """
         self.max_offset = end_offset
         self.published_timestamp_ms = store_timestamp_ms
 
     def now_ms(self) -> int:
-        """The store time that a message would get now; see ``store_time``."""
+        """Returns the store time that a message would get now; see ``store_time``."""
         return self._time.now_ms(self.store_timestamp_ms)
 
     def stop(self) -> None:
         """Ends the allocating thread. Nothing may be appended afterwards."""
         self._allocator.stop()
-        with suppress(DiskError):  # then ``sound`` says whether the tail is clean
+        with suppress(DiskError):  # after a failure, ``sound`` says whether only zeros follow the end of the log
             self._erase()
 
     def lacks_segment(self) -> bool:
-        """Whether the allocating thread is retrying a segment that the disk refused; it reports success."""
+        """Whether the allocating thread is retrying a segment that it could not create; the thread reports success."""
         return self._allocator.failing
 
     @property
@@ -178,10 +182,10 @@ class CommitLog(LogReader):
 
         Args:
             store_host: address to write into the records instead of this broker's address.
-            together: all rows must lie in one segment, because they are the members of a batch.
+            together: whether all rows must lie in one segment, because they are the members of a batch.
 
         Returns:
-            The index of the first row not stored. If it is not ``last``, ``refusal`` says why.
+            The index of the first row not stored. If this is not ``last``, ``refusal`` states the reason.
         """
         now = self.now_ms()
         host = store_host or self.store_host
@@ -217,7 +221,8 @@ class CommitLog(LogReader):
                     crc32,
                 )
             except ValueError:
-                # Rows before the bad one were written. Each row holds its offset, and offsets of older runs are lower.
+                # Rows before the illegal one were encoded. A row holds the offset of its record; offsets left from
+                # older calls are lower.
                 done = self._encoded(table, first, last)
                 self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
                 return self._advance(table, first, done, queue_offsets, now)
@@ -245,9 +250,10 @@ class CommitLog(LogReader):
         host: bytes,
         suffix: bytes,
     ) -> bool:
-        """Makes sure that all rows fit into the current segment. Returns False, with ``refusal`` set, if they cannot.
+        """Makes sure that all rows fit into the current segment. Returns False, and sets ``refusal``, if they cannot.
 
-        The check precedes all encoding, because a record that a reader of the files may have seen is never taken back.
+        Everything is checked before the first row is encoded, because a record that a reader of the files may have seen
+        is never removed again.
         """
         file = self._file
         assert file is not None
@@ -277,12 +283,13 @@ class CommitLog(LogReader):
         return done
 
     def _write(self, content: bytes | memoryview, records: int = 1) -> bool:
-        """Writes ``content`` at the end of the log. Returns False, with ``refusal`` set, if it is not in the file.
+        """Writes ``content`` at the end of the log. Returns False, and sets ``refusal``, if the content could not be
+        written.
 
-        A failed write may leave part of the content in the file. Once other records follow, no recovery may take that
-        part for stored messages, so it is erased before the next write. Readers of the files must not see it either:
-        with several records, the start of the first is written last, and nothing counts before it. A part of a single
-        record does not count as a record.
+        A failed write may leave part of the content in the file. Once other records follow, a recovery must not mistake
+        that part for stored messages, so it is erased before the next write. Readers of the files must not see it
+        either: with several records, the start of the first is written last, and no record is valid before that. A part
+        of a single record is no valid record.
         """
         file = self._file
         assert file is not None
@@ -308,7 +315,7 @@ class CommitLog(LogReader):
         try:
             self._erase()
         except DiskFullError:
-            return not self.failed  # The next write erases it.
+            return not self.failed  # The next write erases the bytes.
         except DiskError:
             return False
         return True
@@ -335,8 +342,8 @@ class CommitLog(LogReader):
         return last
 
     def _roll(self, table: array[int], first: int, last: int, extra: int) -> bool:
-        """Starts the next segment. Returns False, with ``refusal`` set, if the rows fit into no segment or none can be
-        created.
+        """Starts the next segment. Returns False, and sets ``refusal``, if the rows fit into no segment or no segment
+        can be created.
         """
         need = 8 + (last - first) * (_FIXED_MAX + extra)
         for column in (FrameColumn.BODY_LEN, FrameColumn.PROPERTIES_LEN):
@@ -344,7 +351,7 @@ class CommitLog(LogReader):
             lengths = table[first * ROW_WIDTH + column : last * ROW_WIDTH : ROW_WIDTH]
             need += sum(length for length in lengths if length > 0)
         if need > self.queue.segment_bytes:
-            # The reference answers PUT_OK, stores nothing and leaves two empty segments.
+            # RocketMQ returns PUT_OK here, stores nothing and leaves two empty segments.
             self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
             return False
         file, target = self._file, self._target
@@ -361,7 +368,7 @@ class CommitLog(LogReader):
             event(_log, logging.ERROR, "no segment to go on with", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             return False
-        # Nothing may fail from here on: a blank record is final, also for readers of the files.
+        # From here on nothing may fail: a blank record is final, also for readers of the files.
         if self._run is not None and not self._write(BLANK.pack(file.size - position, MAGIC_BLANK)):
             following.close()
             return False
@@ -380,7 +387,7 @@ class CommitLog(LogReader):
         return True
 
     def _attend(self, end: int) -> None:
-        """Prepares for coming appends from time to time: brings pages into memory and requests the next segment."""
+        """Prepares for future appends: loads pages into memory and requests the next segment."""
         file = self._file
         assert file is not None
         while self._populated_to < file.end and end >= self._populated_to - _POPULATE_BYTES // 2:
@@ -395,7 +402,7 @@ class CommitLog(LogReader):
 
     def _use(self, file: MappedFile, end: int) -> None:
         self._file, self._target = file, self._run or file.target
-        # The thread has the time of half a segment. Small stores never need a second one.
+        # The thread has as much time as it takes to fill half a segment. Small stores never need a second segment.
         self._request_at = file.start + file.size // 2
         self._populated_to = end - (end - file.start) % _POPULATE_BYTES
         if self._target is not file.segment:
@@ -405,9 +412,9 @@ class CommitLog(LogReader):
             self._attend(end)
 
     def _take_back(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> None:
-        """Takes back the queue offsets of rows in a ``RunBuffer``, which will be encoded again or not at all.
+        """Takes back the queue offsets of rows in a ``RunBuffer``, which will be encoded again or refused.
 
-        Rows that were encoded directly into a segment are never taken back.
+        Rows that were encoded directly into a segment are never removed again.
         """
         for index in range(done - 1, first - 1, -1):
             row = index * ROW_WIDTH

@@ -1,8 +1,8 @@
 """Syncs the commit log to the disk: by group commit (``SYNC_FLUSH``) or at intervals (``ASYNC_FLUSH``).
 
-A separate thread waits for the disk while appends and reads go on. One sync confirms everything that was appended
-before it began. A failed sync is never retried, because the kernel reports an error once and forgets it: the flushed
-offset stays unchanged until the process ends.
+A separate thread waits for the disk while appends and reads continue. One sync confirms everything that was appended
+before it began. A failed sync is never retried, because the kernel reports an error only once: from then on, the
+flushed offset stays unchanged until the process ends.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ class FlushService:
     """The flush thread.
 
     Attributes:
-        flushed_offset: physical offset up to which the log is on the disk; the end of a record; never decreases.
+        flushed_offset: physical offset up to which the log is synced; always the end of a record; never decreases.
         flushed_timestamp_ms: a store time not later than that of the newest record below ``flushed_offset``.
-        failed: a sync, a commit or a write failed. Any thread sets it with ``fail``; nothing clears it.
-        wake: call it after an append; does something only with ``SYNC_FLUSH`` or a pool.
+        failed: whether a sync, a commit or a write failed. Any thread sets it with ``fail``; nothing clears it.
+        wake: function to call after each append; it does something only with ``SYNC_FLUSH`` or a pool.
 
     Args:
-        condition: is told on the thread when ``flushed_offset`` rises, after a commit, and about a failure.
+        condition: is notified, on the flush or commit thread, when ``flushed_offset`` rises, after a commit, and of a
+            failure.
     """
 
     def __init__(self, log: CommitLog, clock: Clock, config: MessageStoreConfig, condition: StoreCondition) -> None:
@@ -59,7 +60,7 @@ class FlushService:
 
     @property
     def failed(self) -> bool:
-        """Whether something failed; see the class."""
+        """Whether a sync, a commit or a write failed; see the class."""
         return self._failed
 
     def fail(self) -> None:
@@ -67,7 +68,7 @@ class FlushService:
         self._failed = True
 
     def loaded(self, end_offset: int, store_timestamp_ms: int) -> None:
-        """Sets ``flushed_offset``: recovery has synced the log up to ``end_offset``."""
+        """Sets ``flushed_offset`` after recovery has synced the log up to ``end_offset``."""
         self.flushed_offset, self.flushed_timestamp_ms = end_offset, store_timestamp_ms
 
     def start(self) -> None:
@@ -78,7 +79,7 @@ class FlushService:
         self._worker.start()
 
     def ask(self) -> None:
-        """Requests a sync of everything appended so far, however little it is."""
+        """Requests a sync of everything appended so far, even if it is little."""
         self._asked = True
         self._worker.wake()
 
@@ -97,8 +98,8 @@ class FlushService:
         self._worker.stop()
 
     def flush(self) -> bool:
-        """Syncs everything that was appended before the call. Returns False if not all of it is on the disk. One thread
-        at a time.
+        """Syncs everything that was appended before the call. Returns False if some of it is not synced. Only one
+        thread at a time may call it.
         """
         if self.failed:
             return False
@@ -129,7 +130,7 @@ class FlushService:
         return committed
 
     def _committed(self) -> None:
-        """Called on the commit thread."""
+        """Handles the end of a commit. Called on the commit thread."""
         assert self._commit is not None
         self._tell()
 
@@ -164,4 +165,4 @@ class FlushService:
 
 
 def _nothing() -> None:
-    """Does nothing: no sender waits for the disk."""
+    """Does nothing, because no sender waits for a sync."""

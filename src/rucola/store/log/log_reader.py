@@ -1,4 +1,4 @@
-"""Reads single records of a commit log. The writer and the offline reader build on it."""
+"""Reads single records of a commit log. The log's writer and the offline reader build on this module."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ CHECK_BODY_CRC = 1
 CHECK_RECORD_CRC = 2
 CHECK_PHYSICAL_OFFSET = 4
 CHECK_TORN_END = 8
-"""For records that a crash may have torn: if the page with its checksum is lost, a record looks like one without a
-checksum.
+"""Checks for records that a crash may have torn: if the page with its checksum is lost, a record looks like one without
+a checksum.
 """
 CHECK_CRC_NAME = 16
-"""For ``verify``: with a damaged name, the checksum of a record looks like any other property."""
+"""Checks for ``verify``: if the name of the checksum property is damaged, it looks like any other property."""
 CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
 
 CRC_PROPERTY_NAME = b"__CRC32#\x01"
 CRC_PROPERTY_BYTES = 20
-"""Name, separator, ten digits, separator: the last property of a record with a checksum of its own."""
+"""Length in bytes of the last property of a record with a checksum of its own: name, separator, ten digits,
+separator.
+"""
 
 _I32 = Struct(">i")
 _I64 = Struct(">q")
@@ -37,21 +39,21 @@ _BORN_HOST_V6 = 16
 _HOST_V6_MORE = 12
 _RECORD_MIN = 64
 HEAD_BYTES = _RECORD_MIN + _HOST_V6_MORE
-"""The part of a record that ``store_timestamp`` reads."""
+"""Number of bytes of a record that ``store_timestamp`` reads."""
 
 
 class Gap(NamedTuple):
-    """A part of the log that holds no messages: physical offsets ``start`` up to ``end``."""
+    """A part of the log without messages, from physical offset ``start`` up to ``end``."""
 
     start: int
     end: int
 
 
 class RecordIdentity(NamedTuple):
-    """The fields that a record states about itself.
+    """Fields by which a record identifies itself.
 
     Attributes:
-        protected: the record carries a checksum of its own, and the checksum is right.
+        protected: whether the record has a checksum of its own, and the checksum is right.
     """
 
     physical_offset: int
@@ -66,9 +68,9 @@ class LogReader:
     """The readable part of a commit log: the segments of ``queue`` up to ``max_offset``.
 
     Attributes:
-        queue: the segments.
+        queue: the segments of the log.
         max_offset: physical offset after the last record.
-        gaps: parts of the log whose messages were lost; units that point there keep their offset in the queue.
+        gaps: parts of the log whose messages were lost; units that point to them keep their queue offsets.
     """
 
     def __init__(self, queue: MappedFileQueue) -> None:
@@ -79,11 +81,11 @@ class LogReader:
 
     @property
     def min_offset(self) -> int:
-        """Physical offset of the oldest byte kept."""
+        """Physical offset of the first byte that has not expired."""
         return self.queue.start
 
     def view(self, physical_offset: int, size: int) -> memoryview | None:
-        """``size`` bytes from ``physical_offset``; None if they do not lie in one segment of the log."""
+        """Returns ``size`` bytes from ``physical_offset``; None if they do not lie in one segment of the log."""
         file = self.queue.find(physical_offset)
         if file is None or size <= 0:
             return None
@@ -94,13 +96,15 @@ class LogReader:
         return file.segment.view[position : position + size]
 
     def message_at(self, physical_offset: int) -> memoryview | None:
-        """The record that starts at ``physical_offset``, or None. Its offset field and its checksums are checked."""
+        """Returns the record that starts at ``physical_offset``, or None. The record's offset field and checksums are
+        checked.
+        """
         row = self.row_at(physical_offset, CHECK_ALL)
         return None if row is None else self.view(physical_offset, row[RecordColumn.RECORD_SIZE])
 
     def row_at(self, physical_offset: int, check: int = CHECK_PHYSICAL_OFFSET) -> array[int] | None:
-        """The columns of the record at ``physical_offset``, with positions within its segment; None if there is no
-        record.
+        """Returns the columns of the record at ``physical_offset``, with positions within its segment; None if there is
+        no record.
 
         The next call overwrites the row.
         """
@@ -123,10 +127,10 @@ class LogReader:
         return self._one_row if rows else None
 
     def record_starts(self, physical_offset: int, end: int) -> Iterator[int]:
-        """The places from ``physical_offset`` to before ``end`` at which intact records seem to start, within the
-        segment of ``physical_offset``.
+        """Yields the physical offsets from ``physical_offset`` up to ``end`` (excluded) at which intact records seem to
+        start; searches only the segment of ``physical_offset``.
 
-        A body can contain the bytes of a record, so the caller must ask the queue that the record names.
+        A body can contain the bytes of a record, so the caller must check whether the queue named in the record has it.
         """
         file = self.queue.find(physical_offset)
         if file is None:
@@ -138,7 +142,9 @@ class LogReader:
             position += 1
 
     def store_timestamp(self, physical_offset: int) -> int:
-        """Store time in ms of the record at ``physical_offset``; -1 outside of the log. The record is not checked."""
+        """Returns the store time in ms of the record at ``physical_offset``; -1 outside of the log. The record is not
+        checked.
+        """
         view = self.view(physical_offset, HEAD_BYTES)
         if view is None:
             return -1
@@ -149,7 +155,8 @@ class LogReader:
     def holds(self, physical_offset: int, size: int, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Whether the record at ``physical_offset`` is entry ``queue_offset`` of that queue and ``size`` bytes long.
 
-        A light queue points at records of other topics. Their properties name the light queue and the offset in it.
+        The entries of a light queue point to records of other topics. The properties of such a record name the light
+        queue and the record's offset in it.
         """
         if self.in_gap(physical_offset):
             return True
@@ -167,10 +174,10 @@ class LogReader:
         )
 
     def identity(self, physical_offset: int) -> RecordIdentity | None:
-        """The fields that the record at ``physical_offset`` states about itself; None if there is no record.
+        """Returns the fields by which the record at ``physical_offset`` identifies itself; None if there is no record.
 
-        Its physical offset field need not be right. Only its own checksum is checked, to tell whether it protects the
-        other fields.
+        The record's physical offset field need not be right. Only the checksum of the whole record is checked, to tell
+        whether it protects the other fields.
         """
         row = self.row_at(physical_offset, 0)
         if row is None:
@@ -190,25 +197,27 @@ class LogReader:
         return identity._replace(protected=True)
 
     def properties_of(self, physical_offset: int, row: array[int]) -> bytes:
-        """Property text of a row whose record lies in the segment with ``physical_offset``."""
+        """Returns the property text of a row whose record lies in the segment with ``physical_offset``."""
         file = self.queue.find(physical_offset)
         assert file is not None
         position = row[RecordColumn.PROPERTIES_POS]
         return bytes(file.segment.view[position : position + row[RecordColumn.PROPERTIES_LEN]])
 
     def in_gap(self, physical_offset: int) -> bool:
-        """Whether a message was lost at this offset."""
+        """Whether messages were lost at ``physical_offset``."""
         return any(gap.start <= physical_offset < gap.end for gap in self.gaps)
 
     def boundary(self, physical_offset: int) -> int:
-        """The start of the gap around ``physical_offset``; ``physical_offset`` itself outside of gaps."""
+        """Returns the start of the gap that contains ``physical_offset``; outside of gaps, ``physical_offset``
+        itself.
+        """
         for gap in self.gaps:
             if gap.start < physical_offset < gap.end:
                 return gap.start
         return physical_offset
 
     def topic_of(self, physical_offset: int, row: array[int], first: int = 0) -> bytes:
-        """Topic bytes of a row whose record lies in the segment with ``physical_offset``.
+        """Returns the topic bytes of a row whose record lies in the segment with ``physical_offset``.
 
         Args:
             first: index in ``row`` of the row's first column, a multiple of ``ROW_WIDTH``.

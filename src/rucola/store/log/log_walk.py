@@ -1,4 +1,4 @@
-"""Walks over parts of the log: searches for a few records of one kind, and for the queues that have records there."""
+"""Walks over parts of the log: searches for records of one kind, and for the queues that have records there."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ def records_of_kind(
     """Yields the matching records from ``physical_offset``, where a record starts, to the end of the log.
 
     Args:
-        flag_mask, flags: a record matches if its sysFlag has these bits,
-        topic: and if it has this topic.
+        flag_mask, flags: a record matches if ``sysFlag & flag_mask == flags``, topic: or if it has this topic.
     """
     for file, table, rows, _ in _batches(log, physical_offset):
         view, wanted = file.segment.view, False
@@ -35,8 +34,8 @@ def records_of_kind(
 
 
 def queues_from(log: LogReader, physical_offset: int, limit: int) -> set[tuple[bytes, int]] | None:
-    """Topic and queue id of the records from ``physical_offset``, where a record starts, to ``limit``, and perhaps of
-    some records after it. None if the log cannot be read so far.
+    """Returns topic and queue id of the records from ``physical_offset``, where a record starts, to ``limit``, and
+    perhaps of some records after it. None if the log cannot be read up to ``limit``.
     """
     found: set[tuple[bytes, int]] = set()
     reached = physical_offset
@@ -52,7 +51,9 @@ def queues_from(log: LogReader, physical_offset: int, limit: int) -> set[tuple[b
 
 
 def _batches(log: LogReader, physical_offset: int) -> Iterator[tuple[MappedFile, array[int], int, int]]:
-    """Segment, rows, number of rows, and the physical offset after them, up to the end of the log or to damage."""
+    """Yields segment, rows, number of rows, and the physical offset after these records, up to the end of the log or to
+    damage.
+    """
     table = new_table(_ROWS_MAX)
     while physical_offset < log.max_offset:
         file = log.queue.find(physical_offset)

@@ -1,7 +1,8 @@
-"""One segment: a file of fixed length that holds the bytes of a log from ``start`` on. It is mapped when it is needed.
+"""One segment: a file of fixed length that holds the bytes of a log from ``start`` on. The file is mapped when it is
+needed.
 
-One thread maps, parks and closes the file. Another thread may sync at any time, and covers everything that was stored
-before its call.
+One thread maps, parks (unmaps for a while) and closes the file. Another thread may sync at any time, and the sync
+covers everything written before its call.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ class MappedFile:
         start: offset of its first byte in the log; the name of the file is the same number with 20 digits.
         size: length in bytes.
         end: offset after its last byte.
-        allocated: number of bytes from the start that certainly have blocks, so that a store through the map cannot
-            fail.
-        pending: memory that receives the bytes before they are written to the file; None stores directly into the map.
+        allocated: number of bytes from the start that are known to have disk blocks, so that a write through the map
+            cannot fail.
+        pending: memory that receives the bytes before they are written to the file; None if bytes are written directly
+        into the map.
 
     Args:
-        scattered: reads and stores are small and spread over the file, so nothing is read ahead.
+        scattered: whether reads and writes are small and spread over the file, so that nothing is read ahead.
         on_map: called each time the file is mapped.
     """
 
@@ -82,25 +84,25 @@ class MappedFile:
         self._readable: set[int] | None = None
 
     def set_read_ahead(self, ahead: bool) -> None:
-        """Whether reads bring the bytes after them into memory from now on."""
+        """Sets whether later reads also load the bytes after them into memory."""
         self._ahead = ahead
         if self._segment is not None:
             self._segment.read_ahead(ahead)
 
     @property
     def target(self) -> MappedSegment | PoolBuffer:
-        """The buffer for new bytes."""
+        """The buffer that receives new bytes."""
         return self.pending or self.segment
 
     @property
     def segment(self) -> MappedSegment:
-        """The map; created if it does not exist."""
+        """The mapped file; mapped now if it was not."""
         segment = self._segment
         if segment is None:
             segment = self._parked
             if segment is None or not segment.map():
                 segment = self._files.open_segment(self.path, self.size, self._writable)
-            # In this order, because the syncing thread looks for a parked descriptor first.
+            # The order of these two steps matters: the syncing thread looks for a parked descriptor first.
             self._segment, self._parked = segment, None
             if self._scattered:
                 segment.expect_scattered()
@@ -112,19 +114,19 @@ class MappedFile:
 
     @property
     def buffer(self) -> Buffer:
-        """The map, for kernels."""
+        """The map as a buffer, for kernels."""
         return (self._segment or self.segment).buffer
 
     @property
     def view(self) -> memoryview:
-        """The map, for slices."""
+        """The map as a memoryview, for slices."""
         return (self._segment or self.segment).view
 
     def ensure(self, position: int, length: int) -> None:
-        """Reads a part from the disk before it is first accessed through the map.
+        """Reads part of the file from the disk before it is first accessed through the map.
 
         Raises:
-            DiskError: the disk cannot read it; an access through the map would end the process.
+            DiskError: the disk cannot read this part; an access through the map would kill the process.
         """
         if self._readable is None:
             self._readable = set()
@@ -135,7 +137,7 @@ class MappedFile:
                 self._readable.add(group)
 
     def set_readable(self) -> None:
-        """All of the file has been read and is in memory, so nothing asks the disk any more."""
+        """Notes that the whole file has been read into memory, so that later calls do not read it again."""
         self._readable = set(_groups(0, self.size))
 
     def _read_once(self, start: int, end: int) -> None:
@@ -146,8 +148,8 @@ class MappedFile:
             raise DiskError(self.path, "read", f"the disk cannot read position {stopped}", stopped)
 
     def allocate_to(self, position: int) -> None:
-        """Allocates blocks beyond ``allocated`` until ``position`` is covered. The bytes after ``allocated`` hold
-        nothing.
+        """Allocates disk blocks beyond ``allocated`` until ``position`` is covered. The bytes after ``allocated`` must
+        hold no data.
 
         Raises:
             DiskFullError: there is no space; nothing was changed.
@@ -158,7 +160,7 @@ class MappedFile:
             self.allocated = target
 
     def zero(self, position: int) -> bool:
-        """Fills the file with zeros from ``position`` to its end; returns whether anything was not zero.
+        """Fills the file with zeros from ``position`` to its end; returns whether any byte was not zero.
 
         Only blocks with nonzero bytes are written, so that holes stay holes.
         """
@@ -169,14 +171,18 @@ class MappedFile:
         return changed
 
     def data_end(self, position: int) -> int:
-        """Position after the last nonzero byte at or after ``position``; ``position`` if only zeros follow."""
+        """Returns the position after the last nonzero byte at or after ``position``; ``position`` if only zeros
+        follow.
+        """
         end = position
         for start, stop in self._nonzero_ranges(position):
             end = start + len(bytes(self.segment.view[start:stop]).rstrip(b"\0"))
         return end
 
     def _nonzero_ranges(self, position: int) -> Iterator[tuple[int, int]]:
-        """The ranges at or after ``position`` that hold nonzero bytes, each of at most ``ALLOCATION_STEP`` bytes."""
+        """Yields the ranges at or after ``position`` that hold nonzero bytes, each of at most ``ALLOCATION_STEP``
+        bytes.
+        """
         segment = self.segment
         for first, last in segment.data_ranges(position):
             for start in range(first, last, ALLOCATION_STEP):
@@ -186,7 +192,9 @@ class MappedFile:
                     yield start, end
 
     def sync(self) -> None:
-        """Syncs the file if it is mapped, or was mapped until ``park``. A file that was not mapped was not written."""
+        """Syncs the file if it is mapped, or was mapped until ``park``. A file that has not been mapped has not been
+        written.
+        """
         parked = self._parked
         segment = parked or self._segment
         if segment is not None:
@@ -195,13 +203,13 @@ class MappedFile:
             self._parked = None
 
     def park(self, unsynced: bool) -> bool:
-        """Unmaps the file for a while. Must not run during a ``sync``.
+        """Unmaps the file for a while. Must not be called during a ``sync``.
 
         Args:
-            unsynced: something was stored since the last sync, so the descriptor is kept for the next one.
+            unsynced: whether the file was written after the last sync, so that the descriptor is kept for the next one.
 
         Returns:
-            Whether a descriptor is kept, from this map or an earlier one.
+            Whether a descriptor is kept, of this mapping or of an earlier one.
         """
         segment = self._segment
         if segment is not None and unsynced:
@@ -221,7 +229,7 @@ class MappedFile:
 
 
 def _groups(start: int, end: int) -> range:
-    """Numbers of the groups of pages that hold the bytes from ``start`` to ``end``."""
+    """Returns the indices of the groups of pages that hold the bytes from ``start`` to ``end``."""
     return range(start >> _GROUP_BITS, (end - 1 >> _GROUP_BITS) + 1)
 
 

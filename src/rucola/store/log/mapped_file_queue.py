@@ -1,7 +1,7 @@
-"""A log cut into segments of one length, each named by the offset of its first byte (``formats.segment_name``).
+"""A log divided into segments of one length, each named by the offset of its first byte (``formats.segment_name``).
 
-Names and lengths follow RocketMQ 5.3.3, ``MappedFileQueue#doLoad``. A missing segment between two others is damage
-here; the reference only logs it.
+Names and lengths follow RocketMQ 5.3.3, ``MappedFileQueue#doLoad``. Here a missing segment between two others is
+damage; RocketMQ only logs it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from rucola.store.log.mapped_file import MappedFile
 
 _log = logging.getLogger(__name__)
 REBUILD_MARK = "rucola-rebuild"
-"""File beside the segments of a log while its queues and index are being exchanged (``doctor.publish``)."""
+"""Name of a file that lies beside the segments of a log while its queues and index are being exchanged
+(``doctor.publish``).
+"""
 
 
 class MappedFileQueue:
@@ -25,18 +27,18 @@ class MappedFileQueue:
     members.
 
     Attributes:
-        path: the directory, or the first of several (``MultiPathMappedFileQueue``).
+        path: the directory, or the first of several directories (``MultiPathMappedFileQueue``).
         paths: all directories.
         writable_paths: the directories that may get new segments.
         full_paths: those of ``writable_paths`` that are too full; set by the thread that watches the disks.
 
     Args:
-        files: door to the disk.
-        path: directory; need not exist.
+        files: access to the disk.
+        path: path of the directory, which need not exist.
         segment_bytes: length of every segment.
         writable: False opens for reading: nothing is created, removed or changed.
         staging: prefix of the path at which new segments are created before they are renamed.
-        allocate_whole: allocate all blocks of a new segment at once; else in steps of ``ALLOCATION_STEP``.
+        allocate_whole: whether all blocks of a new segment are allocated at once; else in steps of ``ALLOCATION_STEP``.
         scattered, on_map: see ``MappedFile``.
     """
 
@@ -89,7 +91,7 @@ class MappedFileQueue:
         """Opens the existing segments. Changes nothing, except that it removes an empty last file.
 
         Args:
-            remove_empty: False leaves the removal to a later ``remove_empty``.
+            remove_empty: With False, that file is left to a later ``remove_empty``.
 
         Raises:
             StoreDamagedError: a file is not a segment or has the wrong length, or a segment between two others is
@@ -119,14 +121,14 @@ class MappedFileQueue:
             self.remove_empty()
 
     def list_files(self) -> list[tuple[str, str, int]]:
-        """Directory, name and length of each file, by name."""
+        """Returns directory, name and length of each file, sorted by name."""
         return [(self.path, name, length) for name, length in self._files.list_sizes(self.path).items()]
 
     def remove_empty(self) -> None:
         """Removes the empty last file that ``load`` skipped.
 
-        The writer ended after creating the file and before setting its length (RocketMQ 5.3.3 removes such a file as
-        well).
+        The writer was killed after it created the file and before it set the length (RocketMQ 5.3.3 removes such a file
+        as well).
         """
         if self._empty and self._writable:
             self._files.remove(self._empty)
@@ -136,16 +138,16 @@ class MappedFileQueue:
 
     @property
     def start(self) -> int:
-        """Offset of the first byte, 0 without segments."""
+        """Offset of the first byte; 0 if there are no segments."""
         return self.segments[0].start if self.segments else 0
 
     @property
     def end(self) -> int:
-        """Offset after the last segment, 0 without segments."""
+        """Offset after the last segment; 0 if there are no segments."""
         return self.segments[-1].end if self.segments else 0
 
     def find(self, offset: int) -> MappedFile | None:
-        """The segment that holds ``offset``; None if there is none."""
+        """Returns the segment that holds ``offset``; None if there is none."""
         segments = self.segments
         if not segments:
             return None
@@ -164,7 +166,7 @@ class MappedFileQueue:
         for directory in self.paths:
             path = f"{directory}/{name}"
             if self._files.exists(path):
-                # Its creator may have failed to sync the directory.
+                # Whoever created the file may have failed to sync the directory.
                 self._files.sync_directory(directory)
                 return path
         return self._make(start, name)
@@ -184,17 +186,18 @@ class MappedFileQueue:
         """Adds the segment that starts at ``start`` to the list, and creates it if ``create`` was not called before.
 
         Raises:
-            DiskError: it cannot be created or mapped; the list is unchanged.
+            DiskError: the segment cannot be created or mapped; the list is unchanged.
         """
         file = self.prepare(start)
         self.publish(file)
         return file
 
     def prepare(self, start: int) -> MappedFile:
-        """The mapped segment that starts at ``start``. It is in no list, so no other thread sees it before ``publish``.
+        """Returns the mapped segment that starts at ``start``, and creates it if necessary. The segment is in no list,
+        so no other thread sees it before ``publish``.
 
         Raises:
-            DiskError: it cannot be created or mapped.
+            DiskError: the segment cannot be created or mapped.
         """
         path = self.create(start)
         allocated = self.segment_bytes if self._allocate_whole else 0
@@ -209,7 +212,7 @@ class MappedFileQueue:
         """Adds a segment that ``prepare`` returned to the list.
 
         Raises:
-            StoreDamagedError: it does not follow the last segment, so ``find`` would return wrong segments.
+            StoreDamagedError: the segment does not follow the last one, so ``find`` would return wrong segments.
         """
         if self.segments and self.segments[-1].end != file.start:
             raise StoreDamagedError(
@@ -239,7 +242,7 @@ class MappedFileQueue:
         return segments[:count]
 
     def set_read_ahead(self, ahead: bool) -> None:
-        """Sets ``MappedFile.read_ahead`` for present and future segments."""
+        """Sets ``MappedFile.read_ahead`` for existing and future segments."""
         self._ahead = ahead
         for file in list(self.segments):
             file.set_read_ahead(ahead)
@@ -260,9 +263,9 @@ class MappedFileQueue:
             raise StoreDamagedError(
                 path,
                 min(length, self.segment_bytes),
-                f"the file has {length} bytes, a segment of this store {self.segment_bytes}",
-                "restore the file, or set the segment size with which the store was made",
+                f"the file has {length} bytes, but a segment of this store has {self.segment_bytes}",
+                "restore the file, or set the segment size with which the store was created",
             )
-        # It is not known yet how many blocks the file has. Bytes that turn out to be written count as allocated from
+        # It is not known yet how many blocks the file has. Bytes that turn out to hold data count as allocated from
         # then on.
         return MappedFile(self._files, path, start, length, self._writable, 0, self._scattered, self._on_map)

@@ -1,8 +1,8 @@
 """A commit log in several directories, possibly on several disks (RocketMQ 5.3.3, ``MultiPathMappedFileQueue``).
 
-The number n of a segment is its start divided by the segment length. Segment n goes to eligible directory n, counting
-in name order and starting over at the end. Eligible are the configured directories that are not read-only and whose
-disk is not used beyond ``diskSpaceCleanForciblyRatio``. If none is eligible, the full directories are used as well. All
+The number n of a segment is its start offset divided by the segment length. Segment n goes to the eligible directory
+with index n modulo their count, in name order. Eligible are the configured directories that are not read-only and whose
+disk usage is not above ``diskSpaceCleanForciblyRatio``. If none is eligible, the full directories are used as well. All
 directories are searched for existing segments.
 
 Deliberate differences from RocketMQ: if a disk has no space, the next directory is tried; one segment in two
@@ -25,11 +25,11 @@ _STAGING = "allocating"
 
 
 class MultiPathMappedFileQueue(MappedFileQueue):
-    """The segments of several directories. All blocks of a new segment are allocated at once.
+    """The segments in several directories. When a segment is created, all its blocks are allocated at once.
 
     Args:
         paths: the directories; they need not exist.
-        read_only: directories that get no new segments, whether they are in ``paths`` or not.
+        read_only: directories that get no new segments; they may be in ``paths`` or not.
     """
 
     def __init__(
@@ -51,17 +51,17 @@ class MultiPathMappedFileQueue(MappedFileQueue):
 
     @classmethod
     def of(cls, files: Files, config: MessageStoreConfig, root: str) -> MultiPathMappedFileQueue:
-        """The commit log of a store in ``root``."""
+        """Returns the segments of the commit log of a store in ``root``."""
         configured = split_paths(config.store_path_commit_log)
         read_only = [files.expand(path) for path in split_paths(config.read_only_commit_log_store_paths)]
         paths = log_directories(files, root, config.store_path_commit_log)
-        # New files are created beside the directory, because other loaders also read the directory. If the directory
-        # may be a mount point, they are created inside.
+        # New files are created beside the directory, because other programs also load all its files. If the directory
+        # may be a mount point, they are created inside it.
         staging = None if configured else f"{root}/commitlog-"
         return cls(files, paths, read_only, config.mapped_file_size_commit_log, staging=staging)
 
     def make_directories(self) -> None:
-        """Creates the directories that may get segments, durably."""
+        """Creates the directories that may get segments, and syncs their parents."""
         for path in self.writable_paths:
             if self._files.exists(path) and not self._files.list_files(path):
                 self._files.sync_parent(path)
@@ -69,7 +69,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
             self._files.remove_tree(f"{path}/{_STAGING}")
 
     def list_files(self) -> list[tuple[str, str, int]]:
-        """Directory, name and length of each file, by name."""
+        """Returns directory, name and length of each file, sorted by name."""
         found = [
             (directory, name, length)
             for directory in self.paths
@@ -78,7 +78,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         return sorted(found, key=lambda place: (place[1], place[0]))
 
     def candidates(self, start: int) -> list[str]:
-        """The directory for the segment at ``start``, followed by the alternatives if it has no space."""
+        """Returns the directory for the segment at ``start``, followed by the alternatives if that one has no space."""
         paths = [path for path in self.writable_paths if path not in self.full_paths] or list(self.writable_paths)
         first = start // self.segment_bytes % len(paths)
         return paths[first:] + paths[:first]
@@ -105,9 +105,9 @@ class MultiPathMappedFileQueue(MappedFileQueue):
 
 
 def log_directories(files: Files, root: str, paths: str | None) -> list[str]:
-    """Directories of the commit log of the store in ``root``.
+    """Returns the directories of the commit log of the store in ``root``.
 
     Args:
-        paths: several are separated by ``,``; empty or None means the one in ``root``.
+        paths: directories, separated by ``,``; empty or None means the directory in ``root``.
     """
     return [files.expand(path) for path in split_paths(paths or "")] or [f"{root}/commitlog"]

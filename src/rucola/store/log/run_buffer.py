@@ -1,8 +1,9 @@
-"""Memory in which ``writeWithoutMmap`` builds the records of a run, before one system call writes them.
+"""Memory in which, with ``writeWithoutMmap``, the records of a run (one append) are built before one system call writes
+them.
 
-A store through a map costs a page fault for each fresh page, and can end the process if the file system turns out to
+A write through a map causes a page fault for each fresh page, and kills the process if the file system turns out to
 have no space. A system call reports the error instead. Written bytes are in the page cache either way: they survive the
-process, and the map shows them at once.
+end of the process, and the map shows them at once.
 
 Deliberate difference from RocketMQ: zeros follow the blank record that ends a segment, not leftover bytes of the
 buffer.
@@ -14,10 +15,10 @@ _FIRST_BYTES = 256 * 1024
 
 
 class RunBuffer:
-    """The memory. ``buffer`` and ``view`` are like those of a mapped segment. For the appending thread only.
+    """The memory. ``buffer`` and ``view`` are like those of a mapped segment. Used by the appending thread only.
 
     Args:
-        size_max: maximum size in bytes.
+        size_max: largest size in bytes.
     """
 
     def __init__(self, size_max: int) -> None:

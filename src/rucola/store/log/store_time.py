@@ -1,9 +1,9 @@
 """The store time of messages: the wall clock, but never earlier than the newest message.
 
-The wall clock is behind the newest message if it was set back, or was ahead for a while. Store time then continues from
-the newest message, more slowly than the clock, until the clock has caught up. It must not stand still: messages that
-wait for a time after their store time (delayed messages, retries) could not tell how long they have waited. A slower
-store time is ahead of the clock for a shorter period, but makes those waits longer:
+The wall clock is behind the newest message if it was set back, or if it was ahead for a while. Store time then
+continues from the newest message, more slowly than the clock, until the clock has caught up. It must not stand still:
+messages that wait for a time after their store time (delayed messages, retries) could otherwise not tell how long they
+have waited. A slower store time is ahead of the clock for a shorter period, but makes those waits longer:
 
 =================== ============= ===================================================================
 clock is behind by  store time    waits take
@@ -23,11 +23,11 @@ from rucola.runtime.logs import event
 _log = logging.getLogger(__name__)
 _NEAR_MS = 60_000
 _TOLD_FROM_MS = 1000
-"""Time servers correct smaller differences regularly; these are not logged."""
+"""Smallest difference in ms that is logged; time servers regularly correct smaller ones."""
 
 
 class StoreTime:
-    """Computes store times. For the appending thread only."""
+    """Computes store times. Used by the appending thread only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -36,7 +36,7 @@ class StoreTime:
         self._told = False
 
     def now_ms(self, newest_ms: int) -> int:
-        """The store time that a message gets now.
+        """Returns the store time that a message gets now.
 
         Args:
             newest_ms: store time of the newest message.
@@ -84,5 +84,5 @@ class StoreTime:
 
 
 def _far_ms(behind_ms: int) -> int:
-    """How long store time runs at nine tenths until the difference is one minute."""
+    """Returns for how many milliseconds store time runs at nine tenths, until the difference is one minute."""
     return max(behind_ms - _NEAR_MS, 0) * 10

@@ -21,8 +21,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class PoolBuffer:
-    """One buffer. ``buffer`` and ``view`` are like those of a mapped segment. It keeps its old content when it is
-    borrowed again.
+    """One buffer. ``buffer`` and ``view`` are like those of a mapped segment. The buffer keeps its old content when it
+    is borrowed again.
     """
 
     buffer: PrivateMemory

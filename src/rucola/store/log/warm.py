@@ -1,12 +1,12 @@
 """Warms up the next segment of the log (RocketMQ 5.3.3, ``DefaultMappedFile#warmMappedFile``), with
 ``warmMapedFileEnable``.
 
-Warming writes zeros over the whole segment. Its pages are then in memory, and its blocks need no conversion at the
-first sync of stored messages. The pages are also locked in memory, as far as the system allows. This runs on the
-allocating thread and ends when an append needs the segment.
+Warming writes zeros over the whole segment. Its pages are then in memory, and the file system need not mark its blocks
+as written at the first sync of messages. The pages are also locked in memory, as far as the system allows. This runs on
+the allocating thread and ends when an append needs the segment.
 
 Deliberate difference from RocketMQ: a segment is unlocked when the next one is half full, not six seconds after it
-became full itself.
+became full.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class SegmentWarmer:
         """Warms up the segment at ``path``, which is still empty.
 
         Args:
-            while_free: runs a step while no append uses the segment. Returns False without running it once an append
-                does, or when the thread should end.
+            while_free: runs a step while no append uses the segment. It returns False, without running the step, once
+                an append uses the segment or when the thread should end.
         """
         # The segment in use stays locked.
         while len(self._held) > 1:

@@ -35,7 +35,7 @@ from rucola.store.verify.index import index_geometry
 
 @dataclass(frozen=True)
 class Dump:
-    """Part of one file. The positions of the fields are positions in that file."""
+    """Part of one file. Positions of fields are positions in the file."""
 
     path: str
     title: str
@@ -46,7 +46,7 @@ class Hexdump:
     """Decodes parts of the store in ``root``.
 
     Args:
-        commit_log_path: the directory of the log if it is elsewhere; several directories are separated by `,`.
+        commit_log_path: the directory of the log if it is not in the store; several directories are separated by `,`.
 
     All methods raise ``StoreDamagedError`` if the requested place does not exist, and ``FormatError`` if the file ends
     inside it.
@@ -58,7 +58,9 @@ class Hexdump:
         self._root = files.expand(root)
 
     def record(self, physical_offset: int) -> Dump:
-        """The record at ``physical_offset``. Of a truncated or damaged record it shows the fields that can be read."""
+        """Decodes the record at ``physical_offset``. If it is truncated or damaged, returns the fields that can be
+        read.
+        """
         file = log_file(self._files, self._root, physical_offset, self._commit_log_path)
         if file is None:
             raise self._nowhere("commitlog", physical_offset, "no segment holds this physical offset")
@@ -72,7 +74,7 @@ class Hexdump:
         return self._dump(file, f"record at physical offset {physical_offset}", fields)
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
-        """The unit of a queue entry; in a batch consume queue, the unit of the record that holds the entry."""
+        """Decodes the unit of a queue entry; in a batch consume queue, the unit of the record that holds the entry."""
         title = f"entry {queue_offset} of {topic}/{queue_id}"
         place = batch_unit_place(self._files, self._root, topic, queue_id, queue_offset)
         if place is not None:
@@ -84,7 +86,7 @@ class Hexdump:
         return self._dump(file, title, fields)
 
     def ext_unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
-        """The unit of a queue entry in the queue's extension."""
+        """Decodes the extension unit of a queue entry."""
         file, position = self._unit_place(topic, queue_id, queue_offset)
         address = UNIT.unpack(file.segment.view, position)[2]
         file.close()
@@ -115,7 +117,7 @@ class Hexdump:
         return Dump(path, "checkpoint", annotate_checkpoint(content))
 
     def timer_unit(self, position: int) -> Dump:
-        """The unit at ``position`` of the timer log."""
+        """Decodes the unit at ``position`` of the timer log."""
         directory = f"{self._root}/timerlog"
         starts = [start for start in map(segment_start, self._files.list_files(directory)) if start is not None]
         start = max((start for start in starts if start <= position), default=-1)
@@ -126,8 +128,8 @@ class Hexdump:
         return Dump(path, f"timer log unit at {position}", annotate_timer_unit(data, position - start))
 
     def timer_slot(self, step: int) -> Dump:
-        """The slot of the timer wheel for a time step, in seconds since the epoch unless ``timerPrecisionMs`` says
-        otherwise.
+        """Decodes the slot of the timer wheel for a time step; ``step`` is in seconds since the epoch unless
+        ``timerPrecisionMs`` says otherwise.
         """
         path = f"{self._root}/timerwheel"
         slots = self._files.size(path) // TIMER_SLOT.size if self._files.exists(path) else 0
@@ -146,12 +148,12 @@ class Hexdump:
         return Dump(path, "timer checkpoint", annotate_timer_checkpoint(content))
 
     def index_header(self, name: str) -> Dump:
-        """The header of an index file."""
+        """Decodes the header of an index file."""
         file = self._index_file(name)
         return self._dump(file, f"header of index file {name}", annotate_index_header(file.segment.view))
 
     def index_slot(self, name: str, number: int) -> Dump:
-        """A slot of an index file."""
+        """Decodes a slot of an index file."""
         file = self._index_file(name)
         slots, _ = self._geometry(file)
         position = INDEX_HEADER.size + INDEX_SLOT.size * number
@@ -159,7 +161,7 @@ class Hexdump:
         return self._dump(file, f"slot {number} of index file {name}", annotate_index_slot(data, position))
 
     def index_entry(self, name: str, number: int) -> Dump:
-        """An entry of an index file."""
+        """Decodes an entry of an index file."""
         file = self._index_file(name)
         slots, entries = self._geometry(file)
         position = INDEX_HEADER.size + INDEX_SLOT.size * slots + INDEX_ENTRY.size * number

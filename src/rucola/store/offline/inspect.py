@@ -1,4 +1,4 @@
-"""Facts about a store directory that need no walk over its log."""
+"""Collects facts about a store directory without reading the whole log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from rucola.store.verify.index import index_geometry
 from rucola.store.verify.log import load_segments
 
 _QUEUES_OPEN_MAX = 32
-"""Queues that are mapped at a time. Each needs several descriptors, and those are limited."""
+"""Largest number of queues that are mapped at a time. Each queue needs several descriptors, and the number of
+descriptors is limited.
+"""
 
 
 @dataclass(frozen=True)
@@ -40,19 +42,19 @@ class StoreInfo:
     Attributes:
         path: path of the directory.
         writer: the program that probably wrote the store last.
-        size_bytes: total length of all files, including a log elsewhere.
+        size_bytes: total length of all files in bytes, including a log in another directory.
         min_offset: physical offset of the oldest byte of the log.
         end_offset: physical offset after the last whole record.
         segments: number of segments of the log.
-        segment_bytes: length of a segment; 0 if there is none.
+        segment_bytes: length of a segment in bytes; 0 if there is none.
         topics: number of topics with a queue.
         queues: number of queues.
-        queue_segment_bytes: length of a queue segment; 0 if there is none.
-        messages: number of messages in all queues; messages of light queues are not counted twice.
+        queue_segment_bytes: length of a queue segment in bytes; 0 if there is none.
+        messages: number of messages in all queues; a message with entries in light queues counts once.
         checkpoint: None if the file does not exist.
         watermark: None if the file does not exist, as in a store of RocketMQ.
-        abort: the abort file exists: the store is in use or was not stopped cleanly.
-        lock_held: a process is using the store.
+        abort: whether the abort file exists: then the store is in use or was not stopped cleanly.
+        lock_held: whether a process is using the store.
     """
 
     path: str
@@ -115,12 +117,14 @@ def store_info(store: OfflineStore, files: Files) -> StoreInfo:
 
 
 def queue_ranges(store: OfflineStore, topic: str | None = None) -> list[QueueRange]:
-    """The contents of every queue, or of every queue of one topic."""
+    """Returns the range of every queue, or of every queue of one topic."""
     return [info.range for info in queue_infos(store, topic, times=False)]
 
 
 def queue_infos(store: OfflineStore, topic: str | None = None, times: bool = True) -> list[QueueInfo]:
-    """The same with store times."""
+    """Returns every queue, or every queue of one topic, with the store times of its first and last message if ``times``
+    is true.
+    """
     infos: list[QueueInfo] = []
     for name in store.topics() if topic is None else [topic]:
         for queue_id in store.queues(name):
@@ -174,7 +178,7 @@ def _directory_bytes(files: Files, path: str) -> int:
 
 
 def log_file(files: Files, root: str, physical_offset: int, commit_log_path: str | None = None) -> MappedFile | None:
-    """The segment of the log that holds ``physical_offset``, even if other parts of the log are damaged."""
+    """Returns the segment of the log that holds ``physical_offset``, even if other parts of the log are damaged."""
     directory, *others = log_directories(files, root, commit_log_path)
     for file in load_segments(files, directory, Findings(root), others=others):
         if file.start <= physical_offset < file.end:
@@ -183,20 +187,20 @@ def log_file(files: Files, root: str, physical_offset: int, commit_log_path: str
 
 
 def queue_file(files: Files, root: str, topic: str, queue_id: int, queue_offset: int) -> MappedFile | None:
-    """The segment of a queue that has the place of entry ``queue_offset``."""
+    """Returns the segment of a queue that contains the unit of entry ``queue_offset``."""
     return _file_at(files, f"{root}/consumequeue/{topic}/{queue_id}", queue_offset * UNIT_BYTES)
 
 
 def ext_file(files: Files, root: str, topic: str, queue_id: int, position: int) -> MappedFile | None:
-    """The segment of a queue's extension that holds ``position``."""
+    """Returns the segment of a queue's extension that holds ``position``."""
     return _file_at(files, f"{root}/consumequeue_ext/{topic}/{queue_id}", position)
 
 
 def batch_unit_place(
     files: Files, root: str, topic: str, queue_id: int, queue_offset: int
 ) -> tuple[MappedFile, int] | None:
-    """The segment of a batch consume queue with the unit whose record holds ``queue_offset``, and the position of that
-    unit.
+    """Returns the segment of a batch consume queue with the unit whose record holds ``queue_offset``, and the position
+    of that unit.
     """
     directory = f"{root}/batchconsumequeue/{topic}/{queue_id}"
     for name, size in reversed(files.list_sizes(directory).items()):

@@ -3,10 +3,10 @@
 ``rucola store`` and Spark use it. ``log_segments``, ``queue_files`` and ``end_offset`` are plain values that can be
 sent to other processes, which then map the files themselves.
 
-Under a running broker everything below ``end_offset`` is final: the broker never takes back a whole record that it has
-written into the files, nor the blank record that ends a segment (``CommitLog``). A killed process leaves them in the
-files, too. A power cut may remove bytes above the broker's flushed offset, so the log may then end earlier than a
-reader has seen. The same holds for a write that ended with an input/output error.
+While a broker runs, everything below ``end_offset`` is final: the broker never removes a whole record that it has
+written to the files, nor the blank record that ends a segment (``CommitLog``). If the process is killed, they are still
+in the files. A power failure may remove bytes above the broker's flushed offset. The log may then end before records
+that a reader has seen. The same holds for a write that failed with an input/output error.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from rucola.store.results import Boundary
 
 @dataclass(frozen=True)
 class QueueRange:
-    """The range of a queue.
+    """The range of queue offsets in a queue.
 
     Attributes:
         min_offset: queue offset of the oldest message.
-        max_offset: queue offset after the newest.
+        max_offset: queue offset after the newest message.
     """
 
     topic: str
@@ -51,16 +51,16 @@ class QueueRange:
 
 
 class OfflineStore:
-    """A store directory, opened for reading. The files determine the segment lengths.
+    """A store directory, opened for reading. The segment lengths are those of the files.
 
     Attributes:
         path: absolute path of the directory.
         log: the log up to ``end_offset``.
 
     Args:
-        path: the directory.
-        files: door to the disk.
-        commit_log_path: the directory of the log if it is elsewhere; several directories are separated by `,`.
+        path: path of the directory.
+        files: access to the disk.
+        commit_log_path: the directory of the log if it is not in the store; several directories are separated by `,`.
 
     Raises:
         StoreDamagedError: the directory holds no store, or a file of the log is not a segment.
@@ -71,7 +71,9 @@ class OfflineStore:
         self.path = path = files.expand(path)
         directories = log_directories(files, path, commit_log_path)
         if not any(files.exists(part) for part in (*directories, f"{path}/consumequeue", f"{path}/batchconsumequeue")):
-            raise StoreDamagedError(path, 0, "no store here: neither commitlog nor consumequeue", "name a store")
+            raise StoreDamagedError(
+                path, 0, "there is no store here: neither commitlog nor consumequeue", "name a store"
+            )
         lengths = (self._segment_bytes(directory, 0) for directory in directories)
         segment_bytes = next(filter(None, lengths), 1 << 30)
         self.log = LogReader(MultiPathMappedFileQueue(files, directories, (), segment_bytes, writable=False))
@@ -83,11 +85,11 @@ class OfflineStore:
     # -- the log -------------------------------------------------------------------------------------------------------
 
     def log_segments(self) -> list[tuple[str, int, int]]:
-        """Path, physical offset of the first byte, and length of each segment, oldest first."""
+        """Returns path, physical offset of the first byte, and length of each segment of the log, oldest first."""
         return [(file.path, file.start, file.size) for file in self.log.queue.segments]
 
     def min_offset(self) -> int:
-        """Physical offset of the oldest byte."""
+        """Physical offset of the oldest byte of the log."""
         return self.log.min_offset
 
     def end_offset(self) -> int:
@@ -105,60 +107,60 @@ class OfflineStore:
         return self.log.max_offset
 
     def message_at(self, physical_offset: int) -> MessageExt | None:
-        """The message whose record starts at ``physical_offset``; None if none does."""
+        """Returns the message whose record starts at ``physical_offset``; None if there is none."""
         record = self.log.message_at(physical_offset)
         return None if record is None else decode_message(record)
 
     def rows_at(self, physical_offset: int) -> Rows | None:
-        """The message whose record starts there, as a row."""
+        """Returns the message whose record starts at ``physical_offset``, as a row."""
         row = self.log.row_at(physical_offset, CHECK_ALL)
         file = self.log.queue.find(physical_offset)
         return None if row is None or file is None else Rows(file.segment.view, row, (0,))
 
     def record_at(self, physical_offset: int) -> memoryview | None:
-        """The stored record that starts there."""
+        """Returns the bytes of the record that starts at ``physical_offset``."""
         return self.log.message_at(physical_offset)
 
     def store_timestamp(self, physical_offset: int) -> int:
-        """Store time in ms of the record that starts there; -1 outside of the log. The record is not checked."""
+        """Returns the store time in ms of the record that starts at ``physical_offset``; -1 outside of the log. The
+        record is not checked.
+        """
         return self.log.store_timestamp(physical_offset)
 
     # -- queues --------------------------------------------------------------------------------------------------------
 
     def queue_names(self) -> list[tuple[str, int]]:
-        """Topic and queue id of every queue."""
+        """Returns topic and queue id of every queue."""
         return [(topic.decode("utf-8", "surrogateescape"), queue_id) for topic, queue_id in self._queues.names()]
 
     def topics(self) -> list[str]:
-        """Names of the topics that have a queue, sorted."""
+        """Returns the names of the topics that have a queue, sorted."""
         return sorted({topic.decode("utf-8", "surrogateescape") for topic, _ in self._queues.names()})
 
     def queues(self, topic: str) -> list[int]:
-        """Queue ids of a topic, sorted."""
+        """Returns the queue ids of a topic, sorted."""
         wanted = topic.encode("utf-8", "surrogateescape")
         return sorted(queue_id for name, queue_id in self._queues.names() if name == wanted)
 
     def queue_ranges(self) -> list[QueueRange]:
-        """The range of every queue, by topic and queue id."""
+        """Returns the range of every queue, by topic and queue id."""
         return [self.queue_range(topic, queue_id) for topic in self.topics() for queue_id in self.queues(topic)]
 
     def queue_range(self, topic: str, queue_id: int) -> QueueRange:
-        """The range of one queue; empty for an unknown queue."""
+        """Returns the range of one queue; empty for an unknown queue."""
         queue = self._queue(topic, queue_id)
         if queue is None:
             return QueueRange(topic, queue_id, 0, 0)
         return QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of type BatchCQ: an entry is then a record that may hold several
-        messages.
-        """
+        """Whether the queues of a topic are of type BatchCQ; an entry is then a record that may hold several messages."""
         return self._queues.factory.is_batch(topic.encode("utf-8", "surrogateescape"))
 
     def queue_files(self, topic: str, queue_id: int) -> list[tuple[str, int, int]]:
-        """Path, queue offset of the first unit, and number of units of each segment of a queue.
+        """Returns path, queue offset of the first unit, and number of units of each segment of a queue.
 
-        None for a batch consume queue, where the place of a unit does not follow from its queue offset.
+        None for a batch consume queue, where a unit's position cannot be computed from its queue offset.
         """
         queue = self._queue(topic, queue_id)
         if queue is None or isinstance(queue, BatchConsumeQueue):
@@ -166,10 +168,11 @@ class OfflineStore:
         return [(file.path, file.start // UNIT_BYTES, file.size // UNIT_BYTES) for file in queue.files.segments]
 
     def units(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-        """Queue offset, physical offset, size and tags code of the entries from ``first`` up to ``last``.
+        """Yields queue offset, physical offset, size and tags code of the entries from ``first`` to ``last``
+        (excluded).
 
-        A batch consume queue yields one entry per record with any of these messages, with the offset of its first
-        message.
+        A batch consume queue yields one entry per record that holds any of these messages, with the queue offset of its
+        first message.
         """
         queue = self._queue(topic, queue_id)
         if queue is None:
@@ -184,7 +187,7 @@ class OfflineStore:
                 yield queue_offset, physical_offset, size, tags_code
 
     def messages(self, topic: str, queue_id: int, first: int, last: int, unpack: bool = True) -> Iterator[MessageExt]:
-        """The messages of a queue from ``first`` up to ``last``.
+        """Yields the messages of a queue from ``first`` to ``last`` (excluded).
 
         Args:
             unpack: whether to decompress bodies.
@@ -193,7 +196,7 @@ class OfflineStore:
             StoreDamagedError: a record does not match its unit.
         """
         for queue_offset, physical_offset, size, _ in self.units(topic, queue_id, first, last):
-            # The unit says where the record is.
+            # The unit states where the record is.
             row = self.log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
             record = self.log.view(physical_offset, size)
             if row is None or record is None or row[RecordColumn.RECORD_SIZE] != size:
@@ -201,7 +204,7 @@ class OfflineStore:
             yield decode_message(record, unpack)
 
     def rows(self, topic: str, queue_id: int, first: int, last: int) -> Iterator[Rows]:
-        """The same messages as rows, without an object for each. Bodies stay compressed.
+        """Yields the same messages as ``messages``, but as rows, without an object for each. Bodies stay compressed.
 
         Raises:
             StoreDamagedError: a record does not match its unit.
@@ -214,12 +217,12 @@ class OfflineStore:
         return UnitRows(self.log.queue.find, damaged).of(units, self.log.max_offset)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Queue offset of the message at a store time; see ``Boundary``."""
+        """Returns the queue offset of the message at a store time; see ``Boundary``."""
         queue = self._queue(topic, queue_id)
         return 0 if queue is None else queue.offset_by_time(timestamp_ms, boundary)
 
     def release_queues(self) -> None:
-        """Unmaps all queues; queues that are used later are mapped again. For walks over very many queues."""
+        """Unmaps all queues; queues that are used later are mapped again. Useful in walks over very many queues."""
         self._queues.close()
 
     def close(self) -> None:
@@ -235,7 +238,7 @@ class OfflineStore:
         return StoreDamagedError(
             path,
             physical_offset - start,
-            f"entry {queue_offset} of {topic}/{queue_id} points at no whole record",
+            f"entry {queue_offset} of {topic}/{queue_id} points to no whole record",
             "verify the store",
         )
 
@@ -243,15 +246,15 @@ class OfflineStore:
         return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
 
     def _trust_queues(self) -> None:
-        """Beyond the watermark, a crash may have left anything in the queues, so they prove nothing there."""
+        """Above the watermark, queues prove nothing, because a crash may have left anything in them."""
         watermark = WatermarkFile(self._files, self.path).read()
         self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
 
     def _find_end(self, known: int = 0) -> int:
-        """Searches for the end from the watermark on, or from the last segment that begins with a record.
+        """Searches for the end of the log, from the watermark on, or from the last segment that begins with a record.
 
         Args:
-            known: an end found before, which is a record border; the log below it is not checked again.
+            known: an end that was found before, at which a record ends; the log below it is not checked again.
         """
         queue = self.log.queue
         watermark = WatermarkFile(self._files, self.path).read()
@@ -267,7 +270,8 @@ class OfflineStore:
         return queue.start
 
     def _is_being_written(self, end: LogEnd) -> bool:
-        """Whether the end of the last record is missing. In a log without checksums a zero byte there is the only sign.
+        """Whether the end of the last record is missing (zero). In a log without checksums, a zero byte there is the
+        only sign of this.
 
         Only the last record can be incomplete. Earlier records may end in zero bytes that their senders wrote.
         """
@@ -275,14 +279,14 @@ class OfflineStore:
         return end.last_record >= 0 and self.log.row_at(end.last_record, CHECK_TORN_END) is None
 
     def _segment_bytes(self, directory: str, default: int) -> int:
-        """Length of the first segment in ``directory``."""
+        """Returns the length of the first segment in ``directory``."""
         for name, length in self._files.list_sizes(directory).items():
             if segment_start(name) is not None and length:
                 return length
         return default
 
     def queue_options(self) -> QueueOptions:
-        """Lengths of the segments of queues, as the files have them; the default lengths without files."""
+        """Returns the lengths of the segments of queues: those of the files or, without files, the default lengths."""
         config = MessageStoreConfig()
         return QueueOptions(
             self._queue_segment_bytes("consumequeue") or config.consume_queue_segment_bytes,
@@ -291,7 +295,9 @@ class OfflineStore:
         )
 
     def _queue_segment_bytes(self, kind: str) -> int:
-        """Length of a segment of the first queue that has one below the directory ``kind``; 0 if there is none."""
+        """Returns the length of a segment below the directory ``kind``, from the first queue that has one; 0 if there
+        is none.
+        """
         for topic in self._files.list_directories(f"{self.path}/{kind}"):
             for queue_id in self._files.list_directories(f"{self.path}/{kind}/{topic}"):
                 length = self._segment_bytes(f"{self.path}/{kind}/{topic}/{queue_id}", 0)

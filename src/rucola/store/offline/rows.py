@@ -1,5 +1,5 @@
-"""Records of a store directory as rows of a table, beside the bytes they describe. For code that prints or copies many
-records.
+"""Records of a store directory as rows of a table, together with the bytes that the rows describe. Used by code that
+prints or copies many records.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rucola.store.log.log_reader import CHECK_ALL
 from rucola.store.log.mapped_file import MappedFile
 
 ROWS_MAX = 512
-"""Records of one table; their rows fit into the processor's cache."""
+"""Number of records in one table; their rows fit into the processor's cache."""
 
 _SIZE = int(RecordColumn.RECORD_SIZE)
 
@@ -29,7 +29,7 @@ class Rows(NamedTuple):
     Attributes:
         view: the segment; positions in the table refer to it.
         table: rows of ``RecordColumn``; the next ``Rows`` of the same source overwrites them.
-        chosen: the indexes of the selected rows.
+        chosen: the indices of the selected rows.
     """
 
     view: memoryview
@@ -38,7 +38,7 @@ class Rows(NamedTuple):
 
 
 class UnitRows:
-    """Makes rows of the records that a queue's units point to, in the order of the units.
+    """Produces rows for the records to which a queue's units point, in the order of the units.
 
     Args:
         find: returns the segment that holds a physical offset.
@@ -52,7 +52,7 @@ class UnitRows:
         self._wide = memoryview(self._table)
 
     def of(self, units: Iterator[Unit], end: int) -> Iterator[Rows]:
-        """Rows for ``units``, whose records all lie below the physical offset ``end``.
+        """Yields the rows for ``units``, whose records all lie below the physical offset ``end``.
 
         Raises:
             StoreDamagedError: a record does not match its unit.
@@ -74,7 +74,9 @@ class UnitRows:
             yield self._rows(file, batch)
 
     def _rows(self, file: MappedFile, batch: list[Unit]) -> Rows:
-        """Walks consecutive records in one go; a queue has such records when nothing else was written meanwhile."""
+        """Walks consecutive records in one call; a queue has such records when nothing was written for other queues in
+        between.
+        """
         row = 0
         while row < len(batch):
             start = end = batch[row][1]

@@ -1,4 +1,6 @@
-"""Finds messages in a store directory: by key through the index, else by a walk over the log, past damage too."""
+"""Finds messages in a store directory: by key through the index, otherwise by a walk over the log, which skips
+damage.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,9 @@ class MessageQuery:
     """Search criteria. A criterion that is None or empty matches everything.
 
     Attributes:
-        key: one of KEYS, or the UNIQ_KEY.
-        body: bytes to find in decompressed bodies.
-        properties: property names, each with a text to find in its value; a message without the property does not
+        key: one of the message's KEYS, or its UNIQ_KEY.
+        body: bytes that the decompressed body must contain.
+        properties: maps property names to texts that the values must contain; a message without the property does not
             match.
         begin_ms: earliest store time.
         end_ms: latest store time, inclusive.
@@ -58,7 +60,9 @@ class MessageQuery:
     end_ms: int = (1 << 63) - 1
 
     def choose(self, view: memoryview, table: array[int], rows: int) -> list[int]:
-        """The indexes of the first ``rows`` rows that match. Their positions refer to ``view``."""
+        """Returns the indices of those of the first ``rows`` rows that match. Positions in the rows refer to
+        ``view``.
+        """
         topic = None if self.topic is None else self.topic.encode("utf-8", "surrogateescape")
         tag = None if self.tag is None else self.tag.encode("utf-8", "surrogateescape")
         by_text = self.key is not None or bool(self.properties)
@@ -91,10 +95,10 @@ class MessageQuery:
         return chosen
 
     def _has_text(self, view: memoryview, table: array[int], base: int) -> bool:
-        """Whether key and properties match."""
+        """Whether key and properties of a record match."""
         at = table[base + RecordColumn.PROPERTIES_POS]
         text = bytes(view[at : at + table[base + RecordColumn.PROPERTIES_LEN]])
-        # In a record a key stands literally, in KEYS or in UNIQ_KEY.
+        # A record contains its keys literally, in KEYS or UNIQ_KEY.
         if self.key is not None and self.key.encode("utf-8", "surrogateescape") not in text:
             return False
         values = decode_properties(text)
@@ -107,7 +111,7 @@ class MessageQuery:
 
 
 def unpacked_body(body: bytes, sys_flag: int) -> bytes:
-    """The decompressed body; the stored body if it cannot be decompressed."""
+    """Returns the decompressed body, or the stored body if it cannot be decompressed."""
     if sys_flag & MessageSysFlag.COMPRESSED:
         try:
             return decompress(body, sys_flag)
@@ -122,9 +126,9 @@ def has_index(store: OfflineStore, files: Files) -> bool:
 
 
 def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Iterator[Rows]:
-    """The messages with ``wanted.key`` in the index that also match all other criteria, in log order.
+    """Yields the messages for which the index has ``wanted.key`` and which match all other criteria, in log order.
 
-    The index holds hashes only, so the key is compared with that of the record.
+    The index holds hashes only, so the key is compared with the record's keys.
     """
     assert wanted.key is not None
     topics = store.topics() if wanted.topic is None else [wanted.topic]
@@ -137,7 +141,8 @@ def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Ite
 def index_hits(
     store: OfflineStore, files: Files, topics: Iterable[str], key: str, begin_ms: int = 0, end_ms: int = _LAST_MS
 ) -> list[int]:
-    """Physical offsets, in log order, that the index has for ``key`` in ``topics``; other keys may have the same hash.
+    """Returns the physical offsets that the index has for ``key`` in ``topics``, in log order; those of other keys with
+    the same hash are among them.
 
     Args:
         begin_ms: earliest store time.
@@ -148,13 +153,14 @@ def index_hits(
     found: set[int] = set()
     for header, slots, view in _index_files(store, files):
         for wanted_hash in hashes:
-            # The file truncates times to seconds. The exact comparison follows with the record.
+            # An index file truncates times to seconds. The exact comparison uses the record.
             found.update(query(view, slots, wanted_hash, header.index_count, begin_ms - _INDEX_SECOND_MS, end_ms))
     return sorted(found)
 
 
 def indexed_span(store: OfflineStore, files: Files) -> tuple[int, int] | None:
-    """Physical offsets of the first and of the last record that the index has entries of; None without any.
+    """Returns the physical offsets of the first and the last record for which the index has entries; None if it has
+    none.
 
     Some entries of the last record may be missing while a broker writes them.
     """
@@ -165,7 +171,7 @@ def indexed_span(store: OfflineStore, files: Files) -> tuple[int, int] | None:
 
 
 def _index_files(store: OfflineStore, files: Files) -> Iterator[tuple[IndexHeader, int, memoryview]]:
-    """Header, number of slots and content of each index file that has entries."""
+    """Yields header, number of slots and content of each index file that has entries."""
     for name in files.list_files(f"{store.path}/index"):
         path = f"{store.path}/index/{name}"
         file = MappedFile(files, path, 0, files.size(path), False, 0)
@@ -178,10 +184,10 @@ def _index_files(store: OfflineStore, files: Files) -> Iterator[tuple[IndexHeade
 def search_log(
     store: OfflineStore, files: Files, wanted: MessageQuery, found: Findings, progress: Callable[[int], None]
 ) -> Iterator[Rows]:
-    """All matching messages, in log order.
+    """Yields all matching messages, in log order.
 
     Args:
-        found: collects the damage on the way.
+        found: collects the damage found on the way.
         progress: called with the number of bytes walked.
     """
     segments = [MappedFile(files, path, start, size, False, 0) for path, start, size in store.log_segments()]

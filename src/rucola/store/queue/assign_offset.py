@@ -1,7 +1,7 @@
-"""Queue offsets that are written into a message's properties, for inner batches and light queues.
+"""Writes queue offsets into a message's properties, for inner batches and light queues.
 
-RocketMQ 5.3.3, ``BatchConsumeQueue#assignQueueOffset`` and ``LmqDispatch``. Only single appends need it, not runs of
-rows.
+RocketMQ 5.3.3, ``BatchConsumeQueue#assignQueueOffset`` and ``LmqDispatch``. Only appends of single messages need this,
+not appends of rows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OffsetAssigner:
         return self._light and _INNER_MULTI_DISPATCH in message.properties and allows_light_queues(message.topic)
 
     def properties(self, message: StoreMessage, text: bytes) -> bytes:
-        """The property text with the offsets that the message will have."""
+        """Returns the property text with the offsets that the message will have."""
         values = decode_properties(text)
         if message.sys_flag & _INNER_BATCH:
             values[INNER_BASE] = str(self._next(message.topic, message.queue_id))
@@ -65,13 +65,13 @@ class OffsetAssigner:
             taken = [str(self._next(name)) if name is not None else "" for name in names]
             values[INNER_MULTI_QUEUE_OFFSET] = ",".join(taken)
             if WAIT in values:
-                values[WAIT] = values.pop(WAIT)  # the reference removes the property and adds it again
+                values[WAIT] = values.pop(WAIT)  # RocketMQ removes the property and adds it again
         ordered = java_order(values.items(), message.properties_capacity)
         return "".join(f"{name}\x01{value}{PROPERTY_SEPARATOR}" for name, value in ordered.items()).encode()
 
     def stored(self, message: StoreMessage) -> int:
-        """Updates the offsets after an append: the queue's next offset already rose by one, and rises further if the
-        message holds more than one.
+        """Updates the offsets after an append: the queue's next offset has already risen by one, and rises further if
+        the message is a batch.
         """
         more = 0
         if message.sys_flag & _INNER_BATCH:
@@ -94,7 +94,7 @@ class OffsetAssigner:
 
 
 def batch_size(message: StoreMessage) -> int:
-    """Number of messages in an inner batch; 0 if the message does not state it."""
+    """Returns the number of messages in an inner batch; 0 if the message does not state it."""
     text = decode_properties(message.properties).get(INNER_NUM, "")
     count = int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
     return count if count <= BATCH_SIZE_MAX else 0

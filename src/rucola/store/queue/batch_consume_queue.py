@@ -1,9 +1,9 @@
 """The queue of a topic of type BatchCQ: one unit per record, which may hold several messages
 (``formats.batch_consume_queue``).
 
-A unit is found by its number, counted over all segments from the start of the first one. A search finds the unit for a
-queue offset. After a crash, a unit counts only once dispatch offers the same record again. If the unit differs, it is
-removed with all units after it and written anew. Threads as in ``ConsumeQueue``.
+Units are addressed by number, counted over all segments from the start of the first one. A search finds the unit for a
+queue offset. After a crash, a unit is valid only once dispatch has put the same record again. If the unit differs, it
+and all units after it are removed and written again. The rules for threads are those of ``ConsumeQueue``.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class BatchConsumeQueue(ConsumeQueue):
         self.min_offset = self.unit_at(first).base_offset if first < self._end else self.max_offset
 
     def rewind(self, physical_offset: int) -> None:
-        """Recovery: units of records from ``physical_offset`` on count only after the records are put again."""
+        """Begins recovery: units of records from ``physical_offset`` on are valid only after the records are put
+        again.
+        """
         self._checked = self._first_from(physical_offset)
         self._last_physical_offset = (
             self.unit_at(self._checked - 1).physical_offset if self._checked > self._first else -1
@@ -99,7 +101,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return changed
 
     def _is_entry(self, number: int) -> bool:
-        """Like ``ConsumeQueue._is_entry``, for the unit with that number."""
+        """Like ``ConsumeQueue._is_entry``, for the unit with number ``number``."""
         unit = self.unit_at(number)
         if not unit.valid:
             return False
@@ -123,16 +125,16 @@ class BatchConsumeQueue(ConsumeQueue):
 
     @property
     def begins_at(self) -> int:
-        """Queue offset of the first entry: a unit before it does not tell its number of messages."""
+        """Queue offset of the first entry; if a unit before it is missing, its number of messages is unknown."""
         return self.min_offset
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Like ``ConsumeQueue.place_at``, for the record that begins with ``queue_offset``."""
+        """Like ``ConsumeQueue.place_at``, for the record whose first message has ``queue_offset``."""
         unit = self.unit_at(self.number_of(queue_offset))
         return (unit.physical_offset, unit.size) if unit.base_offset == queue_offset else (0, 0)
 
     def _end_at(self, number: int) -> None:
-        """Counts the units up to ``number`` as valid."""
+        """Sets the end of the queue: the units before number ``number`` are valid."""
         self._end = self._checked = number
         last = self.unit_at(number - 1) if number > self._first else _NO_UNIT
         self.max_offset = last.next_offset
@@ -151,7 +153,7 @@ class BatchConsumeQueue(ConsumeQueue):
             return
         queue_offset, batch_size = batch_of(request)
         if queue_offset < 0 or batch_size <= 0:
-            return  # RocketMQ drops it too
+            return  # RocketMQ too leaves such a record out
         unit = BatchUnit(
             physical_offset, request.size, request.tags_code, request.store_timestamp_ms, queue_offset, batch_size
         )
@@ -159,13 +161,13 @@ class BatchConsumeQueue(ConsumeQueue):
         while number < self._end and 0 < (known := self.unit_at(number)).physical_offset < physical_offset:
             if not (known.valid and self._is_of(known)):
                 break
-            # The record names another queue, or it was left out.
+            # Dispatch does not put this unit's record any more: the record names another queue, or was left out.
             number = self._checked = number + 1
         if number < self._end:
             known = self.unit_at(number)
             if known != unit:
                 if known.valid and known.physical_offset > physical_offset and self._is_of(known):
-                    return  # the record of another queue
+                    return  # the record belongs to another queue
                 if self._follows_better(number, known, unit):
                     unit = known
                 else:
@@ -195,7 +197,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.max_offset = unit.next_offset
 
     def _follows_better(self, number: int, known: BatchUnit, unit: BatchUnit) -> bool:
-        """Whether the existing unit fits its neighbours better than the unit that the record asks for."""
+        """Whether the existing unit fits its neighbours better than the unit that the record states."""
         if not known.valid or (known.physical_offset, known.size) != (unit.physical_offset, unit.size):
             return False
         if (known.base_offset, known.batch_size) == (unit.base_offset, unit.batch_size):
@@ -211,7 +213,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return agreements(known) > agreements(unit)
 
     def sync(self) -> None:
-        """Syncs the segments written since the last call. One thread at a time."""
+        """Syncs the segments written since the last call. Only one thread at a time may call it."""
         self._sync_to(self._end * BATCH_UNIT_BYTES)
 
     def _file_with_room(self, position: int) -> MappedFile:
@@ -226,7 +228,7 @@ class BatchConsumeQueue(ConsumeQueue):
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def unit_at(self, number: int) -> BatchUnit:
-        """The unit with that number; zeros if there is no segment."""
+        """Returns the unit with number ``number``; zeros if there is no segment."""
         position = number * BATCH_UNIT_BYTES
         file = self.files.find(position)
         if file is None:
@@ -235,7 +237,9 @@ class BatchConsumeQueue(ConsumeQueue):
         return decode_batch_unit(file.segment.view, position - file.start)
 
     def number_of(self, queue_offset: int) -> int:
-        """Number of the unit whose record holds ``queue_offset``; the first one if all begin after it."""
+        """Returns the number of the unit whose record holds ``queue_offset``; that of the first unit if all records
+        begin after it.
+        """
         low, high = self._first, self._end
         while low < high:
             middle = (low + high) // 2
@@ -246,7 +250,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return max(low - 1, self._first)
 
     def units(self, first: int, last: int) -> list[BatchUnit]:
-        """The units of the records with messages from ``first`` up to ``last``."""
+        """Yields the units of the records with messages from ``first`` to ``last`` (excluded)."""
         found = []
         for number in range(self.number_of(first), self._end):
             unit = self.unit_at(number)
@@ -257,7 +261,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return found
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
-        """Physical offset, size and tags code of the record that holds ``queue_offset``; zeros if none does."""
+        """Returns physical offset, size and tags code of the record that holds ``queue_offset``; zeros if none does."""
         unit = self.unit_at(self.number_of(queue_offset)) if self._end > self._first else _NO_UNIT
         return unit.physical_offset, unit.size, unit.tags_code
 
@@ -273,7 +277,8 @@ class BatchConsumeQueue(ConsumeQueue):
     ) -> tuple[int, int, int] | None:
         """Chooses the records of one pull from one segment, by the rules of ``select_units``.
 
-        A record counts as many messages as it holds. A record larger than the limits is chosen only if it is the first.
+        A record counts as the number of messages that it holds. A record larger than the limits is chosen only if it is
+        the first.
         """
         number = self.number_of(queue_offset)
         if self.unit_at(number).next_offset <= queue_offset:
@@ -312,12 +317,13 @@ class BatchConsumeQueue(ConsumeQueue):
     def offset_by_time(
         self, timestamp_ms: int, boundary: Boundary, store_time: Callable[[int], int] | None = None
     ) -> int:
-        """Queue offset of the first message of a record, found by the store times in the units.
+        """Returns the queue offset of the first message of a record, found by the store times in the units.
 
-        From the newest record's time on, both boundaries lead to that record. LOWER: the first record at or after the
-        time.
-        UPPER: the last record at the time. Between the times of two records it is mostly ``min_offset``, as in RocketMQ
-        5.3.3 (``BatchConsumeQueue#getOffsetInQueueByTime``). ``store_time`` is not used.
+        For times from the newest record's time on, both boundaries lead to that record. LOWER: the first record stored
+        at or after the time.
+        UPPER: the last record stored exactly at the time. For a time between two records, UPPER usually leads to
+        ``min_offset``, as in RocketMQ 5.3.3 (``BatchConsumeQueue#getOffsetInQueueByTime``). The argument ``store_time``
+        is not used.
         """
         if self._end == self._first:
             return 0
@@ -326,7 +332,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return min(max(found, self.min_offset), self.max_offset)
 
     def _search_time(self, timestamp_ms: int, boundary: Boundary) -> int:
-        """Number of the unit; -1 if the reference's search finds none."""
+        """Returns the number of the unit; -1 where RocketMQ's search finds none."""
         left, right = self._segment_at_time(timestamp_ms)
         if timestamp_ms >= self.unit_at(right).store_timestamp_ms:
             return right
@@ -346,7 +352,9 @@ class BatchConsumeQueue(ConsumeQueue):
         return -1
 
     def _segment_at_time(self, timestamp_ms: int) -> tuple[int, int]:
-        """First and last unit of the newest segment that begins at or before the time; else of the first segment."""
+        """Returns the first and the last unit of the newest segment that begins at or before the time; if there is
+        none, of the first segment.
+        """
         starts = [file.start // BATCH_UNIT_BYTES for file in self.files.segments]
         starts = [start for start in starts if start < self._end]
         chosen = starts[0]
@@ -362,7 +370,9 @@ class BatchConsumeQueue(ConsumeQueue):
         return self.files.start // BATCH_UNIT_BYTES
 
     def _first_from(self, physical_offset: int) -> int:
-        """Number of the first unit whose record starts at or after ``physical_offset``; the end if there is none."""
+        """Returns the number of the first unit whose record starts at or after ``physical_offset``; the end of the
+        queue if there is none.
+        """
         low, high = self._first, self._end
         while low < high:
             middle = (low + high) // 2
@@ -374,17 +384,17 @@ class BatchConsumeQueue(ConsumeQueue):
         return low
 
     def _next_valid(self, number: int) -> int:
-        """The first undamaged unit from ``number`` on; the end if there is none."""
+        """Returns the number of the first undamaged unit from ``number`` on; the end of the queue if there is none."""
         while number < self._end and not self.unit_at(number).valid:
             number += 1
         return number
 
 
 def batch_of(request: DispatchRequest) -> tuple[int, int]:
-    """Queue offset of the first message of a record, and its number of messages.
+    """Returns the queue offset of the first message of a record, and the number of its messages.
 
-    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: taken from the properties if both are there. -1 for a value
-    that is not a number or out of range.
+    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: both are taken from the properties if both are there. -1
+    for a value that is not a number or out of range.
     """
     if INNER_BASE.encode() not in request.properties:
         return request.queue_offset, 1

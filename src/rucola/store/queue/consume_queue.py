@@ -1,11 +1,11 @@
 """One consume queue: an array of units of 20 bytes that point into the commit log (``formats.consume_queue``).
 
-Unit ``n`` lies at byte ``20 * n`` over all segments. Units are valid from ``min_offset`` up to ``max_offset``. Both are
-found when the queue is opened: the log tells whether the record that a unit points at is that entry of this queue. This
-distinguishes entries from holes and from stale units after a cut (RocketMQ 5.3.3 leaves them), without trusting any
-saved position.
+Unit ``n`` lies at byte ``20 * n`` counted over all segments. Units are valid from ``min_offset`` up to ``max_offset``.
+Both are determined when the queue is opened: the log tells whether the record to which a unit points is that entry of
+this queue. Entries are thus distinguished from holes, and from stale units that RocketMQ 5.3.3 leaves after a cut,
+without trust in any saved position.
 
-The event loop's thread puts and reads; the keeper's thread syncs.
+The event loop's thread puts and reads entries; the keeper's thread syncs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _put = UNIT.struct.pack_into
 _pack = UNIT.struct.pack
 _unit = UNIT.struct.unpack_from
 _physical_offset = Struct(">q").unpack_from
-"""The fields with which every kind of unit begins."""
+"""The fields at the start of every kind of unit."""
 PREFILL_SIZE = UNIT.unpack(PRE_FILL_UNIT)[1]
-"""Size field of the units before the first entry of a queue that does not begin at offset 0."""
+"""Value of the size field in units before the first entry of a queue that does not begin at offset 0."""
 _PREFILL = PRE_FILL_UNIT * 3000
 _ZERO_UNIT = bytes(UNIT_BYTES)
 _PLACE_BYTES = 12
@@ -37,7 +37,9 @@ _PLACE_BYTES = 12
 
 
 class DispatchRequest(NamedTuple):
-    """A record to be put into its queue, for queues that need more of it than ``ConsumeQueue.put`` takes."""
+    """A record to be put into its queue; used by queues that need more of its fields than ``ConsumeQueue.put``
+    takes.
+    """
 
     queue_offset: int
     physical_offset: int
@@ -53,13 +55,13 @@ class ConsumeQueue:
     Attributes:
         min_offset: queue offset of the oldest entry whose record is still in the log.
         max_offset: queue offset after the newest entry.
-        found_offset: ``max_offset`` when the queue was opened. Units below it were read from the disk.
-        touched: for the dispatcher: entries were put since the last notification. ``tags_code`` is the tags code of all
-            of them, or None if they differ.
+        found_offset: ``max_offset`` when the queue was opened. Units below it existed on disk.
+        touched: used by the dispatcher: whether entries were put since the last notification. ``tags_code`` is the tags
+            code that all these entries share, or None if they differ.
         counted: number of files of this queue that the store has counted.
-        on_map: called when a segment was mapped.
-        placement: decides when a record and its unit do not agree.
-        used: units were put or delivered since this was last set to False.
+        on_map: called whenever a segment has been mapped.
+        placement: decides what happens when a record and its unit do not agree.
+        used: whether units were put or delivered since this was last set to False.
     """
 
     __slots__ = (
@@ -85,7 +87,7 @@ class ConsumeQueue:
     )
 
     unit_bytes = UNIT_BYTES
-    """Length of a unit in the files."""
+    """Length of a unit in bytes."""
 
     def __init__(
         self,
@@ -134,11 +136,11 @@ class ConsumeQueue:
             self.correct_min_offset()
 
     def _find_end(self) -> int:
-        """Number after the last unit that is an entry.
+        """Returns the number after the last unit that is an entry.
 
-        A binary search ends early at a damaged unit, or at a unit whose record is damaged. The offsets of that unit and
-        of the units after it are used nevertheless. Units that the search did not see are therefore checked, newest
-        first. As a rule there are only zeros.
+        A binary search ends early at a damaged unit, or at a unit whose record is damaged. The queue offsets of that
+        unit and of the units after it are in use nevertheless. Therefore units after the end found by the search are
+        checked, newest first. Usually there are only zeros.
         """
         low, high = self.files.start // self.unit_bytes, self.files.end // self.unit_bytes
         while low < high:
@@ -149,7 +151,8 @@ class ConsumeQueue:
                 high = middle
         end, newer = low, self._data_end(low)
         self._seen_end = newer
-        while end < newer:  # Very many units may point beyond the log's end if the store is read while it is written.
+        # If the store is read while it is written, very many units may point beyond the end of the log.
+        while end < newer:
             middle = (end + newer) // 2
             if self._place(middle) < self._log.max_offset:
                 end = middle + 1
@@ -160,7 +163,7 @@ class ConsumeQueue:
         return end
 
     def _place(self, number: int) -> int:
-        """Physical offset in a unit; -1 if there is no segment."""
+        """Returns the physical offset in a unit; -1 if there is no segment."""
         position = number * self.unit_bytes
         file = self.files.find(position)
         if file is None:
@@ -169,7 +172,9 @@ class ConsumeQueue:
         return _physical_offset(file.segment.buffer, position - file.start)[0]  # type: ignore[no-any-return]
 
     def _data_end(self, number: int) -> int:
-        """Number after the last unit at or after ``number`` with a nonzero byte; ``number`` if there is none."""
+        """Returns the number after the last unit that has a nonzero byte, among those from ``number`` on; ``number`` if
+        there is none.
+        """
         position = number * self.unit_bytes
         for file in reversed(self.files.segments):
             if file.end <= position:
@@ -193,9 +198,10 @@ class ConsumeQueue:
         self.min_offset = self._next_known(low, self.max_offset)
 
     def _next_known(self, number: int, end: int) -> int:
-        """The first unit from ``number`` on that points into the log or before it; ``end`` if none does.
+        """Returns the first unit from ``number`` on that points into the log or before it; ``end`` if there is none.
 
-        Units that point nowhere lie before the first entry, and wherever messages were lost with a part of the log.
+        Units that point nowhere lie before the first entry, and wherever messages were lost together with a part of the
+        log.
         """
         while number < end:
             physical_offset, size, _ = self.unit(number)
@@ -208,18 +214,18 @@ class ConsumeQueue:
             stop = min(position + len(_PREFILL), end * UNIT_BYTES - file.start, file.size)
             file.ensure(position, stop - position)
             units = bytes(file.segment.view[position:stop])
-            # There may be very many fillers, so they are skipped in blocks.
+            # There may be very many units that point to nothing, so they are skipped in blocks.
             number += len(units) // UNIT_BYTES if units == _PREFILL[: len(units)] else 1
         return end
 
     def rewind(self, physical_offset: int) -> None:
-        """Recovery: the records from ``physical_offset`` on are put again."""
+        """Begins recovery, in which the records from ``physical_offset`` on are put again."""
 
     def detach_expired(self) -> list[MappedFile]:
         """Removes from the list the leading segments whose last entry is older than the log, but never the last
         segment.
 
-        Their files stay. The caller has corrected ``min_offset``.
+        Their files stay. The caller must have corrected ``min_offset``.
         """
         segments, count = self.files.segments, 0
         while count < len(segments) - 1:
@@ -232,19 +238,21 @@ class ConsumeQueue:
         return segments[:count]
 
     def cut(self, physical_end: int) -> bool:
-        """Zeroes everything after ``max_offset`` and removes later segments; returns whether anything was there.
+        """Overwrites everything after ``max_offset`` with zeros and removes later segments; returns whether any byte
+        was nonzero.
 
-        The reference leaves those bytes, and counts them as entries again when the log has grown past their offsets.
+        RocketMQ leaves those bytes, and takes them for entries again when the log has grown past their physical
+        offsets.
 
         Args:
-            physical_end: end of the log; entries that point at or after it are dropped first.
+            physical_end: end of the log; entries that point to this offset or beyond are dropped first.
         """
         while self.max_offset > self.min_offset and self.unit(self.max_offset - 1)[0] >= physical_end:
             self.max_offset -= 1
         self._file = None
         self._position = self._allocated = 0
         end = self.max_offset * UNIT_BYTES
-        # RocketMQ reads a file of zeros as an entry.
+        # RocketMQ would take the zeros in a new file for an entry.
         changed = bool(self.files.remove_after(end - 1 if end == 0 else end))
         file = self.files.find(end)
         if file is not None and file.zero(end - file.start):
@@ -268,7 +276,7 @@ class ConsumeQueue:
         return self.placement.stands(self, queue_offset, physical_offset, size)
 
     def leads_to(self, physical_offset: int, size: int) -> bool:
-        """Whether an entry is right although its record states something else about itself."""
+        """Whether an entry is right although its record states another topic, queue or queue offset."""
         number = self.number_from(physical_offset)
         if number >= self.max_offset or self.unit(number)[:2] != (physical_offset, size):
             return False
@@ -280,11 +288,13 @@ class ConsumeQueue:
         return self.files.start // self.unit_bytes
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit, also after the last entry; zeros if there is no segment."""
+        """Returns physical offset and size in a unit, even one after the last entry; zeros if there is no segment."""
         return self.unit(queue_offset)[:2]
 
     def number_from(self, physical_offset: int) -> int:
-        """Number of the first unit that points to ``physical_offset`` or after it, also after the last entry."""
+        """Returns the number of the first unit that points to ``physical_offset`` or beyond; units after the last entry
+        are searched too.
+        """
         low = self.files.start // UNIT_BYTES
         high = max(self.max_offset, self._seen_end)
         while low < high:
@@ -301,8 +311,8 @@ class ConsumeQueue:
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
         """Writes the unit of entry ``queue_offset``.
 
-        An existing entry is written once more. A gap is filled with units that point at nothing; the reference would
-        put the unit at a wrong place.
+        An existing entry is written once more. A gap is filled with units that point to nothing; RocketMQ would put the
+        unit at a wrong place.
 
         Raises:
             DiskFullError: no space for the unit; nothing was changed.
@@ -321,7 +331,7 @@ class ConsumeQueue:
         """Writes the units of the next ``count`` entries.
 
         Raises:
-            DiskFullError: no space for all of them; the first ones are written.
+            DiskFullError: there is space for some units only, which are written.
         """
         done = 0
         while done < count:
@@ -344,7 +354,7 @@ class ConsumeQueue:
         put one by one.
 
         Raises:
-            DiskFullError: no space for all of them; the first ones are written.
+            DiskFullError: there is space for some units only, which are written.
         """
         done, there = 0, min(count, self.max_offset - queue_offset)
         while done < there:
@@ -394,8 +404,8 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _pass(self, physical_end: int) -> None:
-        """Skips one queue offset, whose record does not name it as its own. A unit that was never written gets a place
-        that leads nowhere.
+        """Skips one queue offset, whose record states a different one. A unit that was never written is made to point
+        to nothing.
         """
         queue_offset = self.max_offset
         physical_offset, size, tags_code = self.unit(queue_offset)
@@ -404,11 +414,11 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _write_again(self, start: int, units: bytes | bytearray) -> None:
-        """Writes existing units from byte ``start`` of the queue on again, all in one segment, unless the segment has
-        expired.
+        """Writes existing units again, from byte ``start`` of the queue on and all in one segment, unless the segment
+        has expired.
 
-        If a process was killed, or its sync failed, it may have left them in memory only, in pages that the system
-        considers written.
+        If a process was killed, or its sync failed, the units may be in memory only, in pages that the system considers
+        written.
         """
         file = self.files.find(start)
         if file is not None:
@@ -416,7 +426,7 @@ class ConsumeQueue:
             self._synced = min(self._synced, start)
 
     def begin_at(self, queue_offset: int) -> None:
-        """Makes an empty queue begin with ``queue_offset``: units before it in its segment point at nothing.
+        """Makes an empty queue begin at ``queue_offset``: earlier units in that segment point to nothing.
 
         RocketMQ 5.3.3, ``ConsumeQueue#putMessagePositionInfo``.
         """
@@ -448,11 +458,11 @@ class ConsumeQueue:
         return position
 
     def sync(self) -> None:
-        """Syncs the segments written since the last call. One thread at a time."""
+        """Syncs the segments written since the last call. Only one thread at a time may call it."""
         self._sync_to(self.max_offset * UNIT_BYTES)
 
     def _sync_to(self, end: int) -> None:
-        # Set before the sync: a put during the sync lowers it, and is covered by the next sync.
+        # Set before the sync: a put during the sync lowers the value, and the next sync covers that put.
         first, self._synced = self._synced, end
         for file in list(self.files.segments):
             if file.end > first and file.start < end:
@@ -460,14 +470,14 @@ class ConsumeQueue:
 
     @property
     def unsynced(self) -> bool:
-        """Whether units were put since the last ``sync`` began. Do not call it during a ``sync``."""
+        """Whether units were put since the last ``sync`` began. Must not be read during a ``sync``."""
         return self._synced < self.max_offset * UNIT_BYTES
 
     def park(self, keep_unsynced: bool) -> int:
-        """Unmaps the segments for a while; they are mapped again one by one. Must not run during a ``sync``.
+        """Unmaps the segments for a while; they are mapped again one by one. Must not be called during a ``sync``.
 
         Args:
-            keep_unsynced: False when no sync follows.
+            keep_unsynced: whether a sync will follow, so that descriptors of unsynced segments are kept.
 
         Returns:
             The number of descriptors kept for the next ``sync``.
@@ -492,7 +502,7 @@ class ConsumeQueue:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
-        """Physical offset, size and tags code of a unit; (0, 0, 0) if there is no segment."""
+        """Returns physical offset, size and tags code of a unit; (0, 0, 0) if there is no segment."""
         position = queue_offset * UNIT_BYTES
         file = self.files.find(position)
         if file is None:
@@ -501,7 +511,7 @@ class ConsumeQueue:
         return _unit(file.segment.buffer, position - file.start)
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
-        """The same with the hash of the tags, wherever the queue stores it."""
+        """Returns the same as ``unit``, always with the hash of the tags, wherever the queue stores that hash."""
         return self.unit(queue_offset)
 
     def select(
@@ -541,13 +551,13 @@ class ConsumeQueue:
         )
 
     def messages_in(self, chosen: array[int], count: int) -> int:
-        """Number of messages in the ``count`` chosen records."""
+        """Returns the number of messages in the ``count`` chosen records."""
         return count
 
     def offset_by_time(
         self, timestamp_ms: int, boundary: Boundary, store_time: Callable[[int], int] | None = None
     ) -> int:
-        """Queue offset of the entry at a store time.
+        """Returns the queue offset of the entry at a store time.
 
         LOWER: the first entry stored at or after the time; ``max_offset`` if all are older. UPPER: the last entry
         stored at or before the time; ``min_offset`` if all are younger. Store times never decrease along a queue.

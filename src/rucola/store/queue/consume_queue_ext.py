@@ -1,7 +1,7 @@
 """The extension of consume queues (``formats.consume_queue_ext``), and the queue that has one.
 
-The extension's content follows from the log and, for the bit maps, from the filters that were known at dispatch. It is
-synced with its queue. After a crash, a unit counts only once dispatch offers its record again.
+The content of the extension is derived from the log and, for the bit maps, from the filters that were known at
+dispatch. It is synced with its queue. After a crash, a unit is valid only once dispatch has put its record again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConsumeQueueExt:
     Attributes:
         files: the segments.
         end: position after the last unit.
-        unit_bytes_max: length of the longest unit for which there is room.
+        unit_bytes_max: length in bytes of the longest possible unit.
     """
 
     def __init__(self, files: Files, path: str, segment_bytes: int, writable: bool = True) -> None:
@@ -48,10 +48,10 @@ class ConsumeQueueExt:
         self._files = files
 
     def read(self, address: int) -> ExtUnit | None:
-        """The unit at ``address``; None if there is none.
+        """Returns the unit at ``address``; None if there is none.
 
         Raises:
-            DiskError: the disk cannot read it.
+            DiskError: the disk cannot read the unit.
         """
         position = position_of(address)
         file = self.files.find(position)
@@ -86,7 +86,7 @@ class ConsumeQueueExt:
         return address_of(position)
 
     def rewrite(self, address: int, size: int) -> None:
-        """Stores a unit once more, so that the next sync writes it."""
+        """Writes a unit once more, so that the next sync covers it."""
         position = position_of(address)
         file = self.files.find(position)
         if file is not None:
@@ -95,7 +95,7 @@ class ConsumeQueueExt:
             file.segment.rewrite(at, bytes(file.segment.view[at : at + size]))
 
     def find_end(self) -> None:
-        """Finds ``end`` by the sizes of the units in the last segment. Raises ``DiskError`` as ``read`` does."""
+        """Determines ``end`` from the sizes of the units in the last segment. Raises ``DiskError`` as ``read`` does."""
         self.end = self.files.start
         if self.files.segments:
             file = self.files.segments[-1]
@@ -105,7 +105,9 @@ class ConsumeQueueExt:
             self.end = file.start + at
 
     def cut(self) -> bool:
-        """Zeroes everything after ``end`` and removes later segments; returns whether anything was there."""
+        """Overwrites everything after ``end`` with zeros and removes later segments; returns whether any byte was
+        nonzero.
+        """
         changed = bool(self.files.remove_after(self.end))
         file = self.files.find(self.end)
         if file is not None:
@@ -137,7 +139,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
     """A consume queue with an extension; see ``ConsumeQueue``.
 
     Args:
-        ext: the extension, not loaded yet.
+        ext: the extension, which is not loaded yet.
         bit_map: makes the bit maps of records.
         extending: whether new records get a unit in the extension; if False, it is only read.
     """
@@ -193,12 +195,14 @@ class ExtendedConsumeQueue(ConsumeQueue):
     def _find_ext_end(self) -> None:
         end = self._ext_end_before(self.max_offset)
         if end is None:
-            self._ext.find_end()  # The last entries were put while there was no extension.
+            self._ext.find_end()  # The last entries were put while the extension was disabled.
         else:
             self._ext.end = end
 
     def _ext_end_before(self, queue_offset: int) -> int | None:
-        """Position after the unit of the entry before ``queue_offset``; None if that entry has no readable unit."""
+        """Returns the position after the unit of the entry before ``queue_offset``; None if that entry has no readable
+        unit.
+        """
         if queue_offset <= self.min_offset:
             return self._ext.files.start
         address = self.unit(queue_offset - 1)[2]
@@ -211,7 +215,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         """Writes the unit of a record into the extension, then its address into the queue.
 
         Raises:
-            DiskFullError: no space; nothing was changed that counts.
+            DiskFullError: no space; nothing valid was changed.
         """
         if not self._extending:
             super().put_record(request)
@@ -228,7 +232,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         bits = self._bit_map(self.topic, request.properties) if self._bit_map is not None else b""
         unit = ExtUnit(request.tags_code, request.store_timestamp_ms, bits)
         if unit.size > self._ext.unit_bytes_max:
-            super().put_record(request)  # as the reference does
+            super().put_record(request)  # as RocketMQ does
             return
         end = self._ext.end
         address = self._ext.append(unit)
@@ -239,7 +243,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
             raise
 
     def _put_again(self, request: DispatchRequest) -> bool:
-        """Whether the correct entry is already there. Its unit is then stored once more."""
+        """Whether the correct entry is already in the queue. If so, its unit is written once more."""
         physical_offset, size, address = self.unit(request.queue_offset)
         if (physical_offset, size) != (request.physical_offset, request.size):
             return False
@@ -276,13 +280,13 @@ class ExtendedConsumeQueue(ConsumeQueue):
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
-        """See ``ConsumeQueue.entry``. An address without a unit is returned unchanged."""
+        """See ``ConsumeQueue.entry``. If there is no unit at the address, the address is returned."""
         physical_offset, size, tags_code = self.unit(queue_offset)
         unit = self._ext.read(tags_code) if is_address(tags_code) else None
         return physical_offset, size, tags_code if unit is None else unit.tags_code
 
     def ext_unit(self, queue_offset: int) -> ExtUnit | None:
-        """The unit of an entry in the extension; None if it has none."""
+        """Returns the extension unit of an entry; None if the entry has none."""
         address = self.unit(queue_offset)[2]
         return self._ext.read(address) if is_address(address) else None
 
@@ -296,7 +300,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         scan_bytes_max: int,
         limits: PullLimits,
     ) -> tuple[int, int, int] | None:
-        """See ``ConsumeQueue.select``. An entry whose unit in the extension cannot be read matches."""
+        """See ``ConsumeQueue.select``. An entry whose extension unit cannot be read counts as a match."""
         if not len(tag_codes):
             return super().select(queue_offset, chosen, tag_codes, max_messages, max_bytes, scan_bytes_max, limits)
         file = self.files.find(queue_offset * UNIT_BYTES)

@@ -1,8 +1,8 @@
 """All consume queues of a store. Queues are opened when first needed, so the time of a start does not depend on their
 number.
 
-``queue_factory`` knows the kind of a queue and where its files are. Topic names come from clients. Each name was
-checked against the alphabet of topics before. It is checked again here, so that it cannot lead out of the directory.
+``queue_factory`` knows the kind of a queue and where its files are. Topic names come from clients. Each name has been
+checked against the alphabet of topics. It is checked again here, so that it cannot lead out of the store's directory.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.queue_factory import QueueFactory, QueueOptions
 
 QUEUE_ID_MAX = 1 << 16
-"""Messages are appended only to queues with smaller ids. Stores from elsewhere may have queues with larger ids."""
+"""Limit of queue ids: messages are appended only to queues with smaller ids. Stores from elsewhere may have queues with
+larger ids.
+"""
 
 MAPS_MAX = 4096
-"""Segments of queues that are mapped at a time. Each needs two descriptors of the process, and a map."""
+"""Largest number of queue segments that are mapped at a time. Each needs two descriptors of the process, and a map."""
 
 _HELD_MAX = 4096
 """Segments that were unmapped before their sync. Each keeps a descriptor until then."""
@@ -34,15 +36,15 @@ _PARKED_SHARE = 4
 class ConsumeQueueStore:
     """The queues of a store. For the event loop's thread, except ``sync``, which is for the keeper's thread.
 
-    A sync uses the descriptor that the data was written with. By then the path may lead to another file or to none, and
-    a newly opened descriptor may not report an earlier error of the pages. ``_lock`` prevents a queue from being parked
-    during its sync, and protects the count of kept descriptors.
+    A sync uses the descriptor with which the data was written. By then the path may lead to another file or to none,
+    and a newly opened descriptor may not report an earlier error of the pages. ``_lock`` prevents a queue from being
+    parked during its sync, and protects the count of kept descriptors.
 
     Attributes:
         factory: creates the queues of all kinds.
         queue_count: number of queues with at least one file.
         later_files: number of files of all queues, not counting the first file of each.
-        lengths_right: ``load`` found no segment with a length other than the configured one.
+        lengths_right: whether ``load`` found only segments with the configured length.
         next_offset_tables: the tables that ``next_offsets`` has returned so far, by topic.
         first_counts: the sum of each of those tables when it was created.
         maps_max: number of mapped segments beyond which the queues that were mapped first are unmapped.
@@ -50,10 +52,10 @@ class ConsumeQueueStore:
             at once.
 
     Args:
-        files: door to the disk.
+        files: access to the disk.
         root: the store's directory.
-        options: options of the kinds of queues.
-        log: the log that the units point into.
+        options: options for each kind of queue.
+        log: the log to which the units point.
         writable: False opens for reading only.
     """
 
@@ -78,40 +80,41 @@ class ConsumeQueueStore:
         self._unseen: list[ConsumeQueue] = []
 
     def limit_descriptors(self, limit: int) -> None:
-        """Sets the limits from the process's ``limit`` of descriptors. Queues take three eighths of them, connections
-        nine sixteenths; the rest is for the log and the index.
+        """Sets the limits according to ``limit``, the process's limit on descriptors. Queues may use three eighths of
+        the descriptors, connections nine sixteenths; the rest is for the log and the index.
         """
         self.maps_max = self._maps_limit = max(min(MAPS_MAX, limit // 8), 1)
         self.held_max = max(limit * 3 // 8 - 2 * self.maps_max, 1)
 
     def free_descriptors(self) -> None:
-        """The process has no descriptor left: unmaps half of the queues, and maps no more than the other half for a
-        round of ``park_idle``.
+        """Frees descriptors when the process has none left: unmaps half of the mapped segments, and limits mapping to
+        the other half for one round of ``park_idle``.
         """
         self.maps_max = max(self._map_count // 2, 1)
         self._park(None)
 
     def names(self) -> Iterator[tuple[bytes, int]]:
-        """Topic and queue id of every queue directory."""
+        """Yields topic and queue id of every queue directory."""
         return self.factory.names()
 
     def topics(self) -> set[bytes]:
-        """Every topic with an open queue or with a directory."""
+        """Returns every topic that has an open queue or a directory."""
         return self._topics.keys() | self.factory.topic_names()
 
     def ids(self, topic: bytes) -> list[int]:
-        """Queue ids of the directories of ``topic``."""
+        """Returns the queue ids of the directories of ``topic``."""
         return [int(name) for name in self.factory.queue_directories(self.factory.topic_directory(topic))]
 
     def directories(self) -> Iterator[str]:
-        """Every directory of the queues, outer directories first."""
+        """Yields every directory of the queues, outer directories first."""
         return self.factory.directories()
 
     def load(self, several: bool = True) -> None:
         """Counts the queues that have a file, and checks the length of one file of each, without opening any.
 
         Args:
-            several: also count the files of queues with several files; pass False only if there are certainly none.
+            several: whether to count also the files of queues with several files; pass False only if it is known that
+                there are none.
 
         Raises:
             StoreDamagedError: a topic has queues of another kind than its type requires.
@@ -142,15 +145,17 @@ class ConsumeQueueStore:
         self.factory.check()
 
     def queues_of(self, topic: bytes) -> dict[int, ConsumeQueue]:
-        """The open queues of ``topic``, by id. The dispatcher keeps this dictionary during a run of records."""
+        """Returns the open queues of ``topic``, by id. The dispatcher keeps this dictionary while it puts consecutive
+        records of one topic.
+        """
         queues = self._topics.get(topic)
         if queues is None:
             queues = self._topics[topic] = {}
         return queues
 
     def get(self, topic: bytes, queue_id: int) -> ConsumeQueue:
-        """The queue; opened now if it is not open. An unknown queue is empty and has no file until something is put
-        into it.
+        """Returns the queue; opens it if it is not open. An unknown queue is empty and has no file until something is
+        put into it.
         """
         queues = self.queues_of(topic)
         queue = queues.get(queue_id)
@@ -166,8 +171,8 @@ class ConsumeQueueStore:
         return queue
 
     def find(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
-        """The queue if it is open or has a directory, else None. Readers use this, because they must not add queues to
-        the table.
+        """Returns the queue if it is open or has a directory, else None. Readers use this, because they must not add
+        queues to the table.
         """
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:
@@ -177,8 +182,8 @@ class ConsumeQueueStore:
         return self.get(topic, queue_id)
 
     def first_offset(self, topic: bytes, queue_id: int) -> int:
-        """Offset of the oldest message of a queue as reported to clients: -1 for an empty queue of type BatchCQ, else
-        0.
+        """Returns the queue offset of the oldest message of a queue as reported to clients: -1 for an empty queue of
+        type BatchCQ, else 0.
         """
         queue = self.find(topic, queue_id)
         if queue is not None and queue.max_offset > 0:
@@ -186,10 +191,11 @@ class ConsumeQueueStore:
         return -1 if self.factory.is_batch(topic) else 0
 
     def next_offsets(self, topic: bytes, queue_count: int = 0) -> array[int]:
-        """Next queue offset of each queue of ``topic``, by queue id. The append advances the offsets in this table.
+        """Returns the next queue offset of each queue of ``topic``, indexed by queue id. Appends advance the offsets in
+        this table.
 
         Args:
-            queue_count: minimum number of entries in the returned table.
+            queue_count: smallest number of entries in the returned table.
         """
         offsets = self.next_offset_tables.get(topic)
         if offsets is None:
@@ -207,14 +213,14 @@ class ConsumeQueueStore:
         return offsets
 
     def directory(self, topic: bytes, queue_id: int) -> str:
-        """The path of a queue's files, whether they exist or not."""
+        """Returns the path of a queue's files, whether they exist or not."""
         return self.factory.directory(topic, queue_id)
 
     def detach_topic(self, topic: bytes) -> list[ConsumeQueue]:
-        """Removes the queues of ``topic`` from all tables, as if they did not exist. Their files stay.
+        """Removes the queues of ``topic`` from all tables in memory. Their files stay.
 
         Returns:
-            The queues that were open; the caller closes them.
+            The queues that were open; the caller must close them.
         """
         opened = self._topics.pop(topic, {})
         self.next_offset_tables.pop(topic, None)
@@ -255,21 +261,21 @@ class ConsumeQueueStore:
         queue.counted = count
 
     def fail(self, error: DiskError) -> None:
-        """Keeps no descriptors for syncs any more: after a failure no sync follows, because its result would prove
-        nothing.
-        """
+        """Stops keeping descriptors for syncs: no sync follows a failure, because its result would prove nothing."""
         self._error = error
 
     @property
     def wants_sync(self) -> bool:
-        """Whether so many descriptors wait for a sync that the next queues may have to wait for one themselves."""
+        """Whether very many descriptors wait for a sync; then the next queues to be parked may have to be synced
+        first.
+        """
         return self._error is not None or self._held_count > self.held_max // 2
 
     def sync(self, queues: Iterable[ConsumeQueue]) -> None:
         """Syncs queues that were written. Runs on the keeper's thread, or after that thread has ended.
 
         Raises:
-            DiskError: units may not be on the disk.
+            DiskError: some units may not be on disk.
         """
         try:
             for queue in queues:
@@ -304,10 +310,10 @@ class ConsumeQueueStore:
             self._park(queue)
 
     def _park(self, busy: ConsumeQueue | None) -> None:
-        """Unmaps several of the queues that were mapped first. Those still in use are soon mapped again.
+        """Unmaps several queues, beginning with those mapped first. Queues that are still in use are soon mapped again.
 
-        Descriptors of unsynced segments are kept. If there are too many, only as many queues as necessary are parked,
-        and each is synced first.
+        The descriptors of unsynced segments are kept. If there are too many of these, only as many queues as necessary
+        are unmapped, and each is synced first.
         """
         enough = self.maps_max - self.maps_max // _PARKED_SHARE
         for queue in list(self._maps):
@@ -328,7 +334,7 @@ class ConsumeQueueStore:
         """Runs one of the ``shares`` calls of a round. A round checks each mapped queue once, and unmaps the queues
         that were not used since the last round, which closes their descriptors.
 
-        A queue that waits for its sync keeps its descriptors until the next round.
+        A queue that waits for a sync keeps its descriptors until the next round.
         """
         if self._looks_left == 0:
             self._looks_left, self._unseen = shares, list(reversed(self._maps))
@@ -346,7 +352,7 @@ class ConsumeQueueStore:
         self._looks_left -= 1
 
     def _park_one(self, queue: ConsumeQueue) -> None:
-        """Parks a queue. The caller holds the lock, and the queue is not being synced."""
+        """Parks a queue. The caller holds ``_lock``, and the queue is not being synced."""
         before = self._held.pop(queue, 0)
         if held := queue.park(keep_unsynced=self._error is None):
             self._held[queue] = held
@@ -354,8 +360,8 @@ class ConsumeQueueStore:
         self._map_count -= self._maps.pop(queue)
 
     def _sync_now(self, queue: ConsumeQueue) -> None:
-        """Syncs on the loop's thread; the caller holds the lock. The keeper reports a failure, after which no progress
-        is recorded.
+        """Syncs on the event loop's thread; the caller holds ``_lock``. The keeper reports a failure, after which no
+        progress is recorded.
         """
         try:
             queue.sync()
