@@ -1,8 +1,8 @@
 """Withholds damaged messages from readers. Damage costs only that message; its neighbours are delivered.
 
-By default, messages that this process stored itself are not checked: their bytes come from the memory they were written
-to. Older messages came from the disk. Their place, checksums, topic and queue are compared, one kernel call for a run
-of neighbours. For the event loop's thread.
+By default, messages that this process stored itself are not checked: their bytes come from the memory to which they
+were written. Older messages came from the disk. For these, physical offset, checksums, topic and queue are compared, in
+one kernel call for adjacent records. Used by the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -50,20 +50,20 @@ class ReadCheck:
         self._reported: set[int] = set()
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Sets the range to check after recovery: records below the log's end were read from the disk, and a gap holds
-        no message.
+        """Sets, after recovery, which records are checked: those below the log's end come from the disk. Gaps hold no
+        messages.
         """
         if self._check is CheckOnRead.OLD:
             self.below = physical_end
         self.below = max([self.below, *(gap.end for gap in gaps)])
 
     def first_damaged(self, chosen: array[int], count: int, find: FindPart, queue: ConsumeQueue) -> int:
-        """Index of the first of ``count`` units whose record is not a sound message of the queue; ``count`` if there is
-        none.
+        """Returns the index of the first of ``count`` units whose record is not a sound message of the queue; ``count``
+        if there is none.
 
         Args:
-            chosen: pairs of physical offset and size. A wrong size is replaced by that of the record, if all else
-                of the record is right.
+            chosen: pairs of physical offset and size. A wrong size is replaced by the record's size, if everything else
+                in the record is right.
             find: returns the bytes of the records.
         """
         topic, queue_id = queue.topic, queue.queue_id
@@ -102,7 +102,9 @@ class ReadCheck:
         return kept
 
     def report(self, physical_offset: int, topic: bytes, queue_id: int) -> None:
-        """Counts a damaged message that a reader requested, and logs its place the first time."""
+        """Counts a damaged message that a reader requested, and logs its position when it is requested for the first
+        time.
+        """
         self._stats.damaged_messages += 1
         if (
             self._log.in_gap(physical_offset)
@@ -123,12 +125,12 @@ class ReadCheck:
         )
 
     def _sound_rows(self, part: LogPart, chosen: array[int], first: int, last: int, topic: bytes, queue_id: int) -> int:
-        """The number of leading units that are sound. Their records are adjacent in ``part``."""
+        """Returns how many units at the beginning have sound records. The records are adjacent in ``part``."""
         table, view, start = self._table, part.view, part.start
         position = chosen[2 * first] - start
         limit = max(min(chosen[2 * last - 2] + chosen[2 * last - 1], part.end) - start, position)
         rows, _, _ = walk_records(part.buffer, view, position, limit, start, table, last - first, crc32, CHECK_ALL)
-        # A light queue points at records of other topics and queues.
+        # Entries of a light queue point to records of other topics and queues.
         foreign = topic.startswith(_LMQ_PREFIX)
         if rows == last - first and not foreign and self._one_queue(rows, view, topic, queue_id):
             end = rows * ROW_WIDTH
@@ -147,7 +149,7 @@ class ReadCheck:
         return rows
 
     def _stands(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> bool:
-        """Whether to deliver a record although one field contradicts its queue: the queue is right."""
+        """Whether to deliver a record although one of its fields contradicts its queue, because the queue is right."""
         position, table = physical_offset - part.start, self._table
         rows, _, _ = walk_records(
             part.buffer, part.view, position, part.end - part.start, part.start, table, 1, crc32, _CHECKSUMS
@@ -155,7 +157,9 @@ class ReadCheck:
         return rows == 1 and table[_RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
 
     def _own_size(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> int:
-        """Size of a sound record of the queue whose own entry has this place and another size; 0 for any other."""
+        """Returns the size of a sound record of the queue if its own unit states this physical offset but another size;
+        otherwise 0.
+        """
         position, table = physical_offset - part.start, self._table
         limit = min(part.end, self._log.max_offset) - part.start
         if queue.topic.startswith(_LMQ_PREFIX) or position > limit:
@@ -168,7 +172,9 @@ class ReadCheck:
         return own_size if its_entry else 0
 
     def _one_queue(self, rows: int, view: memoryview, topic: bytes, queue_id: int) -> bool:
-        """Whether all rows of the table are of this queue. This is the usual case, and avoids checking each row."""
+        """Whether all rows of the table belong to one topic and queue. This is the usual case, in which the rows need
+        not be checked one by one.
+        """
         table, end = self._table, rows * ROW_WIDTH
         return (
             _topic(view, table, 0) == topic
@@ -178,6 +184,8 @@ class ReadCheck:
 
 
 def _topic(view: memoryview, table: array[int], row: int) -> bytes:
-    """Topic of the record whose columns begin at ``row`` of ``table``, positions within ``view``."""
+    """Returns the topic of the record whose columns begin at index ``row`` of ``table``; positions refer to
+    ``view``.
+    """
     position = table[row + _TOPIC_POS]
     return bytes(view[position : position + table[row + _TOPIC_LEN]])

@@ -1,8 +1,8 @@
-"""Reads for consumers: by queue offset, by key, by time (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and
-others).
+"""Reads messages for consumers: by queue offset, by key, by time (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage``
+and others).
 
-Everything runs on the event loop's thread. Answers are slices of the mapped log; small ones are copied together.
-Records that may no longer be in memory are copied from the file, by ``cold_read``.
+Everything runs on the event loop's thread. Results are slices of the mapped log; small slices are copied into one
+buffer. Records that may no longer be in memory are copied from the file, by ``cold_read``.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
 _CANDIDATES_MAX = 4096
 _AHEAD_MAX = 64
-"""Records that are fetched together for a caller that reads one after the other."""
+"""Number of records that are fetched together for a caller that reads them one after the other."""
 _CHAIN_STEPS_MAX = 32_768
-"""Maximum number of index entries that a query examines. A few per slot are usual; somebody can choose keys that share
-one hash, and then there are millions.
+"""Largest number of index entries that a query examines. A slot usually has a few entries; a client that chooses keys
+with the same hash can create millions.
 """
 _OTHER_BYTES_MAX = 16 << 20
-"""Maximum number of records that a query reads although their keys differ."""
+"""Largest number of records that a query reads although they turn out not to have the key."""
 JOIN_BELOW_BYTES = 4096
-"""Average slice length below which copying is cheaper than sending slices separately. Measured on uvloop over loopback,
-CPU time of an answer with 32 slices: 200 B each take 27 us as slices and 15 us copied; 1,250 B take 33 and 25; 4,096 B
-take 44 to 55 and 39 to 61.
+"""Average slice length in bytes below which copying is cheaper than sending slices separately. Measured on uvloop over
+loopback, CPU time of a response with 32 slices: 200 B each take 27 us as slices and 15 us copied; 1,250 B take 33 and
+25; 4,096 B take 44 to 55 and 39 to 61.
 """
 _ALL_TAGS = array("q")
 
@@ -82,9 +82,7 @@ class MessageReader:
         self._codes: dict[Collection[int], array[int]] = {}
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Sets the limits after recovery: records below the log's end may be on the disk only, and a gap holds no
-        message.
-        """
+        """Notes after recovery: records below the log's end may not be in memory, and gaps hold no messages."""
         self._written_from = physical_end
         self.check.loaded(physical_end, gaps)
 
@@ -187,8 +185,8 @@ class MessageReader:
         return file.segment.is_resident(physical_offset - file.start, min(size, COPY_MAX_BYTES))
 
     def _searched_time(self, cold: ColdRecords | None, physical_offset: int) -> int:
-        """Store time of a record. Without it a search by time would go wrong, so an unreadable record raises an
-        error.
+        """Returns the store time of a record. Without this time, a search by time would go wrong, so an unreadable
+        record raises an error.
         """
         if not self._readable(physical_offset, cold, HEAD_BYTES):
             file = self._log.queue.find(physical_offset)
@@ -197,7 +195,7 @@ class MessageReader:
         return self._log.store_timestamp(physical_offset)
 
     def _over_unreadable(self, queue: ConsumeQueue, queue_offset: int, error: DiskError) -> GetMessageResult:
-        """Handles a queue page that the disk cannot read: skips it, or ends the pull there so that the consumer
+        """Handles a page of a queue that the disk cannot read: skips it, or ends the pull there so that the consumer
         waits.
         """
         low, high, following = queue.min_offset, queue.max_offset, queue_offset
@@ -260,7 +258,7 @@ class MessageReader:
             if copies.cold is not None:
                 return GetMessageResult(GetMessageStatus.FOUND, queue_offset, low, high, cold=copies.cold.fetch)
             find, complete = copies.find, copies.complete
-        # A unit from the disk may point anywhere.
+        # A unit read from the disk may point anywhere.
         if chosen[0] < self.check.below or not complete or queue_offset < min(queue.found_offset, self.check.below):
             kept, stop = self._checked(queue, queue_offset, count, find)
             if stop is not None:
@@ -295,8 +293,8 @@ class MessageReader:
         return kept, queue_offset
 
     def _views(self, count: int, find: FindPart) -> tuple[list[memoryview], int]:
-        """The records of the chosen units, and their total size. Adjacent records form one slice; small separate ones
-        are copied.
+        """Returns the records of the chosen units, and their total size. Adjacent records form one slice; small
+        separate slices are copied.
         """
         chosen, slices = self._chosen, self._slices
         views: list[memoryview] = []
@@ -316,8 +314,8 @@ class MessageReader:
         return views, total
 
     def _codes_of(self, tag_codes: Collection[int]) -> array[int]:
-        """The codes, sorted as the kernel needs them. They are cached, since a consumer asks with the same set each
-        time.
+        """Returns the codes, sorted as the kernel needs them. The result is cached, because a consumer uses the same
+        set in each pull.
         """
         if not isinstance(tag_codes, frozenset):
             return array("q", sorted(tag_codes))
@@ -332,7 +330,7 @@ class MessageReader:
         """Whether the disk can read a record, or ``length`` bytes of it.
 
         Raises:
-            NotInMemoryError: this is unknown until the record is fetched.
+            NotInMemoryError: this is unknown before the record is fetched.
         """
         if cold is None or not self._waits(physical_offset, cold, length):
             return True
@@ -340,8 +338,8 @@ class MessageReader:
         return False
 
     def _waits(self, physical_offset: int, cold: ColdRecords | None, length: int = 0) -> bool:
-        """Whether a record must not be read now: it must be fetched first, which ``cold`` notes, or it is
-        unreadable.
+        """Whether a record must not be read now: it must first be fetched, which is noted in ``cold``, or the disk
+        cannot read it.
         """
         if cold is None or not self._may_be_cold(physical_offset):
             return False
@@ -355,12 +353,12 @@ class MessageReader:
     def _compare_key(
         self, physical_offset: int, topic: bytes, key: bytes, begin_ms: int, end_ms: int
     ) -> tuple[int, bool]:
-        """Size of a record, and whether its topic, one of its keys and its store time match the query.
+        """Returns the size of a record, and whether its topic, one of its keys and its store time match the query.
 
         The index compares hashes only: ``Aa`` and ``BB`` have the same hash.
         """
         log = self._log
-        # The index entry says where the record is.
+        # The index entry states where the record is.
         row = log.row_at(physical_offset, CHECK_BODY_CRC | CHECK_RECORD_CRC)
         if row is None:
             return 0, False

@@ -1,4 +1,4 @@
-"""Results of the store's operations. Expected outcomes are values of these enums, not exceptions."""
+"""Results of the store's operations. Expected outcomes are enum values, not exceptions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 
 class PutMessageStatus(Enum):
-    """Outcome of an append (RocketMQ 5.3.3, ``PutMessageStatus``, without the values that cannot occur here)."""
+    """Outcome of an append (RocketMQ 5.3.3, ``PutMessageStatus``, without the values that cannot occur in Rucola)."""
 
     PUT_OK = "PUT_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
     CREATE_MAPPED_FILE_FAILED = "CREATE_MAPPED_FILE_FAILED"
-    """No buffer is free for the next segment (``fastFailIfNoBufferInStorePool``). A later commit frees one.
+    """No buffer is free for the next segment (``fastFailIfNoBufferInStorePool``). A later commit frees a buffer.
     """
     MESSAGE_ILLEGAL = "MESSAGE_ILLEGAL"
     PROPERTIES_SIZE_EXCEEDED = "PROPERTIES_SIZE_EXCEEDED"
@@ -39,21 +39,21 @@ class GetMessageStatus(Enum):
 
 
 class StoreState(Enum):
-    """Whether a store takes messages; if not, why."""
+    """State of a store: whether it accepts messages, and if not, why."""
 
     STOPPED = "STOPPED"
-    """Not loaded, not started, or shut down: no appends."""
+    """The store is not loaded, not started, or shut down: no appends."""
     RUNNING = "RUNNING"
     DISK_FULL = "READ_ONLY/disk_full"
     """A file could not be allocated: no appends. The store leaves this state by itself once there is space."""
     IO_ERROR = "READ_ONLY/io_error"
-    """A sync failed. The messages that this sync covered may be lost, whatever a later sync reports. Only a restart
-    ends this state.
+    """A sync failed. The messages that the failed sync covered may be lost, whatever a later sync reports. Only a
+    restart ends this state.
     """
 
 
 class Boundary(Enum):
-    """The message that a search by time returns if several have the same store time."""
+    """Which message a search by time returns."""
 
     LOWER = "LOWER"
     """The first message at or after the time."""
@@ -73,17 +73,18 @@ class PutMessageResult(NamedTuple):
 
 @dataclass(slots=True)
 class GetMessageResult:
-    """Records of a queue. Treat it as read-only; it is not frozen because that would cost a microsecond per pull.
+    """Result of a read from a queue. Treat it as read-only; it is not frozen because that would cost a microsecond per
+    pull.
 
     Attributes:
-        next_offset: queue offset of the next pull.
-        views: whole records in order, as slices of the log or copied together. A slice may hold several adjacent
-            records. They stay valid as long as they are referenced.
+        next_offset: queue offset at which the next pull should begin.
+        views: whole records in order, as slices of the log or copied into one buffer. A slice may hold several adjacent
+            records. Views stay valid as long as they are referenced.
         message_count: number of records in ``views``.
         message_bytes: total size of the records.
-        suggest_slave: the messages are so old that they are assumed not to be in memory.
-        cold: if set, call it first, on any thread: it fetches what is not in memory. The other fields are then
-            meaningless.
+        suggest_slave: whether the messages are so old that they are assumed not to be in memory.
+        cold: if set, call it on any thread, then read again: it fetches what is not in memory. If ``cold`` is set, the
+            other fields are meaningless.
     """
 
     status: GetMessageStatus
@@ -98,13 +99,13 @@ class GetMessageResult:
 
 
 class QueryMessageResult(NamedTuple):
-    """Records found by key.
+    """Result of a query by key.
 
     Attributes:
         views: one slice of the log per record, in log order.
         index_physical_offset: physical offset of the newest record in the index.
-        index_timestamp_ms: its store time.
-        partial: the query hit its limit, so some messages may be missing.
+        index_timestamp_ms: store time of that record.
+        partial: whether the query reached a limit, so that messages may be missing.
     """
 
     views: list[memoryview]

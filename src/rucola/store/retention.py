@@ -1,13 +1,13 @@
-"""Removes expired files, and files before their time if space is short (RocketMQ 5.3.3, ``CleanCommitLogService``,
-``CleanConsumeQueueService``).
+"""Removes expired files and, if space is short, also files that have not expired (RocketMQ 5.3.3,
+``CleanCommitLogService``, ``CleanConsumeQueueService``).
 
 Two threads share the work. The keeper's thread checks space, hours and ages, and removes files. Only the event loop's
-thread changes the lists of segments. A check therefore only decides up to which offset the log may go. The loop then
-takes those segments out of its list, which makes the new minimum visible. Afterwards the keeper removes their files,
-oldest first, and makes each removal durable before the next. A slice of such a segment keeps its memory valid.
+thread changes the lists of segments. A check therefore only decides up to which offset the log may be removed. The loop
+then takes those segments out of its list, which makes the new minimum visible. Afterwards the keeper removes their
+files, oldest first, and syncs each removal before the next. A slice of a removed segment keeps its memory valid.
 
-A segment is removed only after it is on the disk and dispatched, and its queue and index entries are on the disk too.
-Otherwise a crash would let queue offsets that consumers have seen be assigned again.
+A segment is removed only after it is synced and dispatched, and its queue and index entries are synced too. Otherwise,
+after a crash, queue offsets that consumers have seen would be assigned again.
 
 Deliberate differences from RocketMQ 5.3.3: after the wall clock jumped forward, nothing expires by age for ten minutes;
 forced removals are counted, and logged with offsets and ages.
@@ -40,20 +40,20 @@ _log = logging.getLogger(__name__)
 _FIRST_LOOK_S = 60.0
 _HOUR_MS = 3_600_000
 _JUMP_MS = 60_000
-"""If the wall clock gains more than this on the monotonic clock between two checks, it was set, or the process was
-suspended.
+"""If, between two checks, the wall clock advances by this many ms more than the monotonic clock, it was set, or the
+process was suspended.
 """
 _JUMP_PAUSE_S = 600.0
 _QUEUES_A_TURN = 256
-"""Number of queues that are corrected in one turn of the loop; takes some milliseconds."""
+"""Number of queues that are corrected in one iteration of the event loop; this takes some milliseconds."""
 
 
 class Detached(Protocol):
-    """A file that is no longer in any list."""
+    """A file that is no longer in any list of segments, and is to be removed."""
 
     @property
     def path(self) -> str:
-        """Path of the file."""
+        """Path of the file to be removed."""
         ...
 
     def close(self) -> None:
@@ -69,17 +69,17 @@ class _Removal(NamedTuple):
 
 
 class Retention:
-    """Decides what expires and removes it. ``look`` and ``remove`` are for the keeper's thread, ``hand_over`` is for
-    the loop's.
+    """Decides which files expire, and removes them. ``look`` and ``remove`` are for the keeper's thread, ``hand_over``
+    is for the event loop's thread.
 
     Attributes:
-        waiting: whether the loop has something to do.
-        wants_sync: the keeper should sync the queues now, because segments wait for it while space is short, or because
-            queues or their files were removed.
+        waiting: whether ``hand_over`` has something to do.
+        wants_sync: whether the keeper should sync the queues now, because segments wait for it while space is short, or
+            because queues or their files were removed.
 
     Args:
         condition: notified by ``look`` when the used space passes the warning ratio and when it falls below the ratio
-            of forced removal; notified by both threads when the loop has something to do.
+            of forced removal; notified by both threads when ``hand_over`` has something to do.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Retention:
         self._failed = False
 
     def start(self) -> None:
-        """Called when the store is loaded. The first check comes a minute later."""
+        """Must be called when the store is loaded. The first check follows a minute later."""
         now = self._clock.monotonic()
         self._next_look = now + _FIRST_LOOK_S
         self._clocks = self._clock.wall_ms(), now
@@ -131,11 +131,11 @@ class Retention:
     # -- the keeper's thread -------------------------------------------------------------------------------------------
 
     def look(self, safe_offset: int) -> None:
-        """Decides every ``cleanResourceInterval`` what may expire. Every call removes the files that the loop has
-        released.
+        """Decides every ``cleanResourceInterval`` what may expire. Every call also removes the files that the event
+        loop has released.
 
         Args:
-            safe_offset: log, queues and index are on the disk for all records below it.
+            safe_offset: physical offset; for all records below it, log, queues and index are synced.
         """
         self.remove()
         now = self._clock.monotonic()
@@ -159,11 +159,15 @@ class Retention:
         self._asked = True
 
     def clock_moved(self) -> None:
-        """For any thread: the wall clock was moved on deliberately, so the next look expires files by the new time."""
+        """Notes that the wall clock was moved forward deliberately, so that the next ``look`` expires files by the new
+        time. Any thread may call it.
+        """
         self._moved = self._asked = True
 
     def remove(self) -> None:
-        """Removes the files that the loop has taken out of its lists, in that order; retries after a failure."""
+        """Removes the files that the event loop has taken out of its lists, in the same order; retries after a
+        failure.
+        """
         try:
             while self._removals:
                 self._remove_next()
@@ -177,13 +181,13 @@ class Retention:
     def _remove_next(self) -> None:
         with self._removing:
             if not self._removals:
-                return  # The queue was forgotten meanwhile.
+                return  # The queue has been forgotten since then.
             removal, queue, _ = self._removals[0]
             if queue is not None:
                 removal()
                 self._removals.popleft()
                 return
-        # It belongs to no queue that could be forgotten, and may take long.
+        # The removal belongs to no queue that could be forgotten, and may take long.
         removal()
         with self._removing:
             self._removals.popleft()
@@ -194,7 +198,8 @@ class Retention:
         self.wants_sync = True
 
     def _watch_clocks(self, now: float) -> None:
-        moved, self._moved = self._moved, False  # Set before the clock is read: the clock was moved before this call.
+        # Set before the clock is read, so that this check sees the moved clock.
+        moved, self._moved = self._moved, False
         wall_ms, (last_wall_ms, last) = self._clock.wall_ms(), self._clocks
         gained_ms = wall_ms - last_wall_ms - int((now - last) * 1000)
         self._clocks = wall_ms, now
@@ -205,8 +210,8 @@ class Retention:
             event(_log, logging.WARNING, "wall clock jumped, nothing expires for 10 minutes", gained_ms=gained_ms)
 
     def _judge_space(self) -> tuple[bool, bool]:
-        """Whether space is so short that segments are removed before their time, and whether expired segments are
-        removed now.
+        """Returns whether space is so short that segments are removed before they expire, and whether expired segments
+        are removed now.
 
         If the log has several directories, the one with the most space decides, because new segments avoid full ones.
         """
@@ -231,7 +236,9 @@ class Retention:
         return any(int(when) == hour for when in self._config.delete_when.split(";"))
 
     def _choose(self, safe_offset: int, forced: bool, asked: bool, now: float) -> None:
-        """Decides up to where the log is removed: from the oldest segment to the first to keep; never the newest."""
+        """Decides up to which offset the log is removed: all segments before the first one to keep, but never the
+        newest.
+        """
         config = self._config
         forced = forced and config.clean_file_forcibly_enable
         wall_ms, reserved_ms = self._clock.wall_ms(), config.file_reserved_time_h * _HOUR_MS
@@ -267,18 +274,18 @@ class Retention:
         self.waiting = self.waiting or bool(self._shorten)
 
     def _last_entry(self, path: str, topic: bytes) -> int:
-        """Physical offset in the last unit of a full segment; all kinds of units begin with it."""
+        """Returns the physical offset in the last unit of a full segment; units of all kinds begin with this field."""
         unit_bytes = BATCH_UNIT_BYTES if self._queues.factory.is_batch(topic) else UNIT_BYTES
         try:
             unit = self._files.read_at(path, self._files.size(path) - unit_bytes, unit_bytes)
         except DiskError:
-            return self._log.max_offset  # removed with its topic meanwhile
+            return self._log.max_offset  # the queue was removed with its topic in the meantime
         return int.from_bytes(unit[:8], "big")
 
     # -- the loop's thread ---------------------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Takes expired segments out of the lists of log, index and queues, a part in each turn."""
+        """Takes expired segments out of the lists of log, index and queues, some in each call."""
         self.waiting = False
         if self._expire_to > self._log.min_offset:
             self._shorten_log()
@@ -297,7 +304,7 @@ class Retention:
         try:
             queue.correct_min_offset()
         except DiskError as error:
-            # Pulls below the right offset meet records that are too old, and continue.
+            # Pulls below the right minimum offset find that the records have expired, and continue.
             event(_log, logging.ERROR, "minimum offset of a queue is too low", path=error.path, error=error)
 
     def _shorten_queue(self, topic: bytes, queue_id: int) -> None:
@@ -312,7 +319,7 @@ class Retention:
             event(_log, logging.ERROR, "expired files of a queue are kept", topic=name, queue=queue_id, error=error)
 
     def forget(self, queues: list[ConsumeQueue]) -> None:
-        """Forgets these queues: they no longer belong to the store, and other files may soon have their paths.
+        """Forgets these queues: they no longer belong to the store, and their paths may soon belong to other files.
 
         Waits for a running removal of a queue's file.
         """

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class StoreStats:
-    """Messages appended; messages and bytes handed to consumers; reads that met a damaged message; and segments of the
-    log removed. ``forced_segments`` is the part of ``expired_segments`` that was removed early for lack of space.
+    """Number of messages appended, of messages and bytes delivered to consumers, of reads that met a damaged message,
+    and of segments of the log removed. ``forced_segments`` counts those of ``expired_segments`` that were removed early
+    for lack of space.
     """
 
     put_messages: int = 0
@@ -16,7 +17,7 @@ class StoreStats:
     got_bytes: int = 0
     damaged_messages: int = 0
     multi_dispatch_skipped: int = 0
-    """Number of names in ``INNER_MULTI_DISPATCH`` that got no entry: they name no light queue, or have no offset
+    """Number of names in ``INNER_MULTI_DISPATCH`` that got no entry: such a name is no light queue, or has no offset
     assigned by the store.
     """
     expired_segments: int = 0

@@ -3,11 +3,12 @@
 The records of the topic stay in the log until they expire. The file ``rucola-deleted-topics``, which RocketMQ does not
 know, keeps the physical offset up to which each topic is deleted. Records below that offset get no place in a queue,
 even if they are dispatched again. The file is a JSON object: ``{"topic": {"end": physical offset, "pending": whether
-the queues may still exist}}``. An entry is dropped when the log begins after it.
+the queues may still exist}}``. An entry is dropped when the log begins after its offset.
 
 A deletion first writes the entry as pending, then renames the directories into ``deleted-queues``, then writes the
-entry again. The next load completes a deletion that a crash interrupted, and dispatches again from the entry's end on,
-because a new topic of that name may have got messages since. The keeper's thread removes the files afterwards.
+entry again as completed. The next load completes a deletion that a crash interrupted, and dispatches again from the
+entry's end on, because a new topic with that name may have got messages since. The keeper's thread removes the files
+afterwards.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _QUEUE_DIRECTORIES = ("consumequeue", "consumequeue_ext", "batchconsumequeue")
 
 
 class TopicDeletion:
-    """Deletes topics. For the thread that owns the store.
+    """Deletes topics. Used by the thread that owns the store.
 
     Attributes:
         ends: for each topic, the physical offset up to which its records belong to no queue.
@@ -67,19 +68,19 @@ class TopicDeletion:
                 self._path,
                 0,
                 f"not a table of deleted topics: {error}",
-                "restore it; without it those topics come back",
+                "restore the file; without it the deleted topics come back",
             ) from error
 
     @property
     def replay_from(self) -> int | None:
-        """The offset from which on records may lack their units after ``resume``; None if there is nothing to
+        """Physical offset from which on records may lack their units after ``resume``; None if there is nothing to
         complete.
         """
         return min((self.ends[topic] for topic in self._pending), default=None)
 
     def resume(self) -> bool:
-        """Completes interrupted deletions, and removes what is left in ``deleted-queues``; returns whether queues were
-        removed.
+        """Completes interrupted deletions, and removes everything left in ``deleted-queues``; returns whether queues
+        were removed.
         """
         moved = [path for topic in sorted(self._pending) for path in self._move_away(topic)]
         if self._files.exists(self._away):
@@ -88,12 +89,13 @@ class TopicDeletion:
         return bool(moved)
 
     def resumed(self, min_offset: int, max_offset: int) -> None:
-        """Recovery is done: no deletion is pending any more, and entries before the log's begin are forgotten.
+        """Notes that recovery has ended: no deletion is pending any more, and entries before the beginning of the log
+        are forgotten.
 
         Args:
             min_offset: the offset where the log begins.
-            max_offset: the offset where the log ends. A crash may have removed messages that came before a deletion;
-                new messages at their offsets belong to queues.
+            max_offset: the offset where the log ends. After a crash the log may end before a deletion's offset; new
+                messages below that offset belong to queues.
         """
         gone = [topic for topic, end in self.ends.items() if end <= min_offset]
         taken = {topic: max_offset for topic, end in self.ends.items() if end > max_offset}
@@ -105,7 +107,7 @@ class TopicDeletion:
             self._write()
 
     def begin(self, topic: bytes, end: int) -> None:
-        """Records durably that ``topic`` is deleted up to ``end``.
+        """Records that ``topic`` is deleted up to ``end``, and syncs the record.
 
         Raises:
             DiskError: the next load shows whether the topic is deleted.
@@ -124,10 +126,11 @@ class TopicDeletion:
             raise
 
     def finish(self, topic: bytes) -> list[str]:
-        """Renames the directories of ``topic`` durably. No queue of it may be opened meanwhile.
+        """Renames the directories of ``topic`` and syncs the renames. No queue of the topic may be opened during the
+        call.
 
         Returns:
-            The new paths, to be removed later.
+            The new paths of the directories, which must be removed later.
 
         Raises:
             DiskError: the next load completes the deletion.
@@ -153,7 +156,7 @@ class TopicDeletion:
             self._files.rename(path, f"{self._away}/{number}")
             moved.append(f"{self._away}/{number}")
         for directory in (self._away, *(f"{self._root}/{part}" for part in _QUEUE_DIRECTORIES)):
-            # This covers what an earlier attempt renamed without being able to sync it.
+            # This also syncs the renames of an earlier attempt whose sync failed.
             if self._files.exists(directory):
                 self._files.sync_directory(directory)
         return moved

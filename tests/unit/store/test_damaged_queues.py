@@ -186,7 +186,7 @@ def test_damage_of_a_foreign_killed_store_is_told_from_a_torn_tail(
     (path / "abort").write_text("1")
     flip(path / "commitlog" / f"{0:020d}", places[5] + 4, 255)
     before = contents(path)
-    with pytest.raises(StoreDamagedError, match="the log goes on") as caught:
+    with pytest.raises(StoreDamagedError, match="the log continues") as caught:
         opened(path)
     assert caught.value.position == places[5]
     assert contents(path) == before

@@ -231,7 +231,7 @@ def test_a_missing_last_segment_below_the_watermark_refuses(stopped: Path, tmp_p
     snapshot(stopped, path)
     last = sorted((path / "commitlog").iterdir())[-1]
     last.unlink()
-    with pytest.raises(StoreDamagedError, match="were on the disk"):
+    with pytest.raises(StoreDamagedError, match="were synced"):
         opened(path)
 
 

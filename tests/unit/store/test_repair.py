@@ -157,7 +157,7 @@ def test_a_repair_is_not_undone_once_messages_were_stored(tmp_path: Path) -> Non
     store = opened(path)
     fill(store, 1, first=50)
     store.shutdown()
-    with pytest.raises(StoreDamagedError, match="the store was used since"):
+    with pytest.raises(StoreDamagedError, match="the store was used after the repair"):
         undo(str(path))
     assert verify(str(path)).clean
 

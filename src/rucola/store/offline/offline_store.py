@@ -154,7 +154,7 @@ class OfflineStore:
         return QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of type BatchCQ; an entry is then a record that may hold several messages."""
+        """Whether the queues of a topic are of type BatchCQ: their entries are records with one or more messages."""
         return self._queues.factory.is_batch(topic.encode("utf-8", "surrogateescape"))
 
     def queue_files(self, topic: str, queue_id: int) -> list[tuple[str, int, int]]:

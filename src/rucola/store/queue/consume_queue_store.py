@@ -24,10 +24,12 @@ larger ids.
 """
 
 MAPS_MAX = 4096
-"""Largest number of queue segments that are mapped at a time. Each needs two descriptors of the process, and a map."""
+"""Largest number of queue segments that are mapped at a time. Each segment needs two descriptors and one map of the
+process.
+"""
 
 _HELD_MAX = 4096
-"""Segments that were unmapped before their sync. Each keeps a descriptor until then."""
+"""Largest number of segments that were unmapped before their sync. Each of them keeps a descriptor until the sync."""
 
 _INT32_MAX = 0x7FFFFFFF
 _PARKED_SHARE = 4
@@ -126,8 +128,8 @@ class ConsumeQueueStore:
             expected = self.factory.segment_bytes(topic)
             second = segment_name(expected)
             for name in names:
-                # Most queues still have their first segment. Checking for it takes a third of the time of listing the
-                # directory.
+                # Most queues still have their first segment. Looking for it takes a third of the time that it takes to
+                # list the directory.
                 length = files.length(f"{directory}/{name}/{first}")
                 if length < 0 or (several and files.exists(f"{directory}/{name}/{second}")):
                     sizes = files.list_sizes(f"{directory}/{name}")
@@ -164,7 +166,7 @@ class ConsumeQueueStore:
                 raise ValueError(f"queue id {queue_id} is out of range")
             queue = self.factory.make(topic, queue_id)
             if type(queue) is ConsumeQueue:
-                # Queues of other kinds are few, and do more than count that they are mapped.
+                # Queues of other kinds are few, and a mapping has more effects on them than on the count.
                 queue.on_map = self._mapped
             queue.open()
             queues[queue_id] = queue
@@ -206,7 +208,8 @@ class ConsumeQueueStore:
                 self._grow(offsets, queue_count)
                 if queue_id < QUEUE_ID_MAX:
                     offsets[queue_id] = self.get(topic, queue_id).max_offset
-            # Stored only now that it is complete: a queue that cannot be opened at the moment must not count as empty.
+            # Stored only now that the queue is open: a queue that cannot be opened at the moment must not count as
+            # empty.
             self.next_offset_tables[topic] = offsets
             self.first_counts[topic] = sum(offsets)
         self._grow(offsets, queue_count)

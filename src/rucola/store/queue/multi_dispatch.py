@@ -1,7 +1,7 @@
 """Puts the entries of light queues (``formats.light_queue``).
 
-RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``. There, a name that is not a light queue's stops dispatch for
-good. Here, such a name is counted and left out.
+RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``. There, a name that is not a light queue's stops dispatch
+permanently. Here, such a name is counted and left out.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class LightEntry(NamedTuple):
 def light_entries(
     file: MappedFile, table: array[int], rows: int, deleted: Mapping[bytes, int]
 ) -> Iterator[LightEntry | None]:
-    """The entries of the first ``rows`` records of ``table`` in light queues; None for an invalid item.
+    """Yields the entries in light queues for the first ``rows`` records of ``table``; None for an invalid item.
 
     Args:
-        deleted: for each deleted queue, the physical offset below which it gets no entries.
+        deleted: for each deleted light queue, the physical offset below which records get no entries in it.
     """
     view = file.segment.view
     for row in range(0, rows * ROW_WIDTH, ROW_WIDTH):
@@ -68,12 +68,12 @@ def light_entries(
 
 
 def is_possible(entry: LightEntry) -> bool:
-    """Whether a store can have assigned the queue offset: fewer records than that may lie before this one."""
+    """Whether a store can have assigned the queue offset; it cannot if so many records do not fit before this one."""
     return entry.queue_offset * _RECORD_BYTES_MIN <= entry.physical_offset
 
 
 def put_light_entry(queue: ConsumeQueue, entry: LightEntry) -> bool:
-    """Puts an entry into its queue; returns False if the entry of an older record is there.
+    """Puts an entry into its queue; returns False if the entry of an older record is in its place.
 
     Raises:
         DiskFullError: no space; the entry may be put again.
@@ -86,7 +86,7 @@ def put_light_entry(queue: ConsumeQueue, entry: LightEntry) -> bool:
 
 
 class MultiDispatch:
-    """Puts the entries of light queues, after the dispatch of each batch, with ``enableMultiDispatch``."""
+    """With ``enableMultiDispatch``, puts the entries of light queues after the dispatch of each batch."""
 
     def __init__(self, queues: ConsumeQueueStore, stats: StoreStats) -> None:
         self._queues = queues
@@ -95,7 +95,8 @@ class MultiDispatch:
     def put(
         self, file: MappedFile, table: array[int], rows: int, deleted: Mapping[bytes, int]
     ) -> Iterator[tuple[ConsumeQueue, int]]:
-        """Puts the entries of the first ``rows`` records of ``table``; yields each queue with the entry's tags code.
+        """Puts the entries for the first ``rows`` records of ``table``; yields the queue and the tags code of each
+        entry.
 
         Args:
             deleted: see ``light_entries``.

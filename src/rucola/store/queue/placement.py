@@ -1,11 +1,12 @@
-"""Decides which entry of its queue a record is if the record and the queue disagree.
+"""Decides which entry of a queue a record is, if record and queue disagree.
 
-A record names its place in the log, its topic, its queue and its entry. A unit names a place and a size. Records of
-RocketMQ have no checksum over these fields, so only a comparison reveals a flipped bit in one of them. The unit, its
-neighbours and the other fields are evidence, so one wrong field moves neither a message nor its neighbours.
+A record states its physical offset, its topic, its queue id and its queue offset. A unit states a physical offset and a
+size. Records of RocketMQ have no checksum over these fields, so only a comparison reveals a flipped bit in one of them.
+The decision uses the unit, its neighbours and the other fields, so that one wrong field moves neither a message nor its
+neighbours.
 
-It is used only where entries do not follow each other: by recovery, and by readers that met a difference. The size of
-the log limits how much it reads and how many entries it leaves empty, whatever the bytes say.
+It is made only where entries do not follow each other: by recovery, and by readers that met a difference. The size of
+the log limits how much is read and how many entries are left empty, whatever the bytes contain.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from rucola.store.log.log_reader import LogReader, RecordIdentity
 _log = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _RECORD_BYTES_MIN = 91
-"""Minimum size of a record: each missing entry has cost at least this many bytes of the log."""
+"""Smallest size of a record in bytes: each missing entry stands for at least this many bytes of the log."""
 _QUEUES_ASKED_MAX = 20_000
 _REPORTED_MAX = 1000
 _PREPARED_BIT = 4
 _QUEUE_OFFSET_MAX = 1 << 48
-"""An offset that no queue can reach."""
+"""A queue offset that no queue can reach."""
 ALL_OFFSETS = (1 << 63) - 1
 NOWHERE = -1
-"""The record is no entry of the queue."""
+"""Returned if the record is no entry of the queue."""
 
 RawUnit = Callable[[bytes, int, int], tuple[int, int]]
-"""Returns physical offset and size in a unit, by topic, queue id and queue offset. The queue need not be open."""
+"""Returns physical offset and size in the unit with a topic, queue id and queue offset. The queue need not be open."""
 
 
 class PlacedQueue(Protocol):
@@ -51,23 +52,25 @@ class PlacedQueue(Protocol):
         ...
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit, also after the last entry; zeros if there is no segment."""
+        """Returns physical offset and size in a unit, even one after the last entry; zeros if there is no segment."""
 
     def number_from(self, physical_offset: int) -> int:
-        """Number of the first unit that points to ``physical_offset`` or after it, also after the last entry."""
+        """Returns the number of the first unit that points to ``physical_offset`` or beyond; units after the last entry
+        are searched too.
+        """
 
 
 class Placement:
     """Places the records of one store, on the thread that owns its queues.
 
     Attributes:
-        trusted_to: units of records from this physical offset on may be left over from a crash, so they are no
-            evidence.
+        trusted_to: units of records from this physical offset on may be remains of a crash, so they are not used.
 
     Args:
         log: the log with the records.
         raw_unit: reads units of other queues.
-        queues_like: topic and queue id of the queues that share either one with a given queue.
+        queues_like: returns topic and queue id of the queues that have the same topic or the same queue id as a given
+            queue.
     """
 
     def __init__(
@@ -82,7 +85,7 @@ class Placement:
         self._reported: set[int] = set()
 
     def entry_of(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> int:
-        """The entry of ``queue`` that a record is. The record itself states ``queue_offset``.
+        """Decides which entry of ``queue`` a record is. The record itself states ``queue_offset``.
 
         Returns:
             The queue offset; ``NOWHERE`` if the record has no place in the queue.
@@ -103,14 +106,14 @@ class Placement:
             return self._found(queue, queue_offset, physical_offset, self._first(queue, queue_offset, physical_offset))
         if following < queue.max_offset:
             if following <= queue.min_offset and 0 <= queue_offset < queue.min_offset:
-                # The record is still in the log. If the file of its unit is there, too, the unit was lost.
+                # The record is still in the log. If the file with its unit exists too, the unit was lost.
                 return queue_offset if queue.begins_at <= queue_offset else NOWHERE
             found = self._between(queue, queue_offset, physical_offset, following)
             return self._found(queue, queue_offset, physical_offset, found)
         return self._found(queue, queue_offset, physical_offset, self._last(queue, queue_offset, physical_offset))
 
     def base_of(self, queue: PlacedQueue, said: tuple[int, ...], count: int, physical_offset: int) -> int:
-        """For a record after all others of a queue: the queue offset of the first of its ``count`` messages.
+        """Returns, for a record after all others of a queue, the queue offset of the first of its ``count`` messages.
 
         Args:
             said: the queue offsets that the record states in different places.
@@ -128,7 +131,7 @@ class Placement:
     def is_claimed(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
         """Whether entry ``queue_offset`` of another queue with this topic, or this id, points to the record.
 
-        The number of queues checked over the life of a store is limited.
+        The number of queues that this object checks is limited.
         """
         for other_topic, other_id in self._queues_like(topic, queue_id):
             if self._asked >= _QUEUES_ASKED_MAX:
@@ -141,8 +144,8 @@ class Placement:
     def stands(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
         """Whether a unit that contradicts its record is right, because one field of the record is wrong.
 
-        It is not if the record's own checksum confirms its fields, or if the entry that the record names points to it.
-        The unit is then a left-over.
+        It is wrong if the record's own checksum confirms its fields, or if the entry that the record states points to
+        it. Such a unit is a remainder of an earlier state.
         """
         if physical_offset >= self.trusted_to or self._log.in_gap(physical_offset):
             return False
@@ -162,7 +165,7 @@ class Placement:
         return not self._is_in_foreign_file(queue, identity, queue_offset)
 
     def _is_elsewhere(self, queue: PlacedQueue, identity: RecordIdentity, physical_offset: int, size: int) -> bool:
-        """Whether the entry that a record names points to it."""
+        """Whether the entry that a record states points to the record."""
         if identity.physical_offset != physical_offset:
             return False
         if (identity.topic, identity.queue_id) == (queue.topic, queue.queue_id):
@@ -170,7 +173,9 @@ class Placement:
         return self._raw_unit(identity.topic, identity.queue_id, identity.queue_offset) == (physical_offset, size)
 
     def _is_in_foreign_file(self, queue: PlacedQueue, identity: RecordIdentity, queue_offset: int) -> bool:
-        """Whether the record of a neighbour names the same other queue: the file then belongs to that queue."""
+        """Whether the record of a neighbouring unit states the same other queue; then the file belongs to that
+        queue.
+        """
         named = identity.topic, identity.queue_id
         if named == (queue.topic, queue.queue_id):
             return False
@@ -184,8 +189,8 @@ class Placement:
     # -- without a unit ------------------------------------------------------------------------------------------------
 
     def _first(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """For a queue without entries: the offset that the record states, unless the next record of the queue
-        contradicts it.
+        """Returns the queue offset in a queue without entries: the one that the record states, unless the next record
+        of the queue contradicts it.
         """
         following = self._next_entry(queue, physical_offset)
         possible = 0 <= queue_offset < _QUEUE_OFFSET_MAX
@@ -196,8 +201,8 @@ class Placement:
         return following - 1
 
     def _between(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, following: int) -> int:
-        """For a place before other entries: the offset of an entry that has no unit or a wrong one; otherwise
-        ``NOWHERE``.
+        """Returns the queue offset of a record before other entries: that of an entry whose unit is missing or wrong;
+        ``NOWHERE`` if there is none.
         """
         first = following
         while first > queue.min_offset and not _leads_anywhere(queue.place_at(first - 1)):
@@ -212,8 +217,8 @@ class Placement:
         return queue_offset if not taken and queue.min_offset <= queue_offset < queue.max_offset else NOWHERE
 
     def _last(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """For a place after all entries: the record's offset if lost records explain the gap, otherwise the next
-        offset.
+        """Returns the queue offset of a record after all entries: the one that it states if lost records explain the
+        gap, otherwise the next one.
         """
         end = queue.max_offset
         if not 0 < queue_offset - end <= self._lost(queue.place_at(end - 1)[0]):
@@ -222,14 +227,17 @@ class Placement:
         return queue_offset if following in (NOWHERE, queue_offset + 1) else end
 
     def _lost(self, physical_offset: int) -> int:
-        """How many records may be missing there: one for an unknown cause, and those in gaps."""
+        """Returns how many records may be missing after ``physical_offset``: one for an unknown cause, and those in
+        gaps.
+        """
         gaps = (gap.end - gap.start for gap in self._log.gaps if gap.end > physical_offset)
         return 1 + sum(gaps) // _RECORD_BYTES_MIN
 
     def _next_entry(self, queue: PlacedQueue, physical_offset: int) -> int:
-        """Queue offset stated by the next record of the queue after ``physical_offset``; ``NOWHERE`` if there is none.
+        """Returns the queue offset stated by the next record of the queue after ``physical_offset``; ``NOWHERE`` if
+        there is none.
 
-        All calls together read no more bytes than the log has.
+        Once all calls together have read as many bytes as the log has, the result is always ``NOWHERE``.
         """
         log, table, first = self._log, new_table(_ROWS_MAX), True
         while self._walked <= log.queue.end - log.queue.start:

@@ -4,11 +4,11 @@
 directory           queues
 =================== ==========================================================================================
 consumequeue        ``ConsumeQueue``: topics that are not of type BatchCQ, and light queues
-consumequeue_ext    the extension of those, with ``enableConsumeQueueExt``: ``ExtendedConsumeQueue``
-batchconsumequeue   ``BatchConsumeQueue``: topics with the attribute ``queue.type=BatchCQ``
-=================== ==========================================================================================
+consumequeue_ext    the extension of these queues, with ``enableConsumeQueueExt``: ``ExtendedConsumeQueue``
+batchconsumequeue   ``BatchConsumeQueue``: topics with the attribute ``queue.type=BatchCQ`` ===================
+==========================================================================================
 
-Below each of them lies ``{topic}/{queueId}/``. A topic with an existing directory keeps the kind of queue of that
+Each directory contains ``{topic}/{queueId}/``. A topic with an existing directory keeps the kind of queue of that
 directory.
 """
 
@@ -35,7 +35,7 @@ from rucola.store.queue.placement import Placement
 _INT32_MAX = 0x7FFFFFFF
 _QUEUE_OFFSET_MAX = 1 << 48
 _NAME_BYTES_MAX = 255
-"""Maximum length of a name in a directory."""
+"""Largest length in bytes of a name in a directory."""
 _LIGHT = LMQ_PREFIX.encode()
 
 IsBatchTopic = Callable[[bytes], bool | None]
@@ -43,14 +43,14 @@ IsBatchTopic = Callable[[bytes], bool | None]
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """Options of the kinds of queues.
+    """Options for each kind of queue.
 
     Attributes:
-        segment_bytes: length of the segments of consume queues.
-        batch_segment_bytes: length of the segments of batch consume queues, a multiple of 46.
-        ext_segment_bytes: length of the segments of extensions.
+        segment_bytes: length in bytes of the segments of consume queues.
+        batch_segment_bytes: length in bytes of the segments of batch consume queues, a multiple of 46.
+        ext_segment_bytes: length in bytes of the segments of extensions.
         extending: whether records get a unit in the extension of their queue.
-        is_batch_topic: whether the type of a topic is BatchCQ; None for an unknown topic.
+        is_batch_topic: returns whether the type of a topic is BatchCQ; None for an unknown topic.
         bit_map: computes the bit maps of the extension.
     """
 
@@ -65,7 +65,7 @@ class QueueOptions:
     def of(
         cls, config: MessageStoreConfig, is_batch_topic: IsBatchTopic | None, bit_map: BitMap | None
     ) -> QueueOptions:
-        """The options of a configuration."""
+        """Returns the queue options that a configuration contains."""
         return cls(
             config.consume_queue_segment_bytes,
             config.batch_consume_queue_segment_bytes,
@@ -81,12 +81,12 @@ class QueueFactory:
 
     Args:
         root: the store's directory.
-        log: the log that the units point into.
+        log: the log to which the units point.
         writable: False opens for reading only.
 
     Attributes:
-        options: as given.
-        placement: passed to all queues.
+        options: the options for each kind of queue.
+        placement: the object that all queues of the store share.
     """
 
     def __init__(self, files: Files, root: str, log: LogReader, options: QueueOptions, writable: bool) -> None:
@@ -107,7 +107,7 @@ class QueueFactory:
         return self._decide(topic) if known is None else known
 
     def segment_bytes(self, topic: bytes) -> int:
-        """Length of a segment of the queues of ``topic``."""
+        """Returns the length in bytes of the segments of the queues of ``topic``."""
         return self.options.batch_segment_bytes if self.is_batch(topic) else self.options.segment_bytes
 
     def by_record(self, topic: bytes) -> bool:
@@ -119,14 +119,14 @@ class QueueFactory:
         return known
 
     def forget(self, topic: bytes) -> None:
-        """Forgets the kind of a deleted topic: a new topic of that name may be of another kind."""
+        """Forgets the kind of a deleted topic: a new topic with that name may be of another kind."""
         self._batch.pop(topic, None)
         self._by_record.pop(topic, None)
 
     def make(self, topic: bytes, queue_id: int) -> ConsumeQueue:
-        """The queue object, not opened yet."""
+        """Returns the queue object, which is not opened yet."""
         files, options, directory = self._files, self.options, self.directory(topic, queue_id)
-        # The kind is remembered from here on only, because clients may ask for any topic.
+        # The kind is remembered only for topics with a queue object, because clients may ask for any topic.
         self._batch[topic] = batch = self.is_batch(topic)
         if batch:
             return BatchConsumeQueue(
@@ -160,13 +160,13 @@ class QueueFactory:
         )
 
     def can_hold(self, topic: bytes, queue_id: int) -> bool:
-        """Whether such a queue can exist. The name in a damaged record may be impossible."""
+        """Whether a queue with this topic and id can exist. The name in a damaged record may be impossible."""
         return 0 <= queue_id <= _INT32_MAX and _is_name(topic.decode("utf-8", "surrogateescape"), len(topic))
 
     def raw_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit of a queue that need not be open; zeros if there is none.
+        """Returns physical offset and size in a unit of a queue that need not be open; zeros if there is no such unit.
 
-        The file is read, not mapped. A unit with several messages counts for its first message.
+        The file is read, not mapped. A unit for several messages is found by the queue offset of the first one.
         """
         if not self.can_hold(topic, queue_id) or not 0 <= queue_offset < _QUEUE_OFFSET_MAX:
             return 0, 0
@@ -194,7 +194,7 @@ class QueueFactory:
         return 0, 0
 
     def _queues_like(self, topic: bytes, queue_id: int) -> Iterator[tuple[bytes, int]]:
-        """Existing queues of the topic with other ids, and those of other topics with this id."""
+        """Yields the existing queues of the topic with other ids, and those of other topics with the same id."""
         for path in (self._path, self._batch_path):
             for name in self.queue_directories(f"{path}/{self.name(topic)}"):
                 if int(name) != queue_id:
@@ -205,27 +205,29 @@ class QueueFactory:
                     yield other_topic, queue_id
 
     def names(self) -> Iterator[tuple[bytes, int]]:
-        """Topic and queue id of every queue directory."""
+        """Yields topic and queue id of every queue directory."""
         for path in (self._path, self._batch_path):
             yield from self._names(path)
 
     def topic_names(self) -> set[bytes]:
-        """Every topic with a directory."""
+        """Returns every topic with a directory."""
         names = [name for path in (self._path, self._batch_path) for name in self._files.list_directories(path)]
         return {name.encode("utf-8", "surrogateescape") for name in names}
 
     def topics(self) -> Iterator[tuple[bytes, str, list[str]]]:
-        """Every topic with a directory: the name, the directory, and the names of its queues' directories."""
+        """Yields, for every topic with a directory: its name, the directory, and the names of its queues'
+        directories.
+        """
         for path in (self._path, self._batch_path):
             yield from self._topics(path)
 
     def queue_directories(self, directory: str) -> list[str]:
-        """Names of the queue directories in a topic's directory."""
+        """Returns the names of the queue directories in a topic's directory."""
         names = self._files.list_directories(directory)
         return [name for name in names if name.isdigit() and name.isascii() and int(name) <= _INT32_MAX]
 
     def directories(self) -> Iterator[str]:
-        """Every directory of the queues, outer directories first."""
+        """Yields every directory of the queues, outer directories first."""
         for path in (self._path, self._batch_path, self._ext_path):
             if path != self._path and not self._files.exists(path):
                 continue
@@ -269,23 +271,23 @@ class QueueFactory:
                 )
 
     def directory(self, topic: bytes, queue_id: int) -> str:
-        """Where the files of a queue are, or would be."""
+        """Returns the directory in which the files of a queue are, or would be."""
         return f"{self.topic_directory(topic)}/{queue_id}"
 
     def topic_directory(self, topic: bytes) -> str:
-        """The path of a topic's queues, whether they exist or not.
+        """Returns the path of a topic's queues, whether they exist or not.
 
         Raises:
-            StoreDamagedError: the name would lead out of the directory.
+            StoreDamagedError: the name would lead out of the store's directory.
         """
         name = self.name(topic)
         return f"{self._batch_path if self.is_batch(topic) else self._path}/{name}"
 
     def name(self, topic: bytes) -> str:
-        """The topic as a directory name.
+        """Returns the topic as a directory name.
 
         Raises:
-            StoreDamagedError: the name would lead out of the directory.
+            StoreDamagedError: the name would lead out of the store's directory.
         """
         name = topic.decode("utf-8", "surrogateescape")
         if not _is_name(name, len(topic)):
@@ -313,7 +315,7 @@ class QueueFactory:
 
 
 def _is_name(name: str, length: int) -> bool:
-    """Whether the text can be the name of a directory."""
+    """Whether ``name`` can be the name of a directory."""
     return (
         name not in ("", ".", "..")
         and length <= _NAME_BYTES_MAX

@@ -18,7 +18,7 @@ from rucola.store.recovery.watermark import WatermarkFile
 
 
 class StoreMarks:
-    """Reads and writes these files. One thread at a time.
+    """Reads and writes the marks of a store. Only one thread at a time may use it.
 
     Attributes:
         watermark: the file ``rucola-watermark``.
@@ -37,7 +37,7 @@ class StoreMarks:
 
     @property
     def in_use(self) -> bool:
-        """Whether the abort file exists: the store is in use, or was not stopped cleanly."""
+        """Whether the abort file exists, that is, whether the store is in use or was not stopped cleanly."""
         return self._files.exists(self._abort_path)
 
     def create_abort_file(self) -> None:
@@ -49,11 +49,11 @@ class StoreMarks:
         if not self.in_use:
             self._files.write_file(self._abort_path, str(process_id()).encode())
         else:
-            # A killed process may have created it without syncing it.
+            # A killed process may have created the file without syncing it.
             self._files.sync_directory(self._root)
 
     def remove_abort_file(self) -> None:
-        """Removes the abort file: the store was stopped cleanly. Syncs the removal.
+        """Removes the abort file after a clean stop. Syncs the removal.
 
         Raises:
             DiskError: the file may still exist; the next start then recovers the store.
@@ -62,14 +62,14 @@ class StoreMarks:
         self._files.sync_directory(self._root)
 
     def read_checkpoint(self) -> StoreCheckpoint:
-        """The checkpoint of the last run; all zeros if there is none."""
+        """Returns the checkpoint of the last run; all zeros if there is none."""
         return StoreCheckpoint.decode(self._files.read_file(self._checkpoint_path) or b"")
 
     def write_checkpoint(self, checkpoint: StoreCheckpoint) -> None:
         """Writes the checkpoint, unless it equals the one written last.
 
         Raises:
-            DiskError: the checkpoint may not be on the disk.
+            DiskError: the checkpoint may not have reached the disk.
         """
         if checkpoint != self._written:
             self._files.write_at(self._checkpoint_path, 0, checkpoint.encode())

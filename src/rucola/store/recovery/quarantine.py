@@ -1,10 +1,10 @@
 """The directory ``quarantine/``: everything that recovery moved or copied out of the store, and a list of the parts of
-the log that are empty because of it.
+the log that are therefore empty.
 
-Bytes of the log are kept in files named by their physical offset, each beside a manifest (``.json``: offset, length,
-digest, reason). Strange files are moved there under their own names. ``gaps.json`` lists the parts of the log whose
-messages were lost (``repair``). Queue units that point there keep their offsets, so that no other message ever gets
-those offsets.
+Bytes of the log are kept in files named by their physical offset, each with a manifest (``.json``: offset, length,
+digest, reason). Unknown files are moved there under their own names. ``gaps.json`` lists the parts of the log whose
+messages were lost (``repair``). Queue units that point to these parts keep their queue offsets, so that no other
+message ever gets those offsets.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SECTOR = 512
 
 
 class Quarantine:
-    """Reads and writes the directory.
+    """Reads and writes the directory ``quarantine/``.
 
     Attributes:
-        path: path of the directory, which is created when first needed.
+        path: path of the directory; it is created when first needed.
     """
 
     def __init__(self, files: Files, root: str) -> None:
@@ -33,10 +33,10 @@ class Quarantine:
         self._files = files
 
     def gaps(self) -> list[Gap]:
-        """The recorded gaps of the log.
+        """Returns the recorded gaps of the log.
 
         Raises:
-            StoreDamagedError: the list cannot be read, so offsets in use could be assigned again.
+            StoreDamagedError: the list cannot be read, so queue offsets in use could be assigned again.
         """
         path = f"{self.path}/gaps.json"
         content = self._files.read_file(path)
@@ -48,7 +48,7 @@ class Quarantine:
             raise StoreDamagedError(path, 0, f"not a list of gaps ({error})", "restore the file from a copy") from None
 
     def record_gap(self, gap: Gap) -> list[Gap]:
-        """Adds a gap, durably; returns all gaps."""
+        """Adds a gap to the list and syncs it; returns all gaps."""
         gaps = sorted({*self.gaps(), gap}, key=lambda known: (known.start, known.end))
         self._files.make_directory(self.path)
         content = json.dumps([[known.start, known.end] for known in gaps])
@@ -57,7 +57,7 @@ class Quarantine:
 
     def keep(self, physical_offset: int, content: bytes, log_end: int, reason: str) -> None:
         """Copies bytes of the log that are about to be overwritten."""
-        # Imported only when something is kept: OpenSSL's digests take a hundredth of a start.
+        # Imported only when bytes are kept: importing OpenSSL's digests takes a hundredth of a start.
         import hashlib
 
         self._files.make_directory(self.path)
@@ -78,7 +78,9 @@ class Quarantine:
         event(_log, logging.WARNING, "bytes of the log kept aside", **manifest)
 
     def move(self, path: str, name: str, reason: str) -> str:
-        """Moves a file or a directory of the same file system here; returns its new path."""
+        """Moves a file or directory into the quarantine, which must be on the same file system; returns its new
+        path.
+        """
         self._files.make_directory(self.path)
         target, number = f"{self.path}/{name}", 0
         while self._files.exists(target):
@@ -91,10 +93,11 @@ class Quarantine:
         return target
 
     def _place(self, offset: int, content: bytes) -> tuple[str, bytes | None]:
-        """The path at which to keep ``content``, and the bytes that are there if they already include it.
+        """Returns the path at which to keep ``content``; and, if the file there already includes ``content``, the bytes
+        of that file.
 
-        A crash while the log was being zeroed leaves only a part of what an earlier recovery kept. A cut at the same
-        offset in another run of the store gets a file of its own.
+        After a crash while the log was being zeroed, the log has only a part of what an earlier recovery kept. A later
+        cut at the same offset, with other bytes, gets a file of its own.
         """
         path, number = f"{self.path}/{offset:020d}", 0
         while (kept := self._files.read_file(path)) is not None and not _is_rest(content, kept, offset):
@@ -104,7 +107,9 @@ class Quarantine:
 
 
 def _is_rest(content: bytes, kept: bytes, offset: int) -> bool:
-    """Whether ``content`` equals ``kept`` with some sectors zeroed. Both begin at ``offset`` of the log."""
+    """Whether ``content`` equals the beginning of ``kept``, except for sectors that are zero in ``content``. Both begin
+    at physical offset ``offset``.
+    """
     if len(content) > len(kept):
         return False
     start = 0

@@ -1,16 +1,16 @@
-"""Brings a store from any state that a stop or a crash left to one in which appends can continue.
+"""Brings a store from any state left by a stop or a crash into a state in which appends can continue.
 
-Recovery has this order. It finds the end of the log without changing anything, and refuses if that end lies below the
-offset that was known to be on the disk. Then it creates the abort file, cuts the log at its end, syncs the rest, and
-brings queues and index up to the end.
+Recovery proceeds in this order. It finds the end of the log without changing anything, and refuses to continue if that
+end lies below the offset up to which the log was known to be synced. Then it creates the abort file, cuts the log at
+its end, syncs the rest, and brings queues and index up to the end.
 
-Recovery starts at offsets that were recorded as durable (``watermark``); it never compares times. A store of RocketMQ
-has no such record. Its whole log is checked, and its index files are kept unchanged if they agree with the log. An
-interrupted recovery reaches the same result when it runs again.
+Recovery starts at offsets that were recorded as synced (``watermark``); it never compares times. A store of RocketMQ
+has no such record. The whole log of such a store is checked; its index files are kept unchanged if they agree with the
+log. An interrupted recovery reaches the same result when it runs again.
 
-Deliberate differences from RocketMQ 5.3.3: bytes after the cut are zeroed, and kept in quarantine unless they are all
-zeros; queue units after the end are zeroed; missing queues are rebuilt completely; the newest index file is rebuilt,
-not lost.
+Deliberate differences from RocketMQ 5.3.3: bytes after the cut are zeroed; unless they are all zeros, they are first
+copied to quarantine; queue units after the end are zeroed; missing queues are rebuilt completely; the newest index file
+is rebuilt instead of lost.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from rucola.store.recovery.watermark import Watermark
 _log = logging.getLogger(__name__)
 _COPY_BYTES = 1 << 20
 _LOOK_BYTES = 8 << 20
-"""Longer records than this are rare."""
+"""Number of bytes that are read for one record; longer records are rare."""
 _FOREVER_MS = (1 << 63) - 1
 _CHECKPOINT_LAG_MS = 3000
-"""The reference subtracts this from the times of its checkpoint before it relies on them."""
+"""Milliseconds that RocketMQ subtracts from the times of its checkpoint before it relies on them."""
 _ADVICE = "restore the file from a copy, or start with --quarantine to serve the rest"
 
 
 IsEntry = Callable[[bytes, int, int], tuple[int, int]]
-"""Returns physical offset and size in the unit of an entry, by topic, queue id and queue offset."""
+"""Returns physical offset and size in the unit of the entry with a topic, queue id and queue offset."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,11 @@ class LogEnd:
     """The place where a scan of the log stopped.
 
     Attributes:
-        physical_offset: offset after the last good record.
+        physical_offset: physical offset after the last good record.
         store_timestamp_ms: store time of that record; 0 if the scan met no record.
         problem: the reason why the scan stopped.
-        unreadable: a record may lie there that the disk cannot read.
-        torn_blanks: segment and position of blank records whose size field was lost in a crash.
+        unreadable: whether a record may lie there that the disk cannot read.
+        torn_blanks: segment and position of each blank record whose size field was lost in a crash.
         last_record: physical offset of the last good record; -1 if the scan met none.
     """
 
@@ -74,14 +74,15 @@ class LogEnd:
 
 
 def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
-    """Walks the log from the record at ``start`` to the first bytes that are not a good record.
+    """Walks the log from the record at ``start`` up to the first bytes that are not a good record.
 
     A blank record at the end of the last segment ends the log at its own position: the next append overwrites it.
 
     Args:
-        trusted_to: below this offset a record whose only fault is a wrong physical offset field does not end the log.
-            Either the record after it must have the right offset, or the entry that it names must point to it.
-        is_entry: whether that entry points to the record.
+        trusted_to: physical offset; below it, a record whose only fault is a wrong physical offset field does not end
+            the log. Either the record after it must have the right offset, or the queue entry that it states must point
+            to it.
+        is_entry: reads the queue entry that a record states, to tell whether it points to the record.
     """
     table, offset, timestamp_ms, last = new_table(ROWS_MAX), start, 0, -1
     walk = CheckedWalk(table)
@@ -114,8 +115,8 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
 def _misplaced(
     log: LogReader, file: MappedFile, position: int, check: int, walk: CheckedWalk, is_entry: IsEntry | None
 ) -> tuple[int, int] | None:
-    """Offset after a record that is right except for its physical offset field, and its store time; None for any other
-    record.
+    """Returns the offset after a record that is right except for its physical offset field, and the record's store
+    time; None for any other record.
     """
     segment, table, start = file.segment, new_table(1), file.start + position
     limit = walk.read_to(file, min(position + _LOOK_BYTES, file.size))
@@ -147,8 +148,8 @@ class Recovery:
     """One run of recovery over a store that was opened for writing.
 
     Attributes:
-        unclean: the last process did not stop the store cleanly.
-        trusted: the store is as our own clean stop left it, so queues and index are complete.
+        unclean: whether the last process did not stop the store cleanly.
+        trusted: whether the store is as Rucola's own clean stop left it, so that queues and index are complete.
 
     Args:
         quarantine: keeps the bytes that are cut away.
@@ -185,18 +186,18 @@ class Recovery:
         """Finds the end of the log; changes nothing.
 
         Raises:
-            StoreDamagedError: the log ends below what was durable; or durable records follow a bad one (after a clean
-                stop all records are durable); or a file of a queue is not a segment.
+            StoreDamagedError: the log ends below the offset up to which it was synced; or synced records follow a bad
+                one (after a clean stop all records are synced); or a file of a queue is not a segment.
         """
         watermark, log = self._watermark, self._log
         if watermark is None and self.unclean:
             end = self._scan(log.min_offset, CHECK_ALL, ALL_OFFSETS)
             synced_ms = self._marks.read_checkpoint().physic_msg_timestamp_ms - _CHECKPOINT_LAG_MS
-            # A crash may leave out bytes that were not synced, but no file before a later one.
+            # A crash may lose bytes that were not synced, but not a file that was created before a remaining one.
             is_lost = log.queue.find(end.physical_offset) is None
             self._refuse_hole(end, _FOREVER_MS if is_lost else synced_ms)
         elif watermark is None:
-            # The reference would do the same: check the structure of everything, and the checksums of the last segment.
+            # RocketMQ would do the same: check the structure of the whole log, and the checksums in the last segment.
             structure = self._scan(log.min_offset, CHECK_PHYSICAL_OFFSET, ALL_OFFSETS)
             end = self._scan(self._segment_start(structure.physical_offset - 1), CHECK_ALL, ALL_OFFSETS)
             self._refuse_hole(end, _FOREVER_MS)
@@ -206,11 +207,11 @@ class Recovery:
                 safe = watermark.end_offset
             end = self._scan(self._segment_start(safe - 1), CHECK_ALL, watermark.flushed_offset)
             if end.physical_offset < watermark.flushed_offset:
-                self._refuse(end, f"bytes up to {watermark.flushed_offset} were on the disk")
+                self._refuse(end, f"bytes up to {watermark.flushed_offset} were synced")
             if self.unclean and end.physical_offset > watermark.flushed_offset:
                 flushed = log.boundary(max(watermark.flushed_offset, log.min_offset))
                 torn = scan(log, flushed, CHECK_ALL | CHECK_TORN_END)
-                # The earlier scan could read the log, but its pages may no longer be in memory.
+                # The earlier scan could read the log, but the pages may no longer be in memory.
                 self._refuse_unreadable(torn)
                 if torn.physical_offset < end.physical_offset:
                     end = replace(torn, store_timestamp_ms=torn.store_timestamp_ms or end.store_timestamp_ms)
@@ -242,7 +243,7 @@ class Recovery:
 
     def _check_readable(self, start: int, end: int) -> None:
         """Checks that the disk can read the records that will be dispatched. Dispatch reads through the map, and the
-        search for the end did not cover this part of the log.
+        search for the end of the log did not read this part.
         """
         for file in self._log.queue.segments:
             first, last = max(start, file.start), min(end, file.end)
@@ -252,10 +253,10 @@ class Recovery:
                     raise StoreDamagedError(file.path, position, "the disk cannot read it", _ADVICE)
 
     def find_unreadable(self) -> None:
-        """Reads all files of queues and index. A start does not do so otherwise.
+        """Reads all files of queues and index. Other starts do not read them.
 
         Raises:
-            StoreDamagedError: the disk cannot read a part of one, or a file of a queue is not a segment.
+            StoreDamagedError: the disk cannot read a part of a file, or a file of a queue is not a segment.
         """
         self._queues.check()
         paths = [path for path in self._queues.directories() if path.rpartition("/")[2].isdigit()]
@@ -276,10 +277,10 @@ class Recovery:
             segment.close()
 
     def repair(self, error: StoreDamagedError) -> None:
-        """Moves away the damage that made ``find_end`` fail. The caller then searches again.
+        """Moves the damage that made ``find_end`` fail into quarantine. The caller then searches for the end again.
 
         Raises:
-            StoreDamagedError: this damage cannot be moved away.
+            StoreDamagedError: this damage cannot be moved.
         """
         log, queues = self._log.queue, self._queues
         directory, _, name = error.path.rpartition("/")
@@ -300,13 +301,13 @@ class Recovery:
             raise error
 
     def cut_log(self, end: LogEnd) -> None:
-        """Makes ``end`` the durable end of the log: zeroes everything after it, removes later segments, and syncs
-        everything before it.
+        """Makes ``end`` the synced end of the log: overwrites everything after it with zeros, removes later segments,
+        and syncs everything before it.
         """
         log = self._log
         log.max_offset = end.physical_offset
         log.queue.remove_empty()
-        # This is needed after a clean stop, too: a segment that was created and could not be mapped is still there.
+        # This is needed after a clean stop too: a segment that was created but could not be mapped still exists.
         later = [file for file in log.queue.segments if file.start > end.physical_offset]
         for file in reversed(later):
             self._set_aside(file, 0, end)
@@ -328,7 +329,7 @@ class Recovery:
         self._sync_directories()
 
     def follow(self, end: LogEnd) -> int:
-        """Brings queues and index up to the end of the log; returns the number of records walked."""
+        """Dispatches records to queues and index up to the end of the log; returns the number of records."""
         physical_end, log = end.physical_offset, self._log
         queues_from = log.boundary(max(self._queues_from(physical_end), log.min_offset))
         index_from = log.boundary(max(self._index_from(physical_end), log.min_offset))
@@ -338,9 +339,9 @@ class Recovery:
                 self._queues.get(topic, queue_id).rewind(queues_from)
         watermark = self._watermark
         if watermark is not None and queues_from < physical_end:
-            # Without this, a crash of this recovery would leave queues that look complete. It is written even if the
-            # file already says so, because a process that was killed, or whose sync failed, may have left it in memory
-            # only.
+            # Without this, a crash during this recovery would leave queues that look complete. It is written even if
+            # the file already has this content: a process that was killed, or whose sync failed, may have left it in
+            # memory only.
             queues_offset = min(queues_from, watermark.queues_offset)
             self._marks.watermark.write(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:
@@ -367,7 +368,7 @@ class Recovery:
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _queues_from(self, end: int) -> int:
-        """The offset from which on records may lack their units."""
+        """Returns the physical offset from which on records may lack their units."""
         if self.trusted:
             return end
         watermark, queues = self._watermark, self._queues
@@ -379,8 +380,8 @@ class Recovery:
         return min(watermark.queues_offset, end, replay_from)
 
     def _index_from(self, end: int) -> int:
-        """The offset from which on records may lack their keys. Removes index files that a crash or a cut has made
-        wrong.
+        """Returns the physical offset from which on the index may lack keys of records. Removes index files that a
+        crash or a cut has made wrong.
         """
         if self._index is None:
             return end
@@ -392,12 +393,12 @@ class Recovery:
         for file in self._index.files:
             self._read_through(file.path, self._files.size(file.path))
         sound = sound_files(self._index.files, self._log)
-        # Full index files that end at this store time or earlier were synced.
+        # Full index files with an end time up to this store time were synced.
         synced_ms = self._marks.read_checkpoint().index_msg_timestamp_ms
         return self._index.keep(sound, self.unclean, synced_ms)
 
     def _segment_start(self, offset: int) -> int:
-        """Start of the segment that holds ``offset``; of the nearest segment if none does."""
+        """Returns the start of the segment that holds ``offset``, or of the nearest segment if none does."""
         queue = self._log.queue
         file = queue.find(offset)
         if file is not None:
@@ -413,7 +414,7 @@ class Recovery:
             if file.start > end.physical_offset:
                 rows, _, _ = CheckedWalk(table).walk(file, 0, CHECK_ALL)
                 if rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms:
-                    self._refuse(end, f"the log goes on in {file.path}")
+                    self._refuse(end, f"the log continues in {file.path}")
 
     def _refuse(self, end: LogEnd, proof: str) -> None:
         offset = end.physical_offset
@@ -424,8 +425,8 @@ class Recovery:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _set_aside(self, file: MappedFile, position: int, end: LogEnd) -> None:
-        """Keeps the bytes that are cut away in ``quarantine/``. It may contain messages that were stored but not
-        confirmed to their senders.
+        """Copies the bytes that are cut away to ``quarantine/``. These bytes may contain messages that were stored but
+        not confirmed to their senders.
         """
         stop = file.data_end(position)
         content = file.segment.read(position, stop - position)
@@ -437,7 +438,7 @@ class Recovery:
     def _sync_directories(self) -> None:
         """Syncs directories, because a killed process may have created files in them without a sync."""
         directories = list(self._log.queue.paths)
-        # The first segment is created before the abort file that tells a start of a crash.
+        # The first segment is created before the abort file, which marks a crash.
         if self.unclean:
             directories += self._queues.directories()
             if self._index is not None:
@@ -447,9 +448,9 @@ class Recovery:
                 self._files.sync_directory(directory)
 
     def _write_again(self, end: int) -> None:
-        """Stores the bytes above the watermark once more, so that the next sync writes them.
+        """Writes the bytes above the watermark once more, so that the next sync covers them.
 
-        After a failed sync the system may consider pages clean that never reached the disk.
+        After a failed sync, the system may treat pages as clean that never reached the disk.
         """
         if self._watermark is None:
             offset = self._segment_start(end - 1)

@@ -1,7 +1,7 @@
 """Repairs a damaged store so that it can be served without the damaged parts: the start option ``--quarantine``.
 
-No byte is lost: overwritten bytes are first copied to ``quarantine/``, and strange files are moved there. Afterwards
-the log is whole again, for RocketMQ as well. A damaged part becomes one record that belongs to no queue (a rolled back
+No byte is lost: overwritten bytes are first copied to ``quarantine/``, and unknown files are moved there. Afterwards
+the log is complete again, also for RocketMQ. A damaged part becomes one record that belongs to no queue (a rolled back
 message). A blank follows the last sound record of a segment, as always. An interrupted repair reaches the same result
 when it runs again. It runs before recovery, on the same thread.
 """
@@ -41,11 +41,15 @@ _HOST = bytes(8)
 _COPY_BYTES = 1 << 20
 _PAGE = 4096
 _MISSING_MAX = 64
-"""If more segments in a row are missing, the file after them is assumed to have a wrong name."""
+"""Largest number of consecutive missing segments; if more are missing, the file after them is assumed to have a wrong
+name.
+"""
 
 
 def filler(size: int, physical_offset: int, store_timestamp_ms: int) -> bytes:
-    """A record of ``size`` bytes that belongs to no queue and no index; ``size`` is at least ``FILLER_BYTES_MIN``."""
+    """Returns a record of ``size`` bytes that belongs to no queue and no index; ``size`` is at least
+    ``FILLER_BYTES_MIN``.
+    """
     body = bytes(size - FILLER_BYTES_MIN)
     message = StoreMessage(_TOPIC, 0, body, b"", store_timestamp_ms, _HOST, sys_flag=_ROLLBACK)
     return encode_message(message, physical_offset, 0, store_timestamp_ms, _HOST)
@@ -55,8 +59,8 @@ FILLER_BYTES_MIN = len(encode_message(StoreMessage(_TOPIC, 0, b"", b"", 0, _HOST
 
 
 def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) -> None:
-    """Makes the directories of the log hold consecutive whole segments: moves strange files away, and creates missing
-    segments empty.
+    """Makes the directories of the log hold consecutive whole segments: moves unknown files away, and creates empty
+    segments for missing ones.
     """
     starts: list[int] = []
     places = queue.list_files()
@@ -64,7 +68,7 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
         path, start = f"{directory}/{name}", segment_start(name)
         prefix = directory.rpartition("/")[2]
         if name.removesuffix(".tmp") == REBUILD_MARK:
-            continue  # the log refuses it
+            continue  # the log refuses to open with this file
         if start is None or start % queue.segment_bytes:
             quarantine.move(path, f"{prefix}-{name}", "not a segment")
             continue
@@ -99,16 +103,16 @@ class LogRepair:
         self._quarantine = quarantine
 
     def repair(self, damaged_at: int, durable_to: int, reason: str) -> None:
-        """Fills from the bad record at ``damaged_at`` up to the next sound one, across segments without any sound
-        record.
+        """Fills the log from the bad record at ``damaged_at`` up to the next sound record, across segments without any
+        sound record.
 
         Args:
-            durable_to: offset up to which the log was on the disk. If no sound record lies below it, the log continues
-                in a new segment.
+            durable_to: physical offset up to which the log was synced. If no sound record lies between the damage and
+                this offset, the log continues in a new segment.
         """
         queue = self._log.queue
         if not queue.segments:
-            # The whole log is gone. It continues at an offset that was never used.
+            # The whole log is gone. The new one begins at an offset that was never used.
             queue.append(durable_to - durable_to % -queue.segment_bytes)
             self._fill_record(Gap(0, queue.start), reason)
             return
@@ -125,7 +129,7 @@ class LogRepair:
             damaged_at = file.end
             following_file = queue.find(damaged_at)
             if following_file is None and damaged_at >= durable_to:
-                # Without a following segment a blank does not end its segment for good.
+                # A blank record ends its segment only if another segment follows.
                 queue.append(damaged_at)
                 return
             if following_file is not None:
@@ -135,14 +139,15 @@ class LogRepair:
                     return
 
     def _next_sound(self, file: MappedFile, position: int) -> int | None:
-        """Position of the first sound record at or after ``position`` of the segment."""
+        """Returns the position of the first sound record at or after ``position`` of the segment."""
         buffer = file.segment.buffer
         at = position + MAGIC_POSITION
         while at < file.size:
             end = file.segment.readable_end(at, min(at + _COPY_BYTES, file.size))
             found = find_record(buffer, at - MAGIC_POSITION, end)
             if found < 0:
-                # A magic number may lie across the border of two pieces. Unreadable parts are skipped page by page.
+                # A magic number may lie across the boundary between two pieces. Unreadable parts are skipped page by
+                # page.
                 at = max(end - 3, at + 1) if end == min(at + _COPY_BYTES, file.size) else end + _PAGE - end % _PAGE
                 if end == file.size:
                     return None
@@ -165,7 +170,7 @@ class LogRepair:
             self._quarantine.keep(gap.start, _read_around(file, first, last), gap.start, reason)
             record = filler(last - first, gap.start, self._time_at(file, last))
             self._record(gap, reason)
-            # Written by a system call, because a page that cannot be read can still be written as a whole.
+            # Written by a system call: a page that cannot be read can still be overwritten as a whole.
             file.segment.write(first, record)
             file.sync()
         else:
@@ -176,7 +181,7 @@ class LogRepair:
         if content:
             self._quarantine.keep(file.start + position, content, file.start + position, reason)
         self._record(Gap(file.start + position, file.end), reason)
-        # Allocates blocks first: a store into a hole of a copied segment could end the process on a full disk.
+        # Allocates blocks first: on a full disk, a write into a hole of a copied segment could kill the process.
         file.segment.allocate(position - position % 4096, BLANK.size + position % 4096)
         if content:
             file.segment.write(position, bytes(len(content)))
@@ -188,14 +193,14 @@ class LogRepair:
         event(_log, logging.ERROR, "damage is served around", start=gap.start, end=gap.end, reason=reason)
 
     def _time_at(self, file: MappedFile, position: int) -> int:
-        """Store time of the sound record at ``position``. Store times must not decrease along the log."""
+        """Returns the store time of the sound record at ``position``. Store times must not decrease along the log."""
         segment, table = file.segment, new_table(1)
         walk_records(segment.buffer, segment.view, position, file.size, file.start, table, 1, crc32, 0)
         return table[RecordColumn.STORE_TIMESTAMP]
 
 
 def _read_around(file: MappedFile, first: int, last: int) -> bytes:
-    """Bytes ``first`` up to ``last`` of a segment, with zeros for what the disk cannot read."""
+    """Returns the bytes from ``first`` to ``last`` (excluded) of a segment, with zeros where the disk cannot read."""
     content, at = bytearray(last - first), first
     while at < last:
         end = file.segment.readable_end(at, last)
@@ -207,8 +212,8 @@ def _read_around(file: MappedFile, first: int, last: int) -> bytes:
 
 
 def _whole_to(files: Files, path: str, start: int, length: int) -> int:
-    """Length without the record that the end of a cut segment tears. With zeros after it, that record might look whole,
-    since the properties of a record of RocketMQ have no checksum.
+    """Returns the length of a shortened segment up to its last whole record. The incomplete record after it, filled up
+    with zeros, might look whole, because the properties in RocketMQ's records have no checksum.
     """
     file = MappedFile(files, path, start, files.size(path), False, 0)
     segment, table, position = file.segment, new_table(_TABLE_ROWS), 0

@@ -1,8 +1,8 @@
-"""Decides, while recovery dispatches a log that may be damaged, which records belong to the queue that they name.
+"""Decides, while recovery dispatches a log that may be damaged, which records belong to the queue that they state.
 
 A record with a negative queue id, or with a topic that cannot be a directory name, belongs to no queue. A record that
-would begin a new queue belongs to it, unless the same entry of another queue points to the record. In that case the
-topic or the queue id of the record is damaged, and the existing unit stays.
+would be the first of a new queue belongs to it, unless the same entry of another queue points to the record. In that
+case the topic or the queue id of the record is damaged, and the existing unit is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREPARED_BIT = 4
 
 
 class QueueScreen:
-    """The rule; a ``dispatch.Screen``.
+    """The rule above, as a ``dispatch.Screen``.
 
     Args:
         factory: knows the existing queues.
@@ -42,7 +42,7 @@ class QueueScreen:
         at = row * ROW_WIDTH
         name = (topic, table[at + RecordColumn.QUEUE_ID])
         if name in self._known or table[at + RecordColumn.SYS_FLAG] & _PREPARED_BIT:
-            return True  # Prepared and rolled back records get no unit anyway.
+            return True  # Prepared and rolled-back records get no unit anyway.
         place = (file.start + table[at], table[at + RecordColumn.RECORD_SIZE])
         if not self._factory.can_hold(*name):
             self._report("no queue can have this topic and id", file, table[at], name)

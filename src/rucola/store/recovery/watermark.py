@@ -1,11 +1,10 @@
-"""The file ``rucola-watermark``: the offsets up to which data is known to be on the disk. RocketMQ's ``checkpoint``
-lies beside it.
+"""The file ``rucola-watermark``: the offsets up to which data is known to be synced. RocketMQ's ``checkpoint`` is in
+the same directory.
 
-The reference ignores the file. With it, recovery starts from offsets instead of comparing times, and can tell damage
-from the end of the log: a bad record below ``flushed_offset`` is damage; a bad record above it is the torn tail of a
-crash.
+RocketMQ ignores the watermark. With it, recovery starts from offsets instead of comparing times, and can tell damage
+from the end of the log: a bad record below ``flushed_offset`` is damage; a bad record above it was torn by a crash.
 
-Writes alternate between two slots of 512 bytes, so that one slot is whole at any moment. A slot begins with
+Writes alternate between two slots of 512 bytes, so that one slot is complete at any moment. A slot begins with
 ``WATERMARK_SLOT``; the CRC-32 of those 48 bytes follows.
 """
 
@@ -30,19 +29,21 @@ WATERMARK_SLOT = Layout(
     "watermark slot",
     48,
     Field("magic", "8s", "`RUCOLAW1`."),
-    Field("sequence", "q", "The slot with the higher number counts."),
-    Field("flushed_offset", "q", "The commit log is on the disk up to this offset, the end of a record."),
-    Field("queues_offset", "q", "Consume queues and index are on the disk for all records below this offset."),
+    Field("sequence", "q", "Number of this write; the slot with the higher number is valid."),
+    Field("flushed_offset", "q", "Physical offset up to which the commit log is synced, the end of a record."),
+    Field("queues_offset", "q", "Physical offset below which the queue and index entries of all records are synced."),
     Field("end_offset", "q", "End of the log at a clean stop; -1 while the store is in use."),
-    Field("later_files", "i", "Files of all queues at a clean stop, without the first file of each queue."),
-    Field("queue_count", "i", "Queues that had a file at a clean stop."),
+    Field(
+        "later_files", "i", "Number of files of all queues at a clean stop, not counting the first file of each queue."
+    ),
+    Field("queue_count", "i", "Number of queues that had a file at a clean stop."),
 )
 _BODY = WATERMARK_SLOT.struct
 
 
 @dataclass(frozen=True)
 class Watermark:
-    """The fields of a slot; see the table above."""
+    """The fields of a slot; ``WATERMARK_SLOT`` describes them."""
 
     flushed_offset: int
     queues_offset: int
@@ -52,12 +53,12 @@ class Watermark:
 
     @property
     def clean(self) -> bool:
-        """Whether a clean stop wrote it."""
+        """Whether a clean stop wrote this watermark."""
         return self.end_offset >= 0
 
 
 class WatermarkFile:
-    """Reads and writes the file. Only one thread at a time may call ``write``."""
+    """Reads and writes the file ``rucola-watermark``. Only one thread at a time may call ``write``."""
 
     def __init__(self, files: Files, root: str) -> None:
         self.path = f"{root}/{FILE_NAME}"
@@ -66,7 +67,7 @@ class WatermarkFile:
         self._written: Watermark | None = None
 
     def read(self) -> Watermark | None:
-        """The newest whole slot; None if the file does not exist or has no whole slot."""
+        """Returns the newest complete slot; None if the file does not exist or has no complete slot."""
         content = self._files.read_file(self.path)
         if content is None:
             return None
@@ -88,7 +89,7 @@ class WatermarkFile:
         """Makes ``watermark`` durable; does nothing if it equals the one written last.
 
         Raises:
-            DiskError: it may not be on the disk; the previous one is.
+            DiskError: the watermark may not have reached the disk; the previous one has.
         """
         if watermark == self._written:
             return

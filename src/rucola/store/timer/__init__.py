@@ -1,1 +1,1 @@
-"""Delayed messages: the timer log, the timer wheel, and how much of both is on the disk."""
+"""Delayed messages: the timer log, the timer wheel, and the progress of both."""

@@ -27,11 +27,11 @@ from rucola.store.log.mapped_file_queue import MappedFileQueue
 _CHAIN_STEP = 4096
 _PIECE_UNITS = 20_000
 _PIECE_BYTES = TIMER_UNIT_BYTES * _PIECE_UNITS
-"""Bytes of a segment that are read at a time."""
+"""Number of bytes of a segment that are read at a time."""
 
 
 class WaitingUnit(NamedTuple):
-    """The fields of a unit about its message, in the order of ``chain_units``."""
+    """The fields of a unit that describe its message, in the order of ``chain_units``."""
 
     physical_offset: int
     size: int
@@ -54,7 +54,7 @@ class TimerLog:
         self._synced = 0
 
     def load(self) -> None:
-        """Opens the segments. ``end`` is set by ``recover``.
+        """Opens the segments. ``recover`` sets ``end``.
 
         Raises:
             StoreDamagedError: a file is not a segment, or a segment is missing.
@@ -64,14 +64,16 @@ class TimerLog:
     def recover(
         self, position: int, wheel: MappedSegment, precision_ms: int, physical_end: int, seen_from: int
     ) -> tuple[set[int], int]:
-        """Finds the end, reports the units from the segment with ``position`` on to the wheel, and cuts the rest.
+        """Finds the end of the timer log, adds the units from the segment with ``position`` on to the wheel, and cuts
+        what follows the end.
 
         Args:
             physical_end: end of the commit log; units of records at or after it are cut.
             seen_from: the result contains units of records from this physical offset on.
 
         Returns:
-            The physical offsets of those records, and the physical offset of the last unit; -1 if there is none.
+            The physical offsets of those records, and the physical offset of the last unit's record; -1 if there is no
+            unit.
         """
         seen: set[int] = set()
         last = -1
@@ -80,11 +82,11 @@ class TimerLog:
         for file in list(self.files.segments):
             whole = True
             if file.end > position or file is self.files.segments[-1]:
-                # A killed process may have left its bytes in memory only: the segment is mapped so that the next sync
+                # A killed process may have left bytes of the segment in memory only, so it is mapped, and the next sync
                 # covers it.
                 _ = file.segment
                 for at in range(0, file.size, _PIECE_BYTES):
-                    # Read, not mapped: pages of a map stay in the memory of the process once they were accessed.
+                    # Read, not mapped: once accessed, pages of a map stay in the memory of the process.
                     piece = self._files.read_at(file.path, at, _PIECE_BYTES)
                     done, stop, count, newest = scan_units(
                         piece, 0, file.start + at, physical_end, wheel.buffer, precision_ms, seen_from, room
@@ -147,7 +149,9 @@ class TimerLog:
         return position
 
     def chain(self, position: int) -> array[int]:
-        """The units of the chain that begins at ``position``, newest first, each as ``UNIT_COLUMNS`` integers."""
+        """Yields the units of the chain that begins at ``position``, newest first, each as ``UNIT_COLUMNS``
+        integers.
+        """
         units = array("q")
         out = array("q", bytes(8 * UNIT_COLUMNS * _CHAIN_STEP))
         while 0 <= position < self.end:
@@ -162,10 +166,10 @@ class TimerLog:
         return units
 
     def sync(self) -> int:
-        """Syncs everything appended so far; returns the position up to which the log is on the disk.
+        """Syncs everything appended so far; returns the position up to which the timer log is synced.
 
         Raises:
-            DiskError: it may not be on the disk.
+            DiskError: the units may not have reached the disk.
         """
         end = self.end
         for file in list(self.files.segments):
@@ -200,7 +204,7 @@ class TimerLog:
         file.allocate_to(position)
 
     def _cut(self) -> None:
-        """Zeroes the bytes after ``end`` and removes later segments."""
+        """Overwrites the bytes after ``end`` with zeros and removes later segments."""
         self.files.remove_after(self.end)
         file = self.files.find(self.end)
         if file is not None:

@@ -1,13 +1,13 @@
-"""Timer log, timer wheel and checkpoint together, and their recovery at a start (RocketMQ 5.3.3,
+"""Manages timer log, timer wheel and checkpoint together, and recovers them at a start (RocketMQ 5.3.3,
 ``TimerMessageStore``).
 
-The timer topic's queue in the commit log is the source; timer log and wheel are derived from it. A start therefore cuts
-the timer log at its first unit that is damaged or whose record is gone. It corrects the wheel by the units after the
-checkpoint, or by all units if the wheel points past the timer log. Then it decides from which queue offset on messages
-are taken again. Existing units are remembered, so that no message waits twice.
+The timer topic's queue in the commit log is the source from which timer log and wheel are derived. A start therefore
+cuts the timer log at its first unit that is damaged or whose record is gone. It corrects the wheel according to the
+units after the checkpoint, or all units if the wheel points beyond the end of the timer log. Then it decides from which
+queue offset on messages are taken from the queue again. It remembers existing units, so that no message waits twice.
 
-The files are created with the first message. The event loop's thread does everything except ``write``, which one thread
-at a time may call.
+The files are created when the first message arrives. The event loop's thread does everything except ``write``, which
+one thread at a time may call.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _log = logging.getLogger(__name__)
 
 
 class TimerGeometry(NamedTuple):
-    """Sizes of the files.
+    """Sizes of the timer files.
 
     Attributes:
-        log_segment_bytes: length of a segment of the timer log.
-        precision_ms: length of a time step.
-        slots: number of slots of the wheel. Half of them cover the longest stop after which every due message is still
-            found.
+        log_segment_bytes: length in bytes of a segment of the timer log.
+        precision_ms: length of a time step in ms.
+        slots: number of slots of the wheel. Half of the slots cover the longest stop after which every due message is
+            still found.
     """
 
     log_segment_bytes: int
@@ -53,7 +53,7 @@ class TimerGeometry(NamedTuple):
 
     @property
     def span_ms(self) -> int:
-        """The time after which a slot is used again."""
+        """Time in ms after which a slot is used again."""
         return self.slots * self.precision_ms
 
 
@@ -62,10 +62,10 @@ class TimerQueue(NamedTuple):
 
     Attributes:
         physical_end: offset after the last record of the commit log.
-        min_offset: minimum offset of the queue.
-        max_offset: maximum offset of the queue.
+        min_offset: smallest queue offset in the queue.
+        max_offset: queue offset after the last entry of the queue.
         physical_of: returns the physical offset of an entry of the queue.
-        queue_offset_of: returns the queue offset of the record at a physical offset; -1 if it cannot be read.
+        queue_offset_of: returns the queue offset of the record at a physical offset; -1 if the record cannot be read.
     """
 
     physical_end: int
@@ -77,7 +77,7 @@ class TimerQueue(NamedTuple):
 
 @dataclass(slots=True)
 class Changes:
-    """The changes that one ``write`` brings to the disk."""
+    """The changes that one ``write`` writes and syncs."""
 
     checkpoint: TimerCheckpoint
     slots: dict[int, TimerSlot]
@@ -88,10 +88,10 @@ class TimerStore:
     """The timer files of a store.
 
     Attributes:
-        read_time_ms: the first time step that was not delivered yet.
+        read_time_ms: time of the first time step that is not delivered yet.
         queue_offset: queue offset of the next message of the timer topic to take.
-        taken_offset: queue offset up to which messages of the timer topic were taken before this start. Of these
-            messages, all that were due before ``taken_time_ms`` were delivered.
+        taken_offset: queue offset up to which messages of the timer topic were taken before this start. All of these
+            messages that were due before ``taken_time_ms`` were delivered.
         metrics: number of waiting messages by topic.
     """
 
@@ -113,19 +113,19 @@ class TimerStore:
         self._failed = False
         self._known: set[int] = set()
         self._marks: deque[tuple[int, int, int, int]] = deque()
-        """Physical offset up to which the commit log must be on the disk before read time, queue offset and log end
-        count.
+        """For each recorded state: the physical offset up to which the commit log must be synced before the state is
+        valid; read time, queue offset and log end.
         """
         self._safe = (0, 0, 0)
         self._written = TimerCheckpoint()
         self._metrics_written = b""
 
     def load(self, queue: TimerQueue, now_ms: int) -> None:
-        """Opens the files, repairs them, and finds where to continue.
+        """Opens the files, repairs them, and determines where to continue.
 
         Raises:
-            StoreDamagedError: the timer log is not one of this segment size.
-            DiskError: the operating system refused something.
+            StoreDamagedError: the files of the timer log have another segment size.
+            DiskError: a call of the operating system failed.
         """
         self._log.load()
         checkpoint = self._read_checkpoint()
@@ -183,20 +183,20 @@ class TimerStore:
         return physical_offset in self._known
 
     def caught_up(self) -> None:
-        """All messages that were in the queue at the start have been taken."""
+        """Notes that all messages that were in the queue at the start have been taken."""
         self._known = set()
 
     def newest(self, time_ms: int) -> int:
-        """Position of the newest unit of a time step; -1 if no message waits for it."""
+        """Returns the position of the newest unit of a time step; -1 if no message waits for it."""
         return self._wheel.get(time_ms).last_position if self._open else -1
 
     def count(self, time_ms: int) -> int:
-        """Number of messages that wait for a time step, minus withdrawn ones."""
+        """Returns the number of messages that wait for a time step, minus recalled ones."""
         return self._wheel.get(time_ms).waiting if self._open else 0
 
     def units(self, position: int) -> array[int]:
-        """The units of the time step whose newest unit lies at ``position``: columns of ``WaitingUnit``, newest
-        first.
+        """Yields the units of the time step whose newest unit is at ``position``, newest first, as columns of
+        ``WaitingUnit``.
         """
         return self._log.chain(position)
 
@@ -208,19 +208,19 @@ class TimerStore:
     # -- to the disk ---------------------------------------------------------------------------------------------------
 
     def mark(self, physical_end: int) -> None:
-        """Records the current state as valid once the commit log is on the disk up to ``physical_offset``."""
+        """Records that the current state becomes valid once the commit log is synced up to ``physical_offset``."""
         place = self.read_time_ms, self.queue_offset, self._log.end
         if self._marks and self._marks[-1][1:] == place:
             return
         self._marks.append((physical_end, *place))
 
     def is_behind(self, flushed_offset: int) -> bool:
-        """Whether some progress does not count yet because the commit log is not on the disk."""
+        """Whether some progress is not valid yet because the commit log is not synced that far."""
         return bool(self._marks) and self._marks[-1][0] > flushed_offset
 
     def changes(self, flushed_offset: int, now_ms: int) -> Changes | None:
-        """The changes to write; None if nothing has changed, or after a failure: the next start then repairs
-        the files.
+        """Returns the changes to write; None if nothing has changed, or after a failure, after which the next start
+        repairs the files.
         """
         if self._failed:
             return None
@@ -239,11 +239,11 @@ class TimerStore:
         return Changes(checkpoint, slots, metrics)
 
     def write(self, changes: Changes) -> None:
-        """Brings ``changes`` to the disk: first the timer log, then the wheel, then the checkpoint.
+        """Writes and syncs ``changes``: first the timer log, then the wheel, then the checkpoint.
 
         Raises:
-            DiskError: they may not be there. After a failed sync nothing is written any more, because a later sync
-                would not prove that the lost part is there.
+            DiskError: the changes may not have reached the disk. After a failed sync nothing is written any more,
+                because a later sync would not prove that the lost part reached the disk.
         """
         if self._open:
             try:
@@ -264,7 +264,7 @@ class TimerStore:
             self._metrics_written = changes.metrics
 
     def remove_expired(self, min_offset: int) -> None:
-        """Removes segments of the timer log whose records have expired. Must not run during a ``write``.
+        """Removes segments of the timer log whose records have expired. Must not be called during a ``write``.
 
         Raises:
             DiskError: a file cannot be removed.
@@ -273,7 +273,7 @@ class TimerStore:
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
-        """The checkpoint as it was written last."""
+        """The checkpoint that was written last."""
         return self._written
 
     def close(self) -> None:
@@ -308,7 +308,7 @@ class TimerStore:
         return min(max(before + 1, queue.min_offset), resume)
 
     def _first_time(self, checkpoint: TimerCheckpoint | None, there: bool, now_ms: int) -> int:
-        """The time step from which to continue."""
+        """Returns the time step from which to continue."""
         precision_ms, span_ms = self.geometry.precision_ms, self.geometry.span_ms
         now_ms -= now_ms % precision_ms
         if checkpoint is None or checkpoint.read_time_ms <= 0:
@@ -325,7 +325,7 @@ class TimerStore:
         return TimerCheckpoint.decode(content)
 
     def _read_metrics(self) -> None:
-        """Reads the metrics. They are informative only, so a damaged table starts anew."""
+        """Reads the metrics. The metrics are only informative, so a damaged table is replaced by an empty one."""
         for path in (self._metrics_path, f"{self._metrics_path}.bak"):
             text = self._files.read_file(path)
             if text:

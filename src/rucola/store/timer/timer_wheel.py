@@ -1,8 +1,8 @@
-"""The timer wheel: each slot holds the chain of the units of one time step in the timer log (``formats.timer``).
+"""The timer wheel: each slot points to the chain of units of one time step in the timer log (``formats.timer``).
 
-Changes stay in memory until the units to which they point are on the disk. Only then they go into the map, so the file
-never points to units that a power cut removed. The event loop's thread reads and changes; one thread at a time may call
-``apply``.
+Changes stay in memory until the units to which they point are synced. Only then are they written to the map, so the
+file never points to units that a power failure has removed. The event loop's thread reads and changes the wheel; one
+thread at a time may call ``apply``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _PIECE_BYTES = 1 << 18
 
 
 class TimerWheel:
-    """Reads and writes the wheel.
+    """Reads and changes the timer wheel.
 
     Attributes:
-        segment: the map, once the file is open.
+        segment: the mapped file, once it is open.
 
     Args:
-        slots: number of slots of the file.
-        precision_ms: length of a time step.
+        slots: number of slots in the file.
+        precision_ms: length of a time step in ms.
     """
 
     def __init__(self, files: Files, path: str, slots: int, precision_ms: int) -> None:
@@ -43,7 +43,7 @@ class TimerWheel:
         """Maps the file, and creates it if necessary; returns whether it existed with its right length.
 
         Raises:
-            DiskFullError: there is no space for it.
+            DiskFullError: there is no space for the file.
         """
         size = self._slots * TIMER_SLOT.size
         there = self._files.exists(self.path)
@@ -57,7 +57,7 @@ class TimerWheel:
         return there
 
     def get(self, time_ms: int) -> TimerSlot:
-        """The slot of the step that contains ``time_ms``; its positions are -1 if the step is empty."""
+        """Returns the slot of the time step that contains ``time_ms``; its positions are -1 if the step is empty."""
         step = time_ms // self._precision_ms
         index = step % self._slots
         slot = self._changed.get(index) or self._applying.get(index)
@@ -66,20 +66,20 @@ class TimerWheel:
         return slot if slot.step == step else TimerSlot(step, -1, -1, 0)
 
     def put(self, slot: TimerSlot) -> None:
-        """Sets the slot of a step."""
+        """Sets the slot of a time step."""
         self._changed[slot.step % self._slots] = slot
 
     def take_changes(self) -> dict[int, TimerSlot]:
-        """The changes to apply once the timer log is on the disk, including those whose last write failed."""
+        """Returns the changes to apply once the timer log is synced, including those whose last write failed."""
         self._applying = self._applying | self._changed
         self._changed = {}
         return self._applying
 
     def apply(self, changes: dict[int, TimerSlot]) -> None:
-        """Brings ``changes`` to the disk.
+        """Writes ``changes`` to the file and syncs it.
 
         Raises:
-            DiskError: they may not be on the disk; ``take_changes`` returns them again.
+            DiskError: the changes may not have reached the disk; ``take_changes`` returns them again.
         """
         view = self.segment.view
         for index, slot in changes.items():
@@ -88,7 +88,7 @@ class TimerWheel:
         self._applying = {}
 
     def is_beyond(self, log_end: int) -> bool:
-        """Whether a slot points to ``log_end`` or past it."""
+        """Whether a slot points to ``log_end`` or beyond."""
         return any(is_beyond(piece, 0, len(piece), log_end) for _, piece in self._used())
 
     def clear(self) -> None:
@@ -97,9 +97,9 @@ class TimerWheel:
             self.segment.view[start : start + len(piece)] = bytes(len(piece))
 
     def _used(self) -> Iterator[tuple[int, bytes]]:
-        """The parts of the file that are not empty, with their positions.
+        """Yields the parts of the file that are not empty, each with its position.
 
-        They are read, not mapped: pages of a map stay in the memory of the process once they were accessed.
+        They are read, not mapped: once accessed, pages of a map stay in the memory of the process.
         """
         for first, last in self.segment.data_ranges(0):
             for start in range(first - first % _PIECE_BYTES, last, _PIECE_BYTES):

@@ -19,12 +19,12 @@ _NO_UNIT = BatchUnit(0, 0, 0, 0, 0, 0)
 
 
 class BatchQueueCheck:
-    """One queue, and how many of its records the walk over the log has met.
+    """One queue, and how far the walk over the log has come in it.
 
     Attributes:
         name: topic and queue id.
         number: number of the next unit to compare; the first unit in the files has number 0.
-        next: queue offset after the newest record met; -1 before the first.
+        next: queue offset after the newest record met; -1 if none was met yet.
     """
 
     def __init__(self, name: tuple[bytes, int], path: str, segments: list[MappedFile]) -> None:
@@ -36,21 +36,21 @@ class BatchQueueCheck:
         self._per_file = segments[0].size // BATCH_UNIT_BYTES if segments else 1
 
     def unit(self, number: int) -> BatchUnit:
-        """The unit with that number; zeros if there is no file."""
+        """Returns the unit with number ``number``; zeros if there is no file."""
         file = self._file(number)
         if file is None:
             return _NO_UNIT
         return decode_batch_unit(file.segment.view, number % self._per_file * BATCH_UNIT_BYTES)
 
     def place(self, number: int) -> tuple[str, int]:
-        """File and position of a unit; directory and position in the whole queue if there is no file."""
+        """Returns file and position of a unit; directory and position in the whole queue if there is no file."""
         file = self._file(number)
         if file is None:
             return self.path, number * BATCH_UNIT_BYTES
         return file.path, number % self._per_file * BATCH_UNIT_BYTES
 
     def leads_to(self, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether the unit of a record that begins with ``queue_offset`` points to that place."""
+        """Whether the unit whose first message has ``queue_offset`` points to ``place``."""
         low, high = 0, self._per_file * len(self._segments)
         while low < high:
             middle = (low + high) // 2
@@ -78,18 +78,18 @@ class BatchQueueCheck:
 
 
 class BatchQueueChecks:
-    """All batch consume queues of a store.
+    """Checks all batch consume queues of a store.
 
     Attributes:
         queues: the queues met so far, by topic and queue id; after ``finish`` all queues.
         units: number of units that agree with their record.
-        far: for units that point beyond the last segment, the ends of their records.
+        far: ends of the records of units that point beyond the last segment.
 
     Args:
         path: the directory ``batchconsumequeue``.
         log: the walk that passes its batches to ``rows``.
         identities: reconciles records with entries.
-        live: the store is in use, so records may not have their units yet.
+        live: whether the store is in use, so that records may not have their units yet.
         dispatched: in a live store, the physical offset below which records have their units.
     """
 
@@ -135,11 +135,11 @@ class BatchQueueChecks:
                 unit = BatchUnit(*request[1:5], base, count)
                 right = self._check(self._queue(topic, table[row + RecordColumn.QUEUE_ID]), unit)
                 if right and request.queue_offset != base:
-                    detail = f"the record says queue offset {request.queue_offset}, its entry and its properties {base}"
+                    detail = f"the record states queue offset {request.queue_offset}, entry and properties state {base}"
                     self._found.add(FindingKind.QUEUE_OFFSET, file.path, table[row], detail)
 
     def finish(self) -> None:
-        """Checks the units to which none of the walked records belonged."""
+        """Checks the units that belong to none of the walked records."""
         for topic in self.topics:
             name = topic.decode("utf-8", "surrogateescape")
             for queue_id in self._files.list_directories(f"{self._path}/{name}"):
@@ -187,10 +187,10 @@ class BatchQueueChecks:
         path, position = queue.place(queue.number)
         if unit.physical_offset == wanted.physical_offset and unit.valid:
             kind = FindingKind.UNIT_TAGS if unit._replace(tags_code=wanted.tags_code) == wanted else FindingKind.UNIT
-            self._found.add(kind, path, position, f"the unit has {unit}, its record {wanted}", BATCH_UNIT_BYTES)
+            self._found.add(kind, path, position, f"the unit has {unit}, its record has {wanted}", BATCH_UNIT_BYTES)
             queue.number += 1
         elif not self._live or wanted.physical_offset < self._dispatched:
-            detail = f"no unit for the record at physical offset {wanted.physical_offset}"
+            detail = f"there is no unit for the record at physical offset {wanted.physical_offset}"
             kind = FindingKind.RECORD_WITHOUT_UNIT
             self._identities.wait(wanted.physical_offset, kind, (path, position), detail, BATCH_UNIT_BYTES)
         return False
@@ -207,5 +207,5 @@ class BatchQueueChecks:
             return
         if unit.valid and unit.physical_offset >= self._log.segments_end:
             self.far.append(unit.physical_offset + unit.size)
-        detail = f"the unit of queue offset {unit.base_offset} names physical offset {unit.physical_offset}"
+        detail = f"the unit of queue offset {unit.base_offset} states physical offset {unit.physical_offset}"
         self._found.add(FindingKind.UNIT_WITHOUT_RECORD, *place, detail, BATCH_UNIT_BYTES)

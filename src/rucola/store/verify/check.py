@@ -1,9 +1,9 @@
-"""Checks a store directory without changing a byte of it: log, queues, index, checkpoint and tables, alone and against
-the log.
+"""Checks a store directory without changing a byte of it: log, queues, index, checkpoint and tables, each alone and
+against the log.
 
 One walk over the log feeds all checks (``verify_log``, ``verify_queues``, ``verify_index``). Entries that belong to no
-record are checked afterwards. A store in use is checked up to what was on the disk at the beginning; what is written
-meanwhile is not reported.
+record are checked afterwards. A store in use is checked up to the end that it had at the beginning; what is written
+during the check is not reported.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from rucola.store.verify.queues import QueueChecks
 from rucola.store.verify.tables import check_checkpoint, check_tables
 
 Progress = Callable[[int, int], None]
-"""Called with the number of bytes done and the total number of bytes."""
+"""Called with the number of bytes checked and the total number of bytes."""
 
 _QUEUES_ASKED = 64
 """Number of queues whose files determine the length of a queue segment: the length that most of them have."""
 
 
 _SEGMENTS_MAX = 64
-"""An entry that points further beyond the log is taken for damaged itself."""
+"""Largest number of segments by which a sound entry may point beyond the log; an entry that points further counts as
+damaged.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,11 @@ class VerifyReport:
         units: number of queue units that agree with their records.
         index_entries: number of entries in all index files.
         tables: number of files read in ``config``.
-        affected: entries of queues and index that are right themselves, but point into damage of the log.
+        affected: number of entries of queues and index that are right themselves, but point into damaged parts of the
+            log.
         counts: number of findings by kind.
-        findings: the listed findings; of a very frequent kind only the first are listed.
-        notes: remarks that are no faults.
+        findings: the listed findings; of a very frequent kind, only the first ones are listed.
+        notes: remarks that are not faults.
     """
 
     path: str
@@ -83,8 +86,8 @@ def verify(
     """Checks the store in ``path``.
 
     Args:
-        locked_here: the caller holds the lock of the store, so no broker uses it.
-        commit_log_path: the directory of the log if it is elsewhere; several directories are separated by `,`.
+        locked_here: whether the caller holds the lock of the store, so that no broker uses it.
+        commit_log_path: the directory of the log if it is not in the store; several directories are separated by `,`.
 
     Raises:
         StoreDamagedError: there is no store.
@@ -141,7 +144,7 @@ def verify(
             queues.rows(file, table, rows)
             index.rows(file, table, rows)
         if watermark is not None and not live and log.end < watermark.flushed_offset:
-            detail = f"the log ends at physical offset {log.end}, {watermark.flushed_offset} was on the disk"
+            detail = f"the log ends at physical offset {log.end}, it was synced up to {watermark.flushed_offset}"
             found.add(FindingKind.LOG_SHORT, directory, log.end, detail)
         queues.finish(names)
         batch.finish()
@@ -170,12 +173,12 @@ def verify(
 
 
 def _check_last_segments(found: Findings, log: LogCheck, directory: str, named_end: int, live: bool) -> None:
-    """Reports segments after the last one, if that one is full, into which entries of queues point."""
+    """Reports missing segments after the last one: if the last one is full and entries of queues point beyond it."""
     length, first = log.segment_bytes, log.segments_end
     if live or not length or not log.is_blank(log.end) or not first < named_end <= first + _SEGMENTS_MAX * length:
         return
     count = -(-(named_end - first) // length)
-    detail = f"{count} segments from here on, into which queues point"
+    detail = f"{count} segments from here on are missing, into which queues point"
     found.add(FindingKind.SEGMENT_MISSING, f"{directory}/{segment_name(first)}", 0, detail)
 
 
@@ -194,7 +197,7 @@ def _deleted_topics(files: Files, root: str) -> dict[bytes, int]:
 
 
 def _queue_names(files: Files, root: str) -> list[tuple[bytes, int]]:
-    """Topic and queue id of every queue directory."""
+    """Yields topic and queue id of every queue directory."""
     return [
         (topic.encode("utf-8", "surrogateescape"), int(name))
         for topic in files.list_directories(f"{root}/consumequeue")
@@ -204,7 +207,7 @@ def _queue_names(files: Files, root: str) -> list[tuple[bytes, int]]:
 
 
 def _queue_segment_bytes(files: Files, root: str, names: list[tuple[bytes, int]]) -> int:
-    """Length of queue segments; 0 if there is none."""
+    """Returns the length of queue segments; 0 if there is none."""
     lengths: Counter[int] = Counter()
     for topic, queue_id in names[:_QUEUES_ASKED]:
         directory = f"{root}/consumequeue/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"

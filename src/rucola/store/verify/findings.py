@@ -1,4 +1,6 @@
-"""The findings of a check, each with kind, file and position. Adjacent findings of one kind count as one."""
+"""The kinds of findings of a check, and findings with kind, file and position. Adjacent findings of one kind count as
+one.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,25 @@ class FindingKind(StrEnum):
     """Kinds of findings."""
 
     STRAY_FILE = "stray_file"
-    """A file among segments, or among index files, whose name is not one of theirs."""
+    """A file among segments or index files whose name is not that of a segment or an index file."""
     UNREADABLE = "unreadable"
     """Bytes that the disk cannot read; the check takes them for zeros."""
     SEGMENT_LENGTH = "segment_length"
     """A segment that is shorter or longer than the others."""
     SEGMENT_MISSING = "segment_missing"
-    """A segment is missing between two others, or after the last one although queues point into it."""
+    """A segment that is missing between two others, or after the last one although queues point into it."""
     RECORD = "record"
     """Bytes in the log that are not a record, with intact records after them."""
     BODY_CRC = "body_crc"
-    """The body of a record does not match its checksum."""
+    """A record whose body does not match the body checksum."""
     RECORD_CRC = "record_crc"
-    """A record does not match its own checksum."""
+    """A record that does not match the checksum of the whole record."""
     PHYSICAL_OFFSET = "physical_offset"
-    """A record whose physical offset field names another place."""
+    """A record whose physical offset field states another offset."""
     QUEUE_ID = "queue_id"
-    """A record that names another queue id than the queue whose entry points to it."""
+    """A record that states another queue id than that of the queue whose entry points to it."""
     TOPIC = "topic"
-    """A record that names another topic than the queue whose entry points to it."""
+    """A record that states another topic than that of the queue whose entry points to it."""
     STORE_TIME = "store_time"
     """A record whose store time is not between those of its neighbours."""
     BLANK = "blank"
@@ -39,27 +41,31 @@ class FindingKind(StrEnum):
     TORN_TAIL = "torn_tail"
     """Bytes after the last whole record that are not zeros: a truncated record, or no record at all."""
     LOG_SHORT = "log_short"
-    """The log ends below the offset up to which it was known to be on the disk."""
+    """The log ends below the offset up to which it was known to be synced."""
     QUEUE_OFFSET = "queue_offset"
-    """A record that names another queue offset than the entry that points to it, or the offset of another record."""
+    """A record that states another queue offset than the entry that points to it, or the queue offset of another
+    record.
+    """
     RECORD_WITHOUT_UNIT = "record_without_unit"
-    """A consume queue has no entry for a record."""
+    """A record for which its consume queue has no entry."""
     UNIT = "unit"
-    """An entry of a consume queue names another place or size than that of its record."""
+    """An entry of a consume queue that states another physical offset or size than its record has."""
     UNIT_TAGS = "unit_tags"
     """An entry of a consume queue whose tags code differs from that of its record."""
     UNIT_WITHOUT_RECORD = "unit_without_record"
-    """An entry of a consume queue names a place that holds no record of this queue and offset."""
+    """An entry of a consume queue that points to no record with this queue and queue offset."""
     STALE_UNIT = "stale_unit"
-    """An entry after the last one of its queue, left over from a cut of the log. RocketMQ may count it again."""
+    """An entry after the last one of its queue, left over from a cut of the log. RocketMQ may take it for valid
+    again.
+    """
     QUEUE_HOLE = "queue_hole"
-    """Entries in the middle of a consume queue that point at nothing."""
+    """Entries in the middle of a consume queue that point to nothing."""
     INDEX_HEADER = "index_header"
     """The header of an index file does not agree with its length, its entries or their records."""
     INDEX_CHAIN = "index_chain"
     """An index entry or slot that does not point to the previous entry of its slot."""
     INDEX_ENTRY = "index_entry"
-    """An index entry that names a place without a record of such a key and store time."""
+    """An index entry that points to no record with such a key and store time."""
     KEYS_MISSING = "keys_missing"
     """Records whose keys no index file has, although there are index files."""
     CHECKPOINT = "checkpoint"
@@ -78,7 +84,7 @@ class Finding:
         file: path below the store's directory.
         position: position of the first byte concerned in that file; the end of the file if something is missing there.
         count: number of adjacent findings of this kind.
-        detail: a description of the first of them.
+        detail: a description of the first of these findings.
     """
 
     kind: FindingKind
@@ -93,8 +99,9 @@ class Findings:
 
     Attributes:
         counts: number of all findings by kind, listed or not.
-        notes: remarks that are no faults.
-        affected: entries of queues and index that are right themselves, but point into damage of the log.
+        notes: remarks that are not faults.
+        affected: number of entries of queues and index that are right themselves, but point into damaged parts of the
+            log.
     """
 
     def __init__(self, root: str) -> None:
@@ -109,7 +116,8 @@ class Findings:
         """Adds one finding.
 
         Args:
-            length: length of the faulty thing in bytes, if the next one of the same kind may follow directly.
+            length: length in bytes of the faulty item; a finding of the same kind that begins right after it counts as
+                adjacent.
         """
         self.counts[kind] = self.counts.get(kind, 0) + 1
         listed = self._listed.setdefault(kind, [])
@@ -130,5 +138,5 @@ class Findings:
         self.notes.append(text.replace(self._prefix, ""))
 
     def listed(self) -> list[Finding]:
-        """All kept findings, by kind in the order of ``FindingKind``."""
+        """Returns all kept findings, ordered by kind as in ``FindingKind``."""
         return [finding for kind in FindingKind for finding in self._listed.get(kind, [])]

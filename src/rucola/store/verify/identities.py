@@ -1,7 +1,8 @@
-"""Tells a record with one wrong field from a wrong entry: of record, entry and neighbours, two must agree.
+"""Distinguishes a record with one wrong field from a wrong entry: two of record, entry and neighbours must agree.
 
-A single fault in a record can show twice: as a record without an entry, and as an entry whose record says something
-else. The walk meets the two at different times, so records without an entry wait until all entries were checked.
+A single fault in a record can appear twice: as a record without an entry, and as an entry that its record contradicts.
+The walk meets these two at different times, so the decision about records without an entry waits until all entries are
+checked.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from rucola.store.verify.log import LogCheck
 _PREPARED_BIT = 4
 _WAITING_MAX = 100_000
 LeadsTo = Callable[[bytes, int, int, tuple[int, int]], bool]
-"""Whether an entry, by topic, queue id and queue offset, points to a physical offset and size."""
+"""Returns whether the entry with a topic, queue id and queue offset points to a physical offset and size."""
 
 
 class RecordIdentities:
     """Reconciles records with entries.
 
     Attributes:
-        topics: for records that name another topic or queue, the right topic, by physical offset.
-        leads_to: reads entries of the queues.
+        topics: for records that state a wrong topic or queue, the right topic by physical offset.
+        leads_to: tells where the entries of queues point.
     """
 
     def __init__(self, found: Findings, log: LogCheck) -> None:
@@ -34,21 +35,21 @@ class RecordIdentities:
         self._waiting: dict[int, tuple[FindingKind, str, int, str, int]] = {}
 
     def wait(self, physical_offset: int, kind: FindingKind, place: tuple[str, int], detail: str, length: int) -> None:
-        """Adds a finding that is dropped if an entry of another queue points to the record."""
+        """Adds a finding that waits: it is dropped if an entry of another queue points to the record."""
         if len(self._waiting) < _WAITING_MAX:
             self._waiting[physical_offset] = (kind, *place, detail, length)
         else:
             self._found.add(kind, *place, detail, length)
 
     def finish(self) -> None:
-        """All entries were checked: decides the waiting findings."""
+        """Decides the waiting findings after all entries are checked."""
         for physical_offset, finding in self._waiting.items():
             if physical_offset not in self.topics:
                 self._found.add(*finding)
         self._waiting.clear()
 
     def is_right(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether an entry is right although its record was not met under that entry; then the record is reported.
+        """Whether an entry is right although its record states another one; in this case, the record is reported.
 
         An entry is also right if the record's only fault is that it claims to have no entry (prepared or rolled back).
         """
@@ -73,6 +74,6 @@ class RecordIdentities:
             kind, what = FindingKind.QUEUE_ID, f"queue id {said_id}"
         else:
             kind, what = FindingKind.QUEUE_OFFSET, f"queue offset {said_offset}"
-        detail = f"the record says {what}, entry {queue_offset} of {topic!r} {queue_id} leads to it"
+        detail = f"the record states {what}, but entry {queue_offset} of {topic!r} {queue_id} points to it"
         self._found.add(kind, file.path, place[0] - file.start, detail)
         return True

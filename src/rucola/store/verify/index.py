@@ -1,7 +1,8 @@
-"""Compares index files with the log: every entry points to a record with a key of that hash, and every chain ends.
+"""Compares index files with the log: every entry must point to a record with a key of its hash, and every chain must
+end.
 
-The kernel that writes index files puts the keys of a batch of records into an empty index. Its entries are compared
-with the next entries of the file, as columns. Only entries that differ are examined one by one.
+The kernel that writes index files puts the keys of a batch of records into an empty index. The entries of this index
+are compared with the next entries of the file, as columns. Only entries that differ are examined one by one.
 """
 
 from __future__ import annotations
@@ -42,13 +43,12 @@ _entry = INDEX_ENTRY.struct.unpack_from
 def index_geometry(file: MappedFile) -> tuple[int, int] | None:
     """Determines the numbers of slots and entries (``maxHashSlotNum``, ``maxIndexNum``), which a file does not contain.
 
-    The default numbers are used if they fit. Otherwise the numbers follow from the last nonzero byte, which belongs to
-    the newest
-    entry: its hash and offset are not both zero. In both cases the first entries must be plausible. Another process may
-    be adding entries.
+    The default numbers are used if they fit. Otherwise the numbers are computed from the position of the last nonzero
+    byte. It belongs to the newest entry, because hash and offset are not both zero. In both cases the first entries
+    must be plausible. Another process may add entries meanwhile.
 
     Returns:
-        None if no numbers fit, or if there is no entry to tell by.
+        Returns None if no numbers fit, or if the file has no entry.
     """
     if file.size < INDEX_HEADER.size + INDEX_SLOT.size + INDEX_ENTRY.size:
         return None
@@ -70,8 +70,8 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
 
 
 def _agrees(view: memoryview, newest: int, slots: int, entries: int) -> bool:
-    """Whether the entries begin there: entry 0 was never written, entry 1 was, and most of the next ones point
-    backwards.
+    """Whether the entries begin at ``position``: entry 0 is unwritten, entry 1 is written, and most of the next ones
+    point backwards.
     """
     at = INDEX_HEADER.size + INDEX_SLOT.size * slots
     if not newest < entries or any(_entry(view, at)) or not any(_entry(view, at + INDEX_ENTRY.size)):
@@ -82,16 +82,16 @@ def _agrees(view: memoryview, newest: int, slots: int, entries: int) -> bool:
 
 
 class IndexFileCheck:
-    """One index file, up to its newest entry at the beginning of the check.
+    """One index file, up to the entry that was the newest at the beginning of the check.
 
     Attributes:
-        count: number of the next entry, as the header said at the beginning.
-        cursor: number of the first entry not compared with the log yet.
+        count: number of the next entry according to the header at the beginning of the check.
+        cursor: number of the first entry that is not yet compared with the log.
         header: the header at the beginning of the check.
         begin_ms, end_ms: store times in the header.
         first_offset, last_offset: physical offsets of the first and the last entry.
-        next_offset: physical offset of that entry; kept so that the file is mapped only while the walk is among its
-            records.
+        next_offset: physical offset in the entry at ``cursor``; kept here so that the file is mapped only while the
+            walk is among its records.
     """
 
     def __init__(self, file: MappedFile, slots: int, count: int) -> None:
@@ -106,11 +106,11 @@ class IndexFileCheck:
         self.first_offset, self.last_offset = (self.entry(number)[1] if count > 1 else -1 for number in (1, count - 1))
 
     def position(self, number: int) -> int:
-        """Position of an entry in the file."""
+        """Returns the position of an entry in the file."""
         return self._entries_at + INDEX_ENTRY.size * number
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Hash, physical offset, seconds and previous entry number of an entry."""
+        """Returns hash, physical offset, seconds and number of the previous entry of an entry."""
         fields: tuple[int, int, int, int] = _entry(self.file.segment.view, self.position(number))
         return fields
 
@@ -123,14 +123,14 @@ class IndexFileCheck:
             self.file.close()
 
     def words(self, first: int, last: int) -> memoryview:
-        """Entries ``first`` up to ``last`` as 32-bit words."""
+        """Returns the entries from ``first`` to ``last`` (excluded) as 32-bit words."""
         return self.file.segment.view[self.position(first) : self.position(last)].cast("I")
 
     def check_times(self, found: Findings, log: LogCheck, previous_ms: int, live: bool) -> None:
-        """Compares the times in the header, and the seconds of the first entry, with the records that they belong to.
+        """Compares the times in the header, and the seconds of the first entry, with the records to which they belong.
 
         Args:
-            previous_ms: end time of the previous file, from which RocketMQ may count the first entry.
+            previous_ms: end time of the previous file, from which RocketMQ may count the seconds of the first entry.
         """
         if self.count < 2:
             return
@@ -144,22 +144,22 @@ class IndexFileCheck:
                 continue
             stored_ms = hit[1][RecordColumn.STORE_TIMESTAMP]
             if stored_ms != said_ms:
-                detail = f"{name} is {said_ms}, the record of entry {number} was stored at {stored_ms}"
+                detail = f"{name} is {said_ms}, but the record of entry {number} was stored at {stored_ms}"
                 found.add(FindingKind.INDEX_HEADER, self.file.path, INDEX_HEADER.position(name), detail)
         for name, said, entry_offset in (
             ("begin_physical_offset", self.header.begin_physical_offset, self.first_offset),
             ("end_physical_offset", self.header.end_physical_offset, self.last_offset),
         ):
             if said != entry_offset and not live:
-                detail = f"{name} is {said}, its entry names {entry_offset}"
+                detail = f"{name} is {said}, but its entry states {entry_offset}"
                 found.add(FindingKind.INDEX_HEADER, self.file.path, INDEX_HEADER.position(name), detail)
         seconds = self.entry(1)[2]
         if seconds not in (0, max(self.begin_ms - previous_ms, 0) // 1000):
-            detail = f"entry 1 has {seconds} seconds, it is the first"
+            detail = f"entry 1 has {seconds} seconds, although it is the first"
             found.add(FindingKind.INDEX_ENTRY, self.file.path, self.position(1), detail, INDEX_ENTRY.size)
 
     def check_chains(self, found: Findings, live: bool) -> None:
-        """Follows the entries in their order, and compares slots and chain links with what they should be.
+        """Checks slots and chain links, entry by entry in the order of insertion.
 
         Each entry points to the next older one of its slot, so a right chain has an end.
         """
@@ -173,7 +173,7 @@ class IndexFileCheck:
             before = heads[slot]
             used += not before
             if previous[number] != before:
-                detail = f"entry {number} leads to {previous[number]}, the one before it in its slot is {before}"
+                detail = f"entry {number} points to {previous[number]}, but the previous entry in its slot is {before}"
                 found.add(FindingKind.INDEX_CHAIN, path, self.position(number), detail, INDEX_ENTRY.size)
             heads[slot] = number
         view = self.file.segment.view
@@ -182,16 +182,16 @@ class IndexFileCheck:
             return
         for slot in range(slots if stored != heads else 0):
             if stored[slot] != heads[slot]:
-                detail = f"slot {slot} says entry {stored[slot]}, its newest is {heads[slot]}"
+                detail = f"slot {slot} points to entry {stored[slot]}, but its newest entry is {heads[slot]}"
                 at = INDEX_HEADER.size + INDEX_SLOT.size * slot
                 found.add(FindingKind.INDEX_CHAIN, path, at, detail, INDEX_SLOT.size)
         if used != header.hash_slot_count:
-            detail = f"hash_slot_count is {header.hash_slot_count}, {used} slots are used"
+            detail = f"hash_slot_count is {header.hash_slot_count}, but {used} slots are used"
             found.add(FindingKind.INDEX_HEADER, path, INDEX_HEADER.position("hash_slot_count"), detail)
 
 
 class IndexChecks:
-    """All index files of a store.
+    """Checks all index files of a store.
 
     Attributes:
         entries: number of entries checked.
@@ -200,8 +200,8 @@ class IndexChecks:
         path: the directory ``index``.
         log: the walk that passes its batches to ``rows``.
         identities: reconciles records with entries.
-        live: the store is in use.
-        unclean: the store was not stopped cleanly, so the newest keys may be missing.
+        live: whether the store is in use.
+        unclean: whether the store was not stopped cleanly, so that the newest keys may be missing.
     """
 
     def __init__(
@@ -232,14 +232,16 @@ class IndexChecks:
             self._open(readable_file(files, f"{path}/{name}", 0, size, found))
         self._check_order()
         newest = max((check.last_offset for check in self._checks), default=-1)
-        # The next start after a crash puts keys that are missing after those of the newest file.
+        # After a crash, the next start puts the keys that are missing after those in the newest file.
         self._complete_to = newest if live or unclean or newest < 0 else _FOREVER
 
     def _check_order(self) -> None:
-        """Later names hold later records. If the writer's clock was set back, at least the times are in order."""
+        """Files with later names hold later records. If the writer's clock was set back, at least the store times are
+        in order.
+        """
         for before, after in pairwise(check for check in self._checks if check.count > 1):
             if after.first_offset < before.first_offset and after.begin_ms < before.begin_ms:
-                detail = f"it begins with older records than {before.file.path.rpartition('/')[2]}"
+                detail = f"the file begins with older records than {before.file.path.rpartition('/')[2]}"
                 self._found.add(FindingKind.INDEX_HEADER, after.file.path, 0, detail)
 
     def _open(self, file: MappedFile) -> None:
@@ -275,7 +277,7 @@ class IndexChecks:
                 self._compare_entries(check, _by_offset(entries), first_offset, end)
 
     def _find_missing(self, file: MappedFile, table: array[int], rows: int, first_offset: int, end: int) -> None:
-        """Reports records whose keys lie in no file. A store without index files may have no index."""
+        """Reports records whose keys are in no file. A store without index files may have no index."""
         spans = [(check.first_offset, check.last_offset) for check in self._checks]
         if first_offset >= self._complete_to or any(first <= first_offset and end <= last for first, last in spans):
             return
@@ -289,7 +291,9 @@ class IndexChecks:
             self._found.add(FindingKind.KEYS_MISSING, self._path, 0, detail, 0)
 
     def _keys(self, file: MappedFile, table: array[int], rows: int, begin_ms: int) -> bytes:
-        """The index entries for the keys of the records in ``table``. Their seconds are counted from ``begin_ms``."""
+        """Returns the index entries for the keys of the records in ``table``. Seconds in the entries are counted from
+        ``begin_ms``.
+        """
         row = done = 0
         keys: list[bytes] = []
         # Entry 0 is never used: the first entry would set the time from which seconds are counted.
@@ -305,7 +309,7 @@ class IndexChecks:
         return b"".join(keys)
 
     def finish(self) -> None:
-        """Checks the entries to which none of the walked records belonged. Called when all queues are done."""
+        """Checks the entries that belong to none of the walked records. Must be called after all queues are checked."""
         previous_ms = 0
         for check in self._checks:
             self._compare_entries(check, {}, 0, 0)
@@ -351,18 +355,18 @@ class IndexChecks:
             check.move(1)
 
     def _judge(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
-        """Checks one entry that is not among the keys of the batch."""
+        """Checks one entry that matches none of the keys of the batch."""
         physical_offset, log = entry[1], self._log
         before = check.entry(check.cursor - 1)[1] if check.cursor > 1 else 0
         if 0 <= physical_offset < log.start > before or (self._live and physical_offset >= log.end):
-            return  # expired, or not walked yet
+            return  # the record has expired, or has not been walked yet
         if log.damaged(physical_offset):
             self._found.affected += 1
         else:
             self._late(check, entry)
 
     def _late(self, check: IndexFileCheck, entry: tuple[int, int, int, int]) -> None:
-        """Notes an entry whose verdict depends on what queues and later records say about its record."""
+        """Notes an entry that can be judged only after its record has been compared with queues and later records."""
         if len(self._doubtful) < _DOUBTFUL_MAX:
             self._doubtful.append((check, check.cursor, entry))
         else:
@@ -394,14 +398,14 @@ class IndexChecks:
         said = span(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
         topic = self._identities.topics.get(physical_offset, said)
         keys = span(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN).split(b" ")
-        # RocketMQ from 5.4.0 on also puts the tags, as a key that begins with "T#".
+        # Since 5.4.0, RocketMQ also puts the tags, as a key that begins with "T#".
         tags = b"T#" + span(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN)
         keys += [span(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN), tags]
         return any(key and key_hash(topic, key) == wanted_hash for key in keys)
 
 
 def _integers(words: memoryview) -> array[int]:
-    """Big-endian 32-bit words as numbers."""
+    """Returns big-endian 32-bit words as numbers."""
     numbers = array("i", words.tobytes())
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -409,7 +413,7 @@ def _integers(words: memoryview) -> array[int]:
 
 
 def _by_offset(entries: bytes) -> dict[int, dict[int, int]]:
-    """Seconds by hash, by physical offset."""
+    """For each physical offset, the seconds by hash."""
     known: dict[int, dict[int, int]] = {}
     for wanted_hash, physical_offset, seconds, _ in INDEX_ENTRY.struct.iter_unpack(entries):
         known.setdefault(physical_offset, {})[wanted_hash] = seconds

@@ -1,9 +1,8 @@
-"""Walks a whole commit log, past damage too, and tells damage from the ordinary end.
+"""Walks a whole commit log, continues after damage, and distinguishes damage from the ordinary end.
 
-If a record cannot be read, the next intact one is searched: one whose checksums and physical offset are right. If that
-record is not older than the last one read, the bytes between them are damage, and the walk continues there. If there is
-no such record, the log ends. RocketMQ leaves older records after the end when it cuts a log, because it never clears
-them.
+If a record cannot be read, the walk searches for the next intact one, whose checksums and physical offset are right. If
+that record is not older than the last one read, the bytes between them are damage, and the walk continues there. If
+there is no such record, the log ends. When RocketMQ cuts a log, older records remain after the end.
 """
 
 from __future__ import annotations
@@ -42,10 +41,11 @@ _PHYSICAL_OFFSET_AT = RECORD_HEAD.position("physical_offset")
 def load_segments(
     files: Files, directory: str, found: Findings, length: int = 0, *, others: Sequence[str] = ()
 ) -> list[MappedFile]:
-    """The segments in a directory, oldest first, opened for reading. Wrong files become findings.
+    """Returns the segments in a directory, oldest first, opened for reading. Files that are not segments, or have a
+    wrong length, become findings.
 
     Args:
-        length: the length that all should have; 0 for the length that most of them have.
+        length: the length that all segments should have; 0 for the length that most of them have.
         others: more directories with segments of the same log.
     """
     sizes: dict[int, int] = {}
@@ -66,17 +66,22 @@ def load_segments(
         del sizes[start]
     last = max(sizes, default=0)
     if sizes and sizes[last] == 0:
-        found.note(f"{paths[last]} is empty: the writer ended while making it")
+        found.note(f"{paths[last]} is empty: the writer ended while it created the file")
         del sizes[last]
     segments: list[MappedFile] = []
     for start, size in sorted(sizes.items()):
         path = paths[start]
         if size != length:
-            found.add(FindingKind.SEGMENT_LENGTH, path, min(size, length), f"{size} bytes long, the others {length}")
+            found.add(
+                FindingKind.SEGMENT_LENGTH,
+                path,
+                min(size, length),
+                f"the file has {size} bytes, the others have {length}",
+            )
         if segments and segments[-1].start + length < start:
             missing = segments[-1].start + length
             count = -(-(start - missing) // length)
-            detail = f"{count} segments from here to {segment_name(start)}"
+            detail = f"{count} segments from here to {segment_name(start)} are missing"
             found.add(FindingKind.SEGMENT_MISSING, f"{directory}/{segment_name(missing)}", 0, detail)
         if size:
             segments.append(readable_file(files, path, start, size, found))
@@ -84,7 +89,7 @@ def load_segments(
 
 
 def readable_file(files: Files, path: str, start: int, size: int, found: Findings) -> MappedFile:
-    """A file for reading. Parts that the disk cannot read become findings, and are zero in the map."""
+    """Opens a file for reading. Parts that the disk cannot read become findings, and are zero in the map."""
     seen: set[tuple[int, int]] = set()
 
     def look() -> None:
@@ -108,13 +113,13 @@ class LogCheck:
         records: number of records read so far.
         end: physical offset after the last record.
         times: checks the store times of the records.
-        sound_tail: nothing after the end may have been a record.
+        sound_tail: whether no bytes after the end can have been a record.
 
     Args:
         segments: the segments of the log, oldest first.
         found: collects the findings.
-        unclean: the store was not stopped cleanly, so the remains of a crash may lie after the end.
-        live_end: where a log in use ended at the beginning, a record border; -1 for a log that is not in use.
+        unclean: whether the store was not stopped cleanly, so that the remains of a crash may lie after the end.
+        live_end: where a log in use ended when the check began, the end of a record; -1 for a log that is not in use.
         progress: called with the number of bytes walked.
     """
 
@@ -150,16 +155,16 @@ class LogCheck:
 
     @property
     def segment_bytes(self) -> int:
-        """Length of a segment; 0 if there is none."""
+        """Length of a segment in bytes; 0 if there is none."""
         return self._segments[0].size if self._segments else 0
 
     @property
     def start(self) -> int:
-        """Physical offset of the oldest byte."""
+        """Physical offset of the oldest byte of the log."""
         return self._segments[0].start if self._segments else 0
 
     def batches(self) -> Iterator[Batch]:
-        """Walks the log once. Yields every record whose place and size are known, including those with a wrong
+        """Walks the log once. Yields every record whose position and size are known, including those with a wrong
         checksum.
         """
         for number, file in enumerate(self._segments):
@@ -173,12 +178,14 @@ class LogCheck:
             self._progress(file.end - self.start)
 
     def damaged(self, physical_offset: int) -> bool:
-        """Whether that place lies in bytes that are damaged or missing."""
+        """Whether ``physical_offset`` lies in bytes that are damaged or missing."""
         at = bisect_right(self._damaged, physical_offset, key=lambda span: span[0]) - 1
         return at >= 0 and physical_offset < self._damaged[at][1]
 
     def row_at(self, physical_offset: int, check: int = CHECK_PHYSICAL_OFFSET) -> tuple[MappedFile, array[int]] | None:
-        """Segment and row of the record at that place, without checking checksums; the next call overwrites the row."""
+        """Returns segment and row of the record at ``physical_offset``; by default without checking checksums. The next
+        call overwrites the row.
+        """
         at = bisect_right(self._segments, physical_offset, key=lambda file: file.start) - 1
         if at < 0 or physical_offset >= min(self._segments[at].end, self.end):
             return None
@@ -189,13 +196,13 @@ class LogCheck:
         return (file, self._one_row) if self._parse(file, physical_offset - file.start, check) else None
 
     def is_border(self, physical_offset: int) -> bool:
-        """Whether a record starts or ends at that place, which is not after the end of the log."""
+        """Whether a record starts or ends at ``physical_offset``, which must not lie after the end of the log."""
         if physical_offset == self.end or self.row_at(physical_offset, 0) is not None:
             return True
         return self.is_blank(physical_offset)
 
     def is_blank(self, physical_offset: int) -> bool:
-        """Whether an end-of-file record starts at that place."""
+        """Whether an end-of-file record starts at ``physical_offset``."""
         at = bisect_right(self._segments, physical_offset, key=lambda file: file.start) - 1
         if at < 0 or physical_offset >= self._segments[at].end:
             return False
@@ -204,7 +211,9 @@ class LogCheck:
         return len(rest) == BLANK.size and BLANK.unpack(rest)[1] == MAGIC_BLANK
 
     def is_entry(self, place: tuple[int, int], topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether the record with that place and size says that it is this entry."""
+        """Whether there is a record with the offset and size ``place`` that states this topic, queue id and queue
+        offset.
+        """
         hit = self.row_at(place[0])
         if hit is None:
             return False
@@ -265,20 +274,20 @@ class LogCheck:
         self.end = file.start + table[last] + table[last + RecordColumn.RECORD_SIZE]
 
     def _parse(self, file: MappedFile, position: int, check: int) -> bool:
-        """Reads the record at ``position`` into the single row."""
+        """Reads the record at ``position`` into ``_one_row``."""
         segment, row = file.segment, self._one_row
         return walk_records(segment.buffer, segment.view, position, file.size, file.start, row, 1, crc32, check)[0] > 0
 
     def _check_blank(self, file: MappedFile, position: int) -> None:
         (space, _) = BLANK.unpack(file.segment.view, position)
         if space != file.size - position:
-            detail = f"says {space} bytes are left, {file.size - position} are"
+            detail = f"the record states that {space} bytes are left, but {file.size - position} are"
             self._found.add(FindingKind.BLANK, file.path, position, detail)
 
     # -- damage --------------------------------------------------------------------------------------------------------
 
     def _over_damage(self, number: int, file: MappedFile, position: int) -> int:
-        """Position after the bytes at ``position`` that are not a record; -1 if the log ends there."""
+        """Returns the position after the bytes at ``position`` that are not a record; -1 if the log ends there."""
         behind = self._next_record(number, file, position)
         if behind < 0 or (self._live_end >= 0 and self._parse(file, position, CHECK_ALL)):
             return behind if behind < 0 else position
@@ -289,19 +298,19 @@ class LogCheck:
         return behind
 
     def _one_fault(self, file: MappedFile, position: int) -> int:
-        """Reads a record whose only fault is a checksum or its own offset into the row for faulty records.
+        """Reads a record whose only fault is a checksum or its own offset into ``_faulty_row``.
 
         Returns:
-            The position after it; -1 for any other bytes.
+            The position after the record; -1 if the bytes are anything else.
         """
         if self._parse(file, position, CHECK_PHYSICAL_OFFSET):
             body = not self._parse(file, position, CHECK_BODY_CRC)
             kind = FindingKind.BODY_CRC if body else FindingKind.RECORD_CRC
-            detail = "the body has another checksum" if body else "the record has another checksum"
+            detail = "the body does not match its checksum" if body else "the record does not match its checksum"
             self._parse(file, position, CHECK_PHYSICAL_OFFSET)
         elif self._parse(file, position, CHECK_BODY_CRC | CHECK_RECORD_CRC):
             kind = FindingKind.PHYSICAL_OFFSET
-            detail = f"the record says it lies at {self._one_row[RecordColumn.PHYSICAL_OFFSET]}"
+            detail = f"the record states physical offset {self._one_row[RecordColumn.PHYSICAL_OFFSET]}"
         else:
             return -1
         row = self._faulty_row
@@ -311,10 +320,10 @@ class LogCheck:
         return position + row[RecordColumn.RECORD_SIZE]
 
     def _next_record(self, number: int, file: MappedFile, position: int) -> int:
-        """Position of the next intact record that is not older than the last one; the end of this segment if it lies in
-        a later one.
+        """Returns the position of the next intact record that is not older than the last one; the end of this segment
+        if that record lies in a later segment.
 
-        -1 if there is none.
+        Returns -1 if there is no such record.
         """
         for start in self._intact(file, position + 1):
             if self._one_row[RecordColumn.STORE_TIMESTAMP] >= self.times.last_ms:
@@ -326,8 +335,8 @@ class LogCheck:
         return -1
 
     def _intact(self, file: MappedFile, position: int) -> Iterator[int]:
-        """The positions from ``position`` on at which intact records start. Each record is in the single row while it
-        is examined.
+        """Yields the positions from ``position`` on at which intact records start. While the caller examines a record,
+        it is in ``_one_row``.
         """
         for first, last in file.segment.data_ranges(position):
             # The bytes before the magic code may lie before the range.
@@ -342,7 +351,7 @@ class LogCheck:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _end_in(self, number: int, file: MappedFile, position: int) -> None:
-        """The log ends at ``position``: reports what lies after it, unless a broker is writing there."""
+        """Ends the log at ``position``, and reports what lies after it, unless a broker is writing there."""
         self._ended = True
         self.end = file.start + position
         if self._live_end >= 0:
@@ -369,7 +378,7 @@ class LogCheck:
                 f"{old} whole records among them"
             )
             return
-        what = "a record that is cut short" if begun else "no record"
+        what = "a truncated record" if begun else "no record"
         detail = f"{what}, {stop - position} bytes (physical offset {self.end})"
         self._found.add(FindingKind.TORN_TAIL, file.path, position, detail)
         self._damaged.append((self.end, file.start + stop))

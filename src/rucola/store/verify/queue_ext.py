@@ -10,7 +10,7 @@ from rucola.store.verify.log import load_segments
 
 
 class ExtUnits:
-    """The units of all extensions.
+    """Reads the units of all extensions.
 
     Args:
         path: the directory ``consumequeue_ext``.
@@ -25,7 +25,7 @@ class ExtUnits:
         self._mapped: MappedFile | None = None
 
     def read(self, topic: bytes, queue_id: int, address: int) -> ExtUnit | None:
-        """The unit at ``address`` in the extension of a queue; None if none can be read there."""
+        """Returns the unit at ``address`` in the extension of a queue; None if no unit can be read there."""
         segments = self._segments.get((topic, queue_id))
         if segments is None:
             directory = f"{self._path}/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"

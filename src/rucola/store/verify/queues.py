@@ -1,7 +1,7 @@
 """Compares consume queues with the log: every record has its unit, every unit has its record, and no unit is missing in
 between.
 
-The units that the records of a batch should have are made queue by queue, in the kernel that also writes them, and
+The units that the records of a batch should have are produced queue by queue, in the kernel that also writes them, and
 compared with the file as bytes. Only records whose bytes differ are examined one by one.
 """
 
@@ -28,7 +28,7 @@ from rucola.store.verify.log import ROWS_MAX, LogCheck, load_segments
 from rucola.store.verify.queue_ext import ExtUnits
 
 _OPEN_MAX = 256
-"""Number of queues that are mapped at a time, since descriptors are limited."""
+"""Largest number of queues that are mapped at a time; the number of descriptors is limited."""
 
 _EMPTY_MAX = 16
 _ZERO_UNIT = bytes(UNIT_BYTES)
@@ -44,11 +44,11 @@ _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 
 
 class QueueCheck:
-    """One queue: its files, and how many of its records the walk over the log has met.
+    """One queue: its files, and how far the walk over the log has come in it.
 
     Attributes:
-        path: path of its directory.
-        first: queue offset of the first record in the log; -1 before any was met.
+        path: path of the queue's directory.
+        first: queue offset of the first record in the log; -1 if none was met yet.
         next: queue offset after the newest record met.
     """
 
@@ -70,7 +70,7 @@ class QueueCheck:
         return self.segments[-1].end // UNIT_BYTES if self.segments else 0
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """``count`` units as bytes; zeros where there is no file."""
+        """Returns ``count`` units as bytes; zeros where there is no file."""
         position, end = queue_offset * UNIT_BYTES, (queue_offset + count) * UNIT_BYTES
         parts = []
         while position < end:
@@ -89,14 +89,14 @@ class QueueCheck:
         return b"".join(parts)
 
     def place_of(self, queue_offset: int) -> tuple[int, int]:
-        """Physical offset and size in a unit; zeros where there is no file."""
+        """Returns physical offset and size in a unit; zeros where there is no file."""
         if not self.start <= queue_offset < self.end:
             return 0, 0
         physical_offset, size, _ = UNIT.unpack(self.read(queue_offset, 1))
         return physical_offset, size
 
     def find(self, place: tuple[int, int]) -> int:
-        """Queue offset of the entry that points to a record; -1 if none does."""
+        """Returns the queue offset of the entry that points to a record; -1 if there is none."""
         if self.next >= 0 and self.place_of(self.next) == place:
             return self.next
         low, high = self.start, self.end
@@ -114,13 +114,15 @@ class QueueCheck:
         return low if self.place_of(low) == place else -1
 
     def close(self) -> None:
-        """Unmaps the file. Only one is mapped at a time; it is mapped again when needed."""
+        """Unmaps the file. Only one file is mapped at a time; files are mapped again when needed."""
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None
 
     def spans(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
-        """Splits the range at the borders of files: first and last queue offset, and whether there is a file."""
+        """Splits a range of queue offsets where files begin and end; yields first and last queue offset, and whether
+        there is a file.
+        """
         at = first
         for file in self.segments:
             begin, end = file.start // UNIT_BYTES, min(file.end // UNIT_BYTES, last)
@@ -136,7 +138,7 @@ class QueueCheck:
             yield at, last, False
 
     def place(self, queue_offset: int) -> tuple[str, int]:
-        """File and position of a unit; directory and position in the whole queue if there is no file."""
+        """Returns file and position of a unit; directory and position in the whole queue if there is no file."""
         position = queue_offset * UNIT_BYTES
         file = self._file(position)
         return (file.path, position - file.start) if file is not None and position < file.end else (self.path, position)
@@ -147,18 +149,18 @@ class QueueCheck:
 
 
 class QueueChecks:
-    """All queues of a store.
+    """Checks all consume queues of a store.
 
     Attributes:
         queues: the queues met so far, by topic and queue id; after ``finish`` all queues.
         units: number of units that agree with their record.
-        far: for entries that point beyond the last segment, the ends of their records.
+        far: ends of the records of entries that point beyond the last segment.
 
     Args:
         path: the directory ``consumequeue``.
         log: the walk that passes its batches to ``rows``.
         identities: reconciles records with entries.
-        live: the store is in use, so records may not have their units yet.
+        live: whether the store is in use, so that records may not have their units yet.
         dispatched: in a live store, the physical offset below which records have their units.
         batch: checks the records of topics of type BatchCQ.
         ext: the extensions of the queues.
@@ -218,7 +220,7 @@ class QueueChecks:
             first = last
 
     def finish(self, names: list[tuple[bytes, int]]) -> None:
-        """Checks the units that belong to no record met.
+        """Checks the units that belong to none of the records that the walk has met.
 
         Args:
             names: topic and queue id of every queue directory.
@@ -235,7 +237,9 @@ class QueueChecks:
 
     @property
     def named_end(self) -> int:
-        """Physical offset up to which several entries together say that the log went; 0 if they do not."""
+        """Physical offset up to which the log once extended, according to several entries; 0 if there are not
+        several.
+        """
         return max(self.far) if len(self.far) > 1 else 0
 
     def close(self) -> None:
@@ -263,7 +267,7 @@ class QueueChecks:
         return queue
 
     def _take(self, topic: bytes, queue_id: int, file: MappedFile, table: array[int], first: int, last: int) -> None:
-        """Checks the records of one queue in a run of one topic."""
+        """Checks the records of one queue among consecutive records of one topic."""
         queue = self._queue(topic, queue_id)
         if queue.next >= 0:
             count, _, _ = gather_units(table, first, last, queue_id, queue.next, file.start, self._expected)
@@ -286,7 +290,9 @@ class QueueChecks:
             self._without_unit(topic, queue, file, table, row, unit)
             return
         if queue_offset != said:
-            detail = f"the record says it is entry {said} of {_name(queue)}, entry {queue_offset} leads to it"
+            detail = (
+                f"the record states that it is entry {said} of {_name(queue)}, but entry {queue_offset} points to it"
+            )
             self._found.add(FindingKind.QUEUE_OFFSET, file.path, table[row], detail)
         if queue.next < 0:
             queue.first = queue.next = queue_offset
@@ -298,17 +304,17 @@ class QueueChecks:
         self.units += 1
         tags_code = UNIT.unpack(queue.read(queue_offset, 1))[2]
         if tags_code != table[row + _TAGS_CODE] and not self._other_code(topic, tags_code, table, row):
-            detail = f"entry {queue_offset} has tags code {tags_code}, its record {table[row + _TAGS_CODE]}"
+            detail = f"entry {queue_offset} has tags code {tags_code}, its record has {table[row + _TAGS_CODE]}"
             self._found.add(FindingKind.UNIT_TAGS, *queue.place(queue_offset), detail, UNIT_BYTES)
 
     def _without_unit(
         self, topic: bytes, queue: QueueCheck, file: MappedFile, table: array[int], row: int, unit: bytes
     ) -> None:
-        """Handles a record to which no entry of its queue points: either the entry is wrong, or the queue named in the
-        record.
+        """Handles a record to which no entry of its queue points: either the entry or the queue stated in the record is
+        wrong.
 
         Args:
-            unit: what the queue has at the record's queue offset.
+            unit: the unit at the record's queue offset.
         """
         queue_id, queue_offset, physical_offset = (
             table[row + _QUEUE_ID],
@@ -321,7 +327,7 @@ class QueueChecks:
         )
         follows = queue.next < 0 or queue_offset == queue.next
         if 0 <= queue_offset < queue.next or taken:
-            detail = f"record {physical_offset} is entry {queue_offset} of {_name(queue)} as another one is"
+            detail = f"record {physical_offset} states entry {queue_offset} of {_name(queue)}, which another record has"
             self._identities.wait(physical_offset, FindingKind.QUEUE_OFFSET, (file.path, table[row]), detail, -1)
             return
         if follows and queue.segments:
@@ -331,12 +337,12 @@ class QueueChecks:
         place = queue.place(queue_offset)
         if unit in (_ZERO_UNIT, PRE_FILL_UNIT):
             if not self._live or physical_offset < self._dispatched:
-                detail = f"no entry {queue_offset} for the record at physical offset {physical_offset}"
+                detail = f"there is no entry {queue_offset} for the record at physical offset {physical_offset}"
                 self._identities.wait(physical_offset, FindingKind.RECORD_WITHOUT_UNIT, place, detail, UNIT_BYTES)
         else:
             detail = (
-                f"entry {queue_offset} names physical offset {unit_offset}, size {size}; "
-                f"its record is at {physical_offset}, size {table[row + _RECORD_SIZE]}"
+                f"entry {queue_offset} states physical offset {unit_offset}, size {size}; its record is at "
+                f"{physical_offset}, size {table[row + _RECORD_SIZE]}"
             )
             self._identities.wait(physical_offset, FindingKind.UNIT, place, detail, UNIT_BYTES)
 
@@ -353,10 +359,10 @@ class QueueChecks:
     # -- units ---------------------------------------------------------------------------------------------------------
 
     def _loose_units(self, topic: bytes, queue_id: int, queue: QueueCheck, first: int, last: int, inside: bool) -> None:
-        """Checks the units from ``first`` up to ``last`` for which no record was met.
+        """Checks the units from ``first`` to ``last`` (excluded), for which no record was met.
 
         Args:
-            inside: the units lie between entries that have their records.
+            inside: whether the units lie between entries that have their records.
         """
         for begin, end, there in queue.spans(first, last):
             if not there:
@@ -376,7 +382,7 @@ class QueueChecks:
                             continue
                         self._judge_loose(queue, start + at, physical_offset, size, inside)
                     elif inside:
-                        detail = f"entry {start + at} names nothing"
+                        detail = f"entry {start + at} points to nothing"
                         self._found.add(FindingKind.QUEUE_HOLE, *queue.place(start + at), detail, UNIT_BYTES)
 
     def leads_to(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
@@ -386,7 +392,7 @@ class QueueChecks:
     def _judge_loose(self, queue: QueueCheck, queue_offset: int, physical_offset: int, size: int, inside: bool) -> None:
         log = self._log
         if physical_offset < log.start and not inside and (queue.first < 0 or queue_offset < queue.first):
-            return  # its segment has expired
+            return  # the record's segment has expired
         if log.damaged(physical_offset):
             self._found.affected += 1
             return
@@ -395,7 +401,7 @@ class QueueChecks:
         if physical_offset >= log.segments_end:
             self.far.append(physical_offset + size)
         where = "" if physical_offset < log.end else f"; the log ends at {log.end}"
-        detail = f"entry {queue_offset} names physical offset {physical_offset}, size {size}{where}"
+        detail = f"entry {queue_offset} states physical offset {physical_offset}, size {size}{where}"
         self._found.add(kind, *queue.place(queue_offset), detail, UNIT_BYTES)
 
     def _check_light_queue(self, topic: str, queue: QueueCheck) -> None:

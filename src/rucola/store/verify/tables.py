@@ -29,14 +29,14 @@ _DECODERS: Mapping[str, Callable[[bytes], object]] = {
 }
 
 NextOffsets = Mapping[tuple[bytes, int], int]
-"""Queue offset after the newest entry, by topic and queue id."""
+"""Returns the queue offset after the newest entry of a queue, given by topic and queue id."""
 
 
 def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, live: bool) -> None:
     """Checks the file ``checkpoint``.
 
-    Its times may lag behind the log. They are ahead of it only if the log has lost records. That is reported only if
-    the log itself shows no sign of it.
+    The times in it may lag behind the log. They are ahead of the log only if it has lost records. The check reports
+    this only if the log itself shows no sign of it.
     """
     data = files.read_file(path)
     if data is None:
@@ -48,7 +48,7 @@ def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, li
     rest = data[CHECKPOINT.size : CHECKPOINT_BYTES]
     if any(rest):
         position = CHECKPOINT.size + len(rest) - len(rest.lstrip(b"\0"))
-        found.add(FindingKind.CHECKPOINT, path, position, "bytes behind the fields are not zero")
+        found.add(FindingKind.CHECKPOINT, path, position, "bytes after the fields are not zero")
     checkpoint = StoreCheckpoint.decode(data)
     for name in (field.name for field in CHECKPOINT.fields):
         value = getattr(checkpoint, name)
@@ -60,7 +60,7 @@ def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, li
             found.add(FindingKind.CHECKPOINT, path, CHECKPOINT.position(name), detail)
         if value < 0 or (ahead and log.records and log.sound_tail and not live):
             limit = log.end if name == "confirm_physical_offset" else log.times.newest_ms
-            detail = f"{name} is {value}" + ("" if value < 0 else f", the log comes to {limit}")
+            detail = f"{name} is {value}" + ("" if value < 0 else f", the log has come to {limit}")
             found.add(FindingKind.CHECKPOINT, path, CHECKPOINT.position(name), detail)
 
 
@@ -80,7 +80,7 @@ def check_tables(files: Files, directory: str, found: Findings, next_offsets: Ne
     for name in names:
         main = name.removesuffix(".bak")
         if main not in names and not live:
-            found.add(FindingKind.TABLE, f"{directory}/{main}", 0, f"there is no such file, but {name}")
+            found.add(FindingKind.TABLE, f"{directory}/{main}", 0, f"there is no such file, but there is {name}")
     return len(names)
 
 
@@ -90,10 +90,10 @@ def _is_table(name: str) -> bool:
 
 
 def _read(files: Files, path: str, name: str, found: Findings) -> object:
-    """The table; None if it cannot be read."""
+    """Returns the table; None if it cannot be read."""
     text = files.read_file(path)
     if text is None:
-        return None  # It is being replaced at this moment.
+        return None  # The file is being replaced at this moment.
     try:
         return _DECODERS[name](text) if name in _DECODERS else loads_object(text, name)
     except FormatError as error:
@@ -110,7 +110,9 @@ def _check_consumers(
         for queue_id, consumer_offset in queues.items():
             end = next_offsets.get((topic.encode("utf-8", "surrogateescape"), queue_id))
             if end is not None and consumer_offset > end:
-                detail = f"group {group} is at {consumer_offset} of {topic}/{queue_id}, which ends at {end}"
+                detail = (
+                    f"group {group} is at queue offset {consumer_offset} of {topic}/{queue_id}, which ends at {end}"
+                )
                 found.add(FindingKind.OFFSET_AHEAD, path, 0, detail)
 
 
@@ -118,5 +120,5 @@ def _check_levels(path: str, table: Mapping[int, int], found: Findings, next_off
     for level, queue_offset in table.items():
         end = next_offsets.get((SCHEDULE_TOPIC, level - 1))
         if end is not None and queue_offset > end:
-            detail = f"delay level {level} is at {queue_offset} of its queue, which ends at {end}"
+            detail = f"delay level {level} is at queue offset {queue_offset} of its queue, which ends at {end}"
             found.add(FindingKind.OFFSET_AHEAD, path, 0, detail)

@@ -1,7 +1,7 @@
 """Checks the store times along a log: a time that is not between the times of its neighbours is damaged.
 
-Times never decrease, unless the clock was set back; then all following times are lower, too. Differences of seconds are
-not reported.
+Times never decrease, unless the clock was set back; in that case all following times are lower too. Differences of
+seconds are not reported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class StoreTimes:
 
     @property
     def newest_ms(self) -> int:
-        """Latest store time of all records, not counting damaged ones."""
+        """Latest store time of all records, not counting damaged times."""
         return self._newest_ms if self._doubtful is None else max(self._newest_ms, self._doubtful[2])
 
     def take(self, file: MappedFile, table: array[int], rows: int) -> None:
@@ -70,7 +70,7 @@ class StoreTimes:
             self._doubtful, self._following = (file, position, time_ms), 0
 
     def _follow(self, time_ms: int) -> None:
-        """Replaces the reference time for a record that follows a doubtful one."""
+        """Handles a record that follows one whose time is in doubt; later times are compared with its time."""
         assert self._doubtful is not None
         self.last_ms = time_ms
         self._newest_ms = max(self._newest_ms, time_ms)
@@ -81,5 +81,5 @@ class StoreTimes:
 
     def _report(self, file: MappedFile, position: int, time_ms: int) -> None:
         self.wrong.add(file.start + position)
-        detail = f"the record says it was stored at {time_ms}, the one before it at {self.last_ms}"
+        detail = f"the record states store time {time_ms}, the previous record {self.last_ms}"
         self._found.add(FindingKind.STORE_TIME, file.path, position, detail)
