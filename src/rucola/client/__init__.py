@@ -1,1 +1,3 @@
-"""Asynchronous producer and consumers. ``rucola.sync``, generated from here, has the same names with blocking calls."""
+"""Asynchronous producer and consumers. ``rucola.sync`` is generated from this package; it has the same names with
+blocking calls.
+"""

@@ -32,7 +32,7 @@ from rucola.runtime.clock import Clock, SystemClock
 T = TypeVar("T")
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
-"""Namespace of the name servers' configuration: topic to ``broker:queues;broker:queues``."""
+"""Namespace in the name servers' configuration that maps a topic to ``broker:queues;broker:queues``."""
 _MASTER = 0
 _FOREVER_MS = (1 << 63) - 1
 
@@ -47,7 +47,7 @@ class AdminClient:
         namesrv: name servers, ``host:port`` separated by ``;``; changes go to all of them.
         timeout_ms: for one request to a name server.
         config: credentials and encryption.
-        clock: for signatures.
+        clock: gives the time for signatures.
 
     Attributes:
         api: the single requests.
@@ -73,7 +73,7 @@ class AdminClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         await self._client.close()
 
     # name servers
@@ -84,12 +84,12 @@ class AdminClient:
         return self._name_servers.addresses
 
     async def on_name_servers(self, call: Callable[[str], Awaitable[object]]) -> None:
-        """Make a change on every name server."""
+        """Makes a change on every name server."""
         for address in self._name_servers.addresses:
             await call(address)
 
     async def ask_name_server(self, call: Callable[[str], Awaitable[T]]) -> T:
-        """Send a request to the name servers in turn until one responds."""
+        """Sends a request to the name servers in turn until one responds."""
         return await self._name_servers.ask(call)
 
     async def topic_list(self) -> list[str]:
@@ -105,7 +105,8 @@ class AdminClient:
         return await self._name_servers.route_info(topic)
 
     async def masters(self, broker: str | None, cluster: str | None) -> list[str]:
-        """Addresses of masters: ``broker`` if given, otherwise the masters of ``cluster`` or of all clusters.
+        """Addresses of masters: ``broker`` if given, otherwise the masters of ``cluster`` or of
+        all clusters.
 
         Raises:
             ClientError: the cluster does not exist.
@@ -116,7 +117,7 @@ class AdminClient:
         return [address for address in found if address is not None]
 
     async def members(self, broker: str | None, cluster: str | None) -> list[str]:
-        """Same as ``masters``, plus the slaves, for changes that slaves do not copy."""
+        """Like ``masters``, but includes the slaves, for changes that slaves do not copy."""
         if broker is not None:
             return [broker]
         return [members[number] for members in await self._broker_members(cluster) for number in sorted(members)]
@@ -175,13 +176,13 @@ class AdminClient:
         ]
 
     async def change_perm(self, address: str, topic: str, perm: int) -> TopicConfig:
-        """Set read and write permission of a topic; returns the previous configuration."""
+        """Sets the read and write permission of a topic; returns the previous configuration."""
         known = await self.api.topic_config(address, topic)
         await self.api.change_topic(address, replace(known, perm=perm))
         return known
 
     async def delete_topic(self, topic: str, cluster: str) -> None:
-        """Delete a topic and its order configuration on all brokers of a cluster and in the name servers."""
+        """Deletes a topic and its order configuration on all brokers of a cluster and in the name servers."""
         info = await self.cluster_info()
         if cluster not in info.cluster_addr_table:
             raise ClientError(
@@ -194,7 +195,7 @@ class AdminClient:
         await self.on_name_servers(lambda address: self.api.delete_kv_config(address, ORDER_TOPIC_CONFIG, topic))
 
     async def delete_group(self, address: str, group: str, clean_offset: bool) -> None:
-        """Delete a group on one broker; with ``clean_offset`` also its offsets, retry and dead-letter topics."""
+        """Deletes a group on one broker; with ``clean_offset`` also its offsets, retry and dead-letter topics."""
         await self.api.delete_group(address, group, clean_offset)
         if clean_offset:
             for topic in (retry_topic(group), dlq_topic(group)):
@@ -205,7 +206,8 @@ class AdminClient:
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
         """Offsets of a group on all brokers; raises ``BrokerError`` 17 if no broker knows the group.
 
-        A group whose consumers were never online may have consumed ``topic`` without a retry topic.
+        A group whose consumers were never online has no retry topic; if ``topic`` is given, its brokers are queried
+        instead.
         """
         result = ConsumeStats()
         try:
@@ -223,7 +225,7 @@ class AdminClient:
     async def reset_offsets(
         self, group: str, topic: str, timestamp_ms: int, force: bool = True, cluster: str | None = None
     ) -> dict[MessageQueue, int]:
-        """Reset a group's offsets to a store time; a negative time means the end. Returns the new offsets.
+        """Resets a group's offsets to a store time; a negative time means the end. Returns the new offsets.
 
         ``cluster`` limits the reset to the brokers of one cluster. For a light queue, which has no route,
         ``cluster`` is the name of a topic on the same brokers.
@@ -244,7 +246,7 @@ class AdminClient:
     async def reset_queue_offset(
         self, address: str, group: str, queue: MessageQueue, consumer_offset: int
     ) -> dict[MessageQueue, int]:
-        """Set a group's offset in one queue; brokers before 5.0 know only the first of the two requests."""
+        """Sets a group's offset in one queue by two requests; brokers before 5.0 know only the first one."""
         await self.api.update_consumer_offset(address, group, queue, consumer_offset)
         header = ResetOffsetRequestHeader(queue.topic, group, 0, False, queue.queue_id, consumer_offset)
         return await self.api.reset_offset(address, header)
@@ -260,7 +262,7 @@ class AdminClient:
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
     ) -> list[MessageExt]:
-        """Messages with this key, or this unique key, oldest first."""
+        """Messages with key ``key``, or with ``unique`` those with this unique key, oldest first."""
         found: list[MessageExt] = []
         for data in await self.brokers_of(topic):
             header = QueryMessageRequestHeader(topic, key, count_max, begin_ms, end_ms, unique)
@@ -270,7 +272,8 @@ class AdminClient:
         return sorted(matching, key=lambda message: message.store_timestamp_ms)
 
     async def clone_offsets(self, source: str, target: str, topic: str) -> int:
-        """Copy the offsets of group ``source`` in ``topic`` to group ``target``; returns the number of queues.
+        """Copies the offsets of group ``source`` in ``topic`` to group ``target``; returns the number of copied
+        offsets.
 
         Raises:
             ClientError: ``source`` has no offsets in the topic.
@@ -286,7 +289,7 @@ class AdminClient:
 
 
 async def unless(code: ResponseCode, call: Awaitable[T]) -> T | None:
-    """The result of ``call``; None if the server responds with ``code``."""
+    """Awaits ``call`` and returns its result; None if the server responds with ``code``."""
     try:
         return await call
     except BrokerError as error:
@@ -296,7 +299,7 @@ async def unless(code: ResponseCode, call: Awaitable[T]) -> T | None:
 
 
 def _address(data: BrokerData) -> str:
-    """Address for requests: the master, or else any other member."""
+    """The broker address for requests: the master's, or any other member's if there is no master."""
     if not data.broker_addrs:
         raise ClientError(f"broker {data.broker_name} has no address")
     return data.broker_addrs.get(_MASTER) or data.broker_addrs[min(data.broker_addrs)]

@@ -1,7 +1,8 @@
 """Strategies that divide a topic's queues among the consumers: RocketMQ's five, and one that prefers near machines.
 
 All consumers of a group, in any language, must use the same strategy, because each computes the division for itself.
-All queues and ids are sorted. Source: RocketMQ 5.3.3, ``AllocateMessageQueue*``, ``ConsistentHashRouter``.
+Strategies get all queues and client ids sorted. Source: RocketMQ 5.3.3, ``AllocateMessageQueue*``,
+``ConsistentHashRouter``.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ __all__ = [
 
 
 class AllocateMessageQueueStrategy(Protocol):
-    """A strategy; custom strategies need these two members."""
+    """A strategy that divides queues; a custom strategy needs these two members."""
 
     @property
     def name(self) -> str:
-        """The name sent to brokers that divide the queues themselves."""
+        """The name of the strategy; sent to brokers that divide the queues themselves."""
         ...
 
     def allocate(
@@ -47,7 +48,7 @@ class AllocateMessageQueueStrategy(Protocol):
 
 
 class AllocateMessageQueueAveragely:
-    """Each consumer gets adjacent queues; the first consumers get one more if the division has a remainder."""
+    """Gives each consumer adjacent queues; the first consumers get one more if the division leaves a remainder."""
 
     name = "AVG"
 
@@ -62,7 +63,7 @@ class AllocateMessageQueueAveragely:
 
 
 class AllocateMessageQueueAveragelyByCircle:
-    """Queues are dealt in turn, one to each consumer."""
+    """Deals the queues out in turn, one to each consumer."""
 
     name = "AVG_BY_CIRCLE"
 
@@ -74,7 +75,7 @@ class AllocateMessageQueueAveragelyByCircle:
 
 
 class AllocateMessageQueueByConfig:
-    """The queues configured for this consumer, filtered by topic.
+    """Gives this consumer the queues that are configured for it, filtered by topic.
 
     Args:
         message_queues: the queues.
@@ -94,7 +95,7 @@ class AllocateMessageQueueByConfig:
 
 
 class AllocateMessageQueueByMachineRoom:
-    """Only queues of brokers in the given rooms (brokers are named ``room@name``), in equal shares.
+    """Divides only queues of brokers in the given rooms, in equal shares; these brokers are named ``room@name``.
 
     Args:
         machine_rooms: the rooms.
@@ -108,9 +109,7 @@ class AllocateMessageQueueByMachineRoom:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> Sequence[MessageQueue]:
-        """See ``AllocateMessageQueueStrategy``. The remainder of the division goes to the first consumers, after their
-        share.
-        """
+        """See ``AllocateMessageQueueStrategy``. The first consumers get the remainder of the division in addition."""
         index, count = client_ids.index(client_id), len(client_ids)
         near = [queue for queue in queues if self._is_near(queue.broker_name)]
         share, rest = divmod(len(near), count)
@@ -119,15 +118,15 @@ class AllocateMessageQueueByMachineRoom:
 
     def _is_near(self, broker_name: str) -> bool:
         parts = broker_name.split("@")
-        while parts and not parts[-1]:  # as Java's split, which drops empty strings at the end
+        while parts and not parts[-1]:  # like Java's split, which drops empty strings at the end
             parts.pop()
         return len(parts) == 2 and parts[0] in self._rooms
 
 
 class AllocateMessageQueueConsistentHash:
-    """Consumers and queues have positions on a ring of hash values; a queue belongs to the next consumer on the ring.
+    """Places consumers and queues on a ring of hash values; a queue belongs to the next consumer on the ring.
 
-    When a consumer joins or leaves, few queues move.
+    When a consumer joins or leaves, few queues change their consumer.
 
     Args:
         virtual_node_count: number of positions of each consumer on the ring.
@@ -153,10 +152,10 @@ class AllocateMessageQueueConsistentHash:
 
 
 class AllocateMachineRoomNearby:
-    """Consumers in a queue's room share the queue; a queue in a room without consumers is shared by all.
+    """Divides the queues of a room among its consumers, and queues in rooms without consumers among all consumers.
 
     Args:
-        strategy: divides the queues among their consumers.
+        strategy: divides the queues of a room among consumers.
         room_of_broker: returns the room of a queue, for example from its broker's name.
         room_of_consumer: returns the room of a consumer from its client id.
     """

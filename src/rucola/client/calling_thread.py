@@ -1,6 +1,6 @@
-"""The thread that waits for the work that is now running on the event loop of ``rucola.sync``.
+"""Identifies the thread whose blocking call of ``rucola.sync`` is running on the event loop.
 
-Each blocking call is a task of its own, so the task does not identify the caller.
+Each blocking call runs as a task of its own, so the task does not identify the caller.
 """
 
 from __future__ import annotations
@@ -9,4 +9,4 @@ import threading
 from contextvars import ContextVar
 
 CALLING_THREAD: ContextVar[threading.Thread | None] = ContextVar("CALLING_THREAD", default=None)
-"""It is None for work that no blocking call started."""
+"""The thread that waits for the current task; None for work that no blocking call started."""

@@ -1,4 +1,4 @@
-"""Checks of arguments at the call."""
+"""Checks arguments when a method is called."""
 
 from __future__ import annotations
 

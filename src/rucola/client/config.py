@@ -20,7 +20,8 @@ class ClientConfig:
     instance_name: str = option(
         "instanceName",
         "DEFAULT",
-        "Part of the client id. DEFAULT becomes process id and start time, so that two clients of one process differ.",
+        "Part of the client id. DEFAULT is replaced by process id and start time, so that two clients in one process "
+        "differ.",
     )
     unit_name: str = option("unitName", "", "Appended to the client id when not empty.")
     poll_name_server_interval_ms: int = option(
@@ -53,7 +54,7 @@ class ClientConfig:
     )
 
     access_key: str = option(
-        "accessKey", "", "Name of the account that signs every request. Empty: requests are not signed."
+        "accessKey", "", "Name of the account that signs every request. If empty, requests are not signed."
     )
     secret_key: str = option("secretKey", "", "Secret of the account.", secret=True)
     security_token: str = option(
@@ -73,7 +74,7 @@ class ClientConfig:
     tls_trust_cert_path: str = option(
         "tlsClientTrustCertPath",
         "",
-        "PEM file with the authorities that may sign certificates of servers. Empty: those of the system. "
+        "PEM file with the authorities that may sign certificates of servers. If empty, the system's authorities. "
         "RocketMQ: `tls.client.trustCertPath`.",
     )
     tls_cert_path: str = option(
@@ -165,8 +166,8 @@ class ProducerConfig(ClientConfig):
     retry_backoff_ms: int = option(
         "retryBackoff",
         50,
-        "Pause before the second retry. It doubles with each further retry. RocketMQ does not pause, and so gives "
-        "up long before a broker is restarted. Rucola's own.",
+        "Pause before the second retry. It doubles with each further retry. RocketMQ's client does not pause, and so "
+        "gives up long before a broker has restarted. Rucola's own.",
         unit="ms",
         minimum=0,
     )
@@ -188,14 +189,13 @@ class PullConsumerConfig(ClientConfig):
     local_offset_store_dir: str = option(
         "localOffsetStoreDir",
         "",
-        "Directory of a broadcasting consumer's progress. Empty: The default is `.rocketmq_offsets` in the home "
-        "directory. "
+        "Directory of a broadcasting consumer's progress. If empty, `.rocketmq_offsets` in the home directory. "
         "RocketMQ: `rocketmq.client.localOffsetStoreDir`.",
     )
     consumer_pull_timeout_ms: int = option(
         "consumerPullTimeoutMillis",
         10_000,
-        "Time limit of a pull that the broker answers at once.",
+        "Time limit of a pull to which the broker responds at once.",
         unit="ms",
         minimum=1,
     )

@@ -1,4 +1,4 @@
-"""Passes messages to ``async for`` loops: without listener and workers, one step of a loop per message.
+"""Passes messages to ``async for`` loops: there are no listener and no workers; each step of a loop gets one message.
 
 A message counts as consumed when its loop requests the next one. Several loops over one consumer share the messages. An
 orderly queue yields its next message only after the previous one is consumed. Everything runs on one event loop.
@@ -25,7 +25,7 @@ class ConsumeByIteration:
     Args:
         config: settings of the consumer.
         progress: records the consumer offset of an orderly queue.
-        given: called with the messages passed to a loop, for their trace.
+        given: called with the messages that are passed to a loop, to trace them.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class ConsumeByIteration:
         self._stopped = False
 
     def start(self) -> None:
-        """Start to consume."""
+        """Starts to consume."""
 
     def add(self, queue: ProcessQueue) -> None:
-        """Add a queue."""
+        """Adds a queue."""
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Add messages that were pulled into ``queue``."""
+        """Adds messages that were pulled into ``queue``."""
         if isinstance(queue, OrderlyProcessQueue):
             if queue not in self._lines and not queue.consuming:
                 self._lines.append(queue)
@@ -59,19 +59,19 @@ class ConsumeByIteration:
         self._wake(len(messages))
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Remove a queue that was dropped; a loop's current message of it no longer counts. Always returns True."""
+        """Removes a dropped queue; results for its messages in loops no longer count. Always returns True."""
         return True
 
     async def stop(self, timeout_s: float) -> None:
-        """End all loops at their next step. Their current messages do not count as consumed."""
+        """Ends all loops at their next step. Their current messages do not count as consumed."""
         self._stopped = True
         self._ready.clear()
         self._lines.clear()
         self._wake(len(self._waiting))
 
     def settle_own(self) -> None:
-        """Mark the current messages as consumed for the loops of the current task, or of the thread that waits for
-        it.
+        """Marks the current messages as consumed in loops of the current task, or of the thread that waits for this
+        task.
         """
         task, thread = asyncio.current_task(), CALLING_THREAD.get()
         for hand in list(self._hands):
@@ -79,7 +79,7 @@ class ConsumeByIteration:
                 hand.settle()
 
     async def take(self, hand: MessageIterator) -> MessageExt:
-        """Wait for the next message for ``hand``.
+        """Waits for the next message for the loop ``hand``.
 
         Raises:
             StopAsyncIteration: the consumer was shut down.
@@ -99,12 +99,12 @@ class ConsumeByIteration:
                 await waiting
             except asyncio.CancelledError:
                 if waiting.done() and not waiting.cancelled():
-                    self._wake(1)  # this task was woken but is cancelled: wake another
+                    self._wake(1)  # this task was woken but is cancelled, so another one must be woken
                 raise
         raise StopAsyncIteration
 
     def consumed(self, hand: MessageIterator) -> None:
-        """Mark the message of ``hand`` as consumed."""
+        """Marks the current message of the loop ``hand`` as consumed."""
         self._hands.discard(hand)
         queue, message = hand.queue, hand.message
         if queue is None or message is None or queue.dropped:
@@ -150,7 +150,7 @@ class MessageIterator:
     Attributes:
         queue: the queue of ``message``.
         message: the current message of the loop.
-        task: the task that requested it.
+        task: the task that requested ``message``.
         thread: the thread of a blocking loop; None for an asynchronous one.
     """
 
@@ -165,7 +165,7 @@ class MessageIterator:
         return self
 
     async def __anext__(self) -> MessageExt:
-        """The next message; the previous one counts as consumed.
+        """Returns the next message; the previous one then counts as consumed.
 
         Raises:
             ClientError: the consumer has a listener, or is not started.
@@ -177,7 +177,7 @@ class MessageIterator:
         return await self._consumption.take(self)
 
     def settle(self) -> None:
-        """Mark the current message as consumed."""
+        """Marks the current message as consumed."""
         if self._consumption is not None and self.message is not None:
             self._consumption.consumed(self)
             self.queue = self.message = None

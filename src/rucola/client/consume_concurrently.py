@@ -1,13 +1,13 @@
 """Calls the listener with messages of all queues concurrently, up to the configured number of calls.
 
-Messages wait in one line. Each worker makes one call at a time and takes messages from the front. A worker that finds
-further messages wakes one other worker, so no message waits for a slow call while a worker is idle, and a fast listener
-keeps only one worker busy. There is no task per message: a worker awaits the listener itself, or lets a thread take
-messages from the same line for a few milliseconds.
+Messages wait in one queue in memory. Each worker makes one call at a time and takes messages from the front. A worker
+that finds further messages wakes one other worker. So no message waits for a slow call while a worker is idle, and a
+fast listener keeps only one worker busy. There is no task per message: a worker awaits the listener itself, or lets a
+thread take messages from the same queue for a few milliseconds.
 
 Failed messages go back to the broker, which delivers them again later through the group's retry topic. Messages that
-cannot be sent back stay here and are retried. Everything runs on one event loop except ``_drain``, which runs in
-threads.
+cannot be sent back stay in memory and go to the listener again. Everything runs on one event loop except ``_drain``,
+which runs in threads.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageConcurrentlyService``.
 """
@@ -31,12 +31,12 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 RETRY_HERE_S = 5.0
-"""Pause before messages that could not be sent back go to the listener again."""
+"""Pause before messages that could not be sent back go to the listener again, in seconds."""
 EXPIRED_DELAY_LEVEL = 3
 TURN_S = 0.005
-"""How long listeners that never await may keep the event loop."""
+"""How long listeners that never await may occupy the event loop, in seconds."""
 _THREAD_TURN_S = 0.005
-"""How long a thread takes messages before it reports the results."""
+"""How long a thread takes messages before it reports the results, in seconds."""
 
 SendBack = Callable[[MessageExt, int], Awaitable[bool]]
 """Sends a message back with a delay level; returns False on failure."""
@@ -50,7 +50,7 @@ class ConsumeConcurrently:
         listener: receives the messages.
         config: settings of the consumer.
         send_back: see ``SendBack``.
-        clock: measures how long threads run.
+        clock: measures how long threads take messages.
     """
 
     def __init__(self, listener: Listener, config: PushConsumerConfig, send_back: SendBack, clock: Clock) -> None:
@@ -68,11 +68,11 @@ class ConsumeConcurrently:
         self._turn_ends = 0.0
         self._turn_over = False
         self._called: _Worker | None = None
-        """A worker that was woken and has not yet run; at most one."""
+        """The worker that was woken but has not run yet, if any."""
         self._stopping = False
 
     def start(self) -> None:
-        """Start to consume."""
+        """Starts to consume."""
         count = self._config.consume_thread_max
         if not self._listener.on_loop:
             self._threads = ThreadPoolExecutor(count, "rucola-consume")
@@ -82,10 +82,10 @@ class ConsumeConcurrently:
         self._tasks.append(asyncio.ensure_future(self._expire()))
 
     def add(self, queue: ProcessQueue) -> None:
-        """Add a queue."""
+        """Adds a queue."""
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Makes the listener be called with messages in ``queue``."""
+        """Adds messages from ``queue`` to those that wait for the listener."""
         size = self._batch
         if size == 1:
             self._ready.extend([(queue, [message]) for message in messages])
@@ -94,13 +94,13 @@ class ConsumeConcurrently:
         self._wake()
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Remove a queue that was dropped: results for messages still in the listener do not count. Always returns
-        True.
-        """
+        """Removes a dropped queue; results for its messages in the listener no longer count. Always returns True."""
         return True
 
     async def stop(self, timeout_s: float) -> None:
-        """Take no further messages; wait for running calls, and cancel those of coroutines after ``timeout_s``."""
+        """Stops taking messages, waits for running listener calls, and cancels coroutines among them after
+        ``timeout_s``.
+        """
         self._stopping = True
         self._ready.clear()
         for handle in self._later:
@@ -119,13 +119,13 @@ class ConsumeConcurrently:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def consume_directly(self, message: MessageExt, context: ConsumeConcurrentlyContext) -> object:
-        """The listener's result for one message, without any effect on offsets."""
+        """Calls the listener with one message and returns its result, without any effect on offsets."""
         if self._listener.on_loop:
             return await self._listener.answer([message], context)
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._listener.call, [message], context)
 
     def _wake(self) -> None:
-        """Wake a worker if one sleeps and no other was woken."""
+        """Wakes a worker if one is idle and no other has been woken but not run yet."""
         if self._called is None and self._idle:
             worker = self._called = self._idle.pop()
             assert worker.wakeup is not None
@@ -138,7 +138,7 @@ class ConsumeConcurrently:
         self._called = None
 
     async def _work(self, worker: _Worker) -> None:
-        """Consume with a coroutine function."""
+        """Runs a worker whose listener is a coroutine function."""
         loop = asyncio.get_running_loop()
         ready, function, batch = self._ready, self._listener.function, self._listener.batch
         while not self._stopping:
@@ -180,7 +180,7 @@ class ConsumeConcurrently:
         self._turn_ends = asyncio.get_running_loop().time() + TURN_S
 
     async def _work_in_thread(self, worker: _Worker) -> None:
-        """Consume with a plain function."""
+        """Runs a worker whose listener is a plain function."""
         loop = asyncio.get_running_loop()
         while not self._stopping:
             if not self._ready:
@@ -194,7 +194,7 @@ class ConsumeConcurrently:
                 await self._settle(request, outcome, context)
 
     def _drain(self, worker: _Worker, now: float) -> list[tuple[Request, object, ConsumeConcurrentlyContext]]:
-        """Runs in a thread: consume waiting messages, and those that arrive within a few milliseconds."""
+        """Runs in a thread: consumes waiting messages, and those that arrive within a few milliseconds."""
         outcomes: list[tuple[Request, object, ConsumeConcurrentlyContext]] = []
         began = self._clock.monotonic()
         while not self._stopping:
@@ -218,7 +218,7 @@ class ConsumeConcurrently:
         return outcomes
 
     async def _settle(self, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None) -> None:
-        """Handle the listener's result; a defect in this code must neither lose a message nor end a worker."""
+        """Handles the listener's result; a defect in this code must neither lose a message nor end a worker."""
         try:
             await self._act(request, outcome, context)
         except Exception:
@@ -247,13 +247,13 @@ class ConsumeConcurrently:
             self._call_later(queue, kept)
 
     async def _give_back(self, queue: ProcessQueue, failed: list[MessageExt], delay_level: int) -> list[MessageExt]:
-        """Send messages back; returns those that could not be sent."""
+        """Sends messages back; returns those that could not be sent."""
         if self._config.message_model is MessageModel.BROADCASTING:
             event(logger, logging.WARNING, "messages failed and are dropped", queue=queue.queue, count=len(failed))
             return []
         kept = []
         for message in failed:
-            # A message no longer held took too long, and has been sent back already.
+            # A message that is no longer held took too long, and has been sent back already.
             if message in queue and not await self._send_back(message, delay_level):
                 message.reconsume_times += 1
                 kept.append(message)
@@ -268,7 +268,7 @@ class ConsumeConcurrently:
         self._later.add(handle)
 
     async def _expire(self) -> None:
-        """Send back messages whose listener takes too long, because the queue's offset must not wait forever."""
+        """Sends back messages whose listener call takes too long, because the queue's offset must not wait forever."""
         loop = asyncio.get_running_loop()
         timeout_s = self._config.consume_timeout_min * 60
         while True:
@@ -285,7 +285,7 @@ class ConsumeConcurrently:
 
 
 class _Worker:
-    """One listener call that may run."""
+    """A worker, which runs one listener call at a time."""
 
     __slots__ = ("request", "since", "wakeup")
 
@@ -296,7 +296,7 @@ class _Worker:
 
 
 def log_failure(outcome: object, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-    """Log that a listener raised or returned an invalid result."""
+    """Logs that a listener raised or returned an invalid result."""
     ids = ", ".join(message.msg_id for message in messages[:3])
     if isinstance(outcome, BaseException):
         logger.warning("listener failed on %d messages of %s (%s)", len(messages), queue.queue, ids, exc_info=outcome)

@@ -2,8 +2,8 @@
 
 Only one consumer of the group consumes a queue at a time: the one to which the queue's broker gave a lock. The broker
 keeps the lock for 60 s; the consumer confirms it every 20 s and relies on it for 30 s. A consumer that cannot confirm
-the lock stops in time, gives up the queue without a change of the group's offset, and starts again from that offset
-when it gets the lock back.
+the lock stops in time, gives up the queue without changing the group's offset, and starts again from that offset when
+it gets the lock back.
 
 Each queue has one task, which takes messages, calls the listener and continues only after success. A failed batch is
 repeated after a pause, before any later message. Everything runs on one event loop; plain functions run in threads.
@@ -28,9 +28,9 @@ from rucola.protocol.bodies.heartbeat import MessageModel
 logger = logging.getLogger(__name__)
 
 UNLOCK_WAIT_S = 0.5
-"""How long one attempt to give up a queue waits."""
+"""How long one attempt to give up a queue waits, in seconds."""
 UNLOCK_ANYWAY_S = 20.0
-"""How long a running listener may delay the unlocking of its queue."""
+"""How long a running listener may delay the unlocking of its queue, in seconds."""
 SUSPEND_MIN_MS, SUSPEND_MAX_MS = 10, 30_000
 _LOCK_POLL_S = 0.1
 _TURN = 64
@@ -66,28 +66,27 @@ class ConsumeOrderly:
         self._stopping = False
 
     def start(self) -> None:
-        """Start to consume."""
+        """Starts to consume."""
         if not self._listener.on_loop:
             self._threads = ThreadPoolExecutor(self._config.consume_thread_max, "rucola-consume")
 
     def add(self, queue: ProcessQueue) -> None:
-        """Add a queue."""
+        """Adds a queue."""
         assert isinstance(queue, OrderlyProcessQueue)
         line = self._lines[queue] = _Line()
         line.task = asyncio.ensure_future(self._consume_queue(queue, line))
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Add messages that were pulled into ``queue``."""
+        """Adds messages that were pulled into ``queue``."""
         assert isinstance(queue, OrderlyProcessQueue)
         line = self._lines.get(queue)
         if line is not None:
             line.arrived.set()
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Remove a queue that was dropped, once the listener has none of its messages.
+        """Removes a dropped queue as soon as none of its messages are in the listener.
 
-        Returns:
-            False while the listener still has some, for up to 20 s.
+        Returns: False while the listener still has some, for up to 20 s.
         """
         assert isinstance(queue, OrderlyProcessQueue)
         line = self._lines.get(queue)
@@ -104,7 +103,9 @@ class ConsumeOrderly:
         return True
 
     async def stop(self, timeout_s: float) -> None:
-        """Take no further messages; wait for running calls, and cancel those of coroutines after ``timeout_s``."""
+        """Stops taking messages, waits for running listener calls, and cancels coroutines among them after
+        ``timeout_s``.
+        """
         self._stopping = True
         tasks = [line.task for line in self._lines.values() if line.task is not None]
         for line in self._lines.values():
@@ -121,7 +122,7 @@ class ConsumeOrderly:
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def consume_directly(self, message: MessageExt, context: ConsumeOrderlyContext) -> object:
-        """The listener's result for one message, without any effect on offsets."""
+        """Calls the listener with one message and returns its result, without any effect on offsets."""
         return await self._call([message], context)
 
     async def _consume_queue(self, queue: OrderlyProcessQueue, line: _Line) -> None:
@@ -146,7 +147,7 @@ class ConsumeOrderly:
                 await asyncio.sleep(0)
 
     async def _consume(self, queue: OrderlyProcessQueue) -> int:
-        """Calls the listener with a batch; returns how long the queue must pause in ms, or -1 for no pause."""
+        """Calls the listener with a batch; returns for how many ms the queue must pause, or -1 for no pause."""
         messages = queue.take(self._batch)
         context = ConsumeOrderlyContext(queue.queue)
         status = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
@@ -205,7 +206,7 @@ class ConsumeOrderly:
             self._progress(queue, offset)
 
     async def _must_come_again(self, messages: list[MessageExt]) -> bool:
-        """Count the failure; returns whether a message must be consumed again, because it is not a dead letter now."""
+        """Counts the failure and makes dead letters; returns whether a message is left that must be consumed again."""
         times_max = self._config.max_reconsume_times
         again = False
         for message in messages:
@@ -222,7 +223,7 @@ class ConsumeOrderly:
 
 
 class _Line:
-    """State of a queue's task."""
+    """The state of the task that consumes one queue."""
 
     __slots__ = ("arrived", "dropped_at", "pause", "task")
 
@@ -233,7 +234,7 @@ class _Line:
         self.dropped_at: float | None = None
 
     async def rest(self, seconds: float) -> None:
-        """Sleep; ``pause.cancel()`` ends it early."""
+        """Sleeps; ``pause.cancel()`` ends it early."""
         self.pause = asyncio.ensure_future(asyncio.sleep(seconds))
         await asyncio.wait([self.pause])
         self.pause = None

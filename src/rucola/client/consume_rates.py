@@ -1,4 +1,4 @@
-"""Consumption rates by topic, from counters of the queues that are compared every few seconds."""
+"""Consumption rates by topic, computed from the queues' counters every few seconds."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from rucola.client.process_queue import ProcessQueue
 from rucola.protocol.bodies.consumer_running import ConsumeStatus
 
 _WINDOW_S = 4.0
-"""Shortest interval between two samples."""
+"""Shortest interval between two samples, in seconds."""
 
 
 class ConsumeRates:
-    """Rates by topic between the last two samples."""
+    """The rates of each topic between the last two samples."""
 
     def __init__(self) -> None:
         self._seen: dict[ProcessQueue, tuple[int, int, int]] = {}
@@ -22,7 +22,7 @@ class ConsumeRates:
         self._rates: dict[str, ConsumeStatus] = {}
 
     def sample(self, queues: Iterable[ProcessQueue], now: float) -> None:
-        """Compare the counters with the last sample, unless that sample is very recent."""
+        """Takes a sample of the counters and computes rates, unless the last sample is very recent."""
         if self._sampled_at is not None and now - self._sampled_at < _WINDOW_S:
             return
         elapsed = max(now - self._sampled_at, 1e-9) if self._sampled_at is not None else 0.0
@@ -44,7 +44,7 @@ class ConsumeRates:
         self._rates, self._sampled_at = rates, now
 
     def of(self, topics: Iterable[str]) -> dict[str, ConsumeStatus]:
-        """The rates of ``topics``, and their number of failed messages since the start."""
+        """For each of ``topics``, the rates, and the number of failed messages since the start."""
         found = {topic: self._rates.get(topic, ConsumeStatus()) for topic in topics}
         for topic, status in found.items():
             status.consume_failed_msgs = self._failed[topic]

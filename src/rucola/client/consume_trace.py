@@ -26,7 +26,7 @@ _GOOD = (
 
 
 def traced_listener(listener: Listener, trace: TraceDispatcher, group: str) -> Listener:
-    """``listener`` with traces; call this on the event loop that consumes."""
+    """Wraps ``listener`` so that its calls are traced; must be called on the event loop that consumes."""
     loop = asyncio.get_running_loop()
     inner: Callable[..., Any] = listener.function
 
@@ -59,7 +59,7 @@ def traced_listener(listener: Listener, trace: TraceDispatcher, group: str) -> L
 
 
 class _ConsumeTrace:
-    """One call of a listener."""
+    """The trace of one listener call."""
 
     def __init__(self, trace: TraceDispatcher, group: str, messages: Sequence[MessageExt]) -> None:
         self._wall_ms = trace.wall_ms

@@ -21,22 +21,22 @@ class GroupConsumerConfig(ClientConfig):
     message_model: MessageModel = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
         "messageModel",
         MessageModel.CLUSTERING,
-        "CLUSTERING: the consumers of the group share the queues; BROADCASTING: each reads all of them.",
+        "CLUSTERING: the consumers of the group share the queues. BROADCASTING: each consumer reads all queues.",
     )
     consume_from_where: ConsumeFromWhere = option(  # noqa: RUF009
         "consumeFromWhere",
         ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        "Where a group without progress begins. Exception: with CLUSTERING, while a broker still has every message of "
-        "the topic, it begins with the first one.",
+        "Where a group without progress begins. Exception: with CLUSTERING, it begins with the first message of a "
+        "topic if the broker still has every message.",
     )
     consume_timestamp: str = option(
         "consumeTimestamp",
         "",
-        "Time at which CONSUME_FROM_TIMESTAMP begins, as yyyyMMddHHmmss in local time. Empty: half an hour before "
+        "Time at which CONSUME_FROM_TIMESTAMP begins, as yyyyMMddHHmmss in local time. If empty, half an hour before "
         "the consumer is created.",
     )
     pull_batch_size: int = option(
-        "pullBatchSize", 32, "Number of messages that one pull asks for.", minimum=1, maximum=1024
+        "pullBatchSize", 32, "Number of messages that one pull requests.", minimum=1, maximum=1024
     )
     pull_threshold_for_queue: int = option(
         "pullThresholdForQueue",
@@ -83,7 +83,7 @@ class GroupConsumerConfig(ClientConfig):
     local_offset_store_dir: str = option(
         "localOffsetStoreDir",
         "",
-        "Directory of a broadcasting consumer's progress. Empty: `.rocketmq_offsets` in the home directory. "
+        "Directory of a broadcasting consumer's progress. If empty, `.rocketmq_offsets` in the home directory. "
         "RocketMQ: `rocketmq.client.localOffsetStoreDir`.",
     )
 
@@ -127,16 +127,16 @@ class PushConsumerConfig(GroupConsumerConfig):
     pull_threshold_for_topic: int = option(
         "pullThresholdForTopic",
         -1,
-        "Number of messages of all queues in memory at which pulling pauses, divided evenly among the queues. -1: "
-        "no such limit.",
+        "Number of messages of all queues in memory at which pulling pauses, divided evenly among the queues. -1 "
+        "means no limit.",
         minimum=-1,
         maximum=6553500,
     )
     pull_threshold_size_for_topic: int = option(
         "pullThresholdSizeForTopic",
         -1,
-        "Size of the messages of all queues in memory at which pulling pauses, divided evenly among the queues. "
-        "-1: no such limit.",
+        "Size of the messages of all queues in memory at which pulling pauses, divided evenly among the queues. -1 "
+        "means no limit.",
         unit="MiB",
         minimum=-1,
         maximum=102400,
@@ -147,13 +147,13 @@ class PushConsumerConfig(GroupConsumerConfig):
     post_subscription_when_pull: bool = option(
         "postSubscriptionWhenPull",
         False,
-        "Whether each pull carries the subscription. Brokers know it from heartbeats.",
+        "Whether each pull carries the subscription. Otherwise brokers know it from heartbeats.",
     )
     max_reconsume_times: int = option(
         "maxReconsumeTimes",
         -1,
-        "How often a failed message is consumed again before it becomes a dead letter. -1: 16 times; for orderly "
-        "consumers without end.",
+        "How many times a failed message is consumed again before it becomes a dead letter. -1 means 16 times, and no "
+        "limit for orderly consumers.",
         minimum=-1,
     )
     suspend_current_queue_time_ms: int = option(
@@ -185,10 +185,10 @@ class LitePullConsumerConfig(GroupConsumerConfig):
     """Settings of a lite pull consumer."""
 
     auto_commit: bool = option(
-        "autoCommit", True, "Whether messages that `poll` returned are stored as progress without a call of `commit`."
+        "autoCommit", True, "Whether messages that `poll` returned are committed without a call of `commit`."
     )
     pull_batch_size: int = option(
-        "pullBatchSize", 10, "Number of messages that one pull asks for.", minimum=1, maximum=1024
+        "pullBatchSize", 10, "Number of messages that one pull requests.", minimum=1, maximum=1024
     )
     poll_timeout_ms: int = option(
         "pollTimeoutMillis",

@@ -1,4 +1,4 @@
-"""Handles requests from brokers to a push consumer, which administrators of the group initiate.
+"""Handles requests that administrators send to a push consumer through its brokers.
 
 Source: RocketMQ 5.3.3, ``ClientRemotingProcessor``.
 """
@@ -58,7 +58,7 @@ class ConsumerRequests:
     Args:
         member: the consumer as a member of its group.
         config: settings of the consumer.
-        service: the consumer's queues.
+        service: reads the consumer's queues.
         consumption: calls the consumer's listener.
     """
 
@@ -69,7 +69,7 @@ class ConsumerRequests:
         self._service, self._consumption = service, consumption
 
     def register(self) -> None:
-        """Handle requests from now on."""
+        """Handles requests from now on."""
         client = self._member.instance.client
         client.register_processor(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets)
         client.register_processor(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._status)
@@ -109,7 +109,7 @@ class ConsumerRequests:
         return command.answer(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
 
     async def consume_directly(self, message: MessageExt) -> ConsumeMessageDirectlyResult:
-        """Call the listener with one message; does not affect offsets."""
+        """Calls the listener with one message; does not affect offsets."""
         loop = asyncio.get_running_loop()
         queue = MessageQueue(message.topic, message.broker_name, message.queue_id)
         result = ConsumeMessageDirectlyResult(order=self._config.consume_orderly)
@@ -127,7 +127,7 @@ class ConsumerRequests:
             result.consume_result = _RESULTS.get(answer, "CR_RETURN_NULL")  # type: ignore[call-overload]
         except ReconsumeLater:
             result.consume_result = "CR_LATER"
-        except Exception as error:  # noqa: BLE001  # the application's error; it becomes the answer
+        except Exception as error:  # noqa: BLE001  # the application's error; it becomes the response
             result.consume_result, result.remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
         result.spent_time_mills = int((loop.time() - began) * 1000)
         return result

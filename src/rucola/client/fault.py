@@ -6,26 +6,28 @@ from bisect import bisect_right
 
 _LATENCIES_MS = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
 _NOT_AVAILABLE_MS = (0, 0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)
-"""How long to avoid a broker, by the highest latency above that it reached."""
+"""How long to avoid a broker: the first value is for latencies below the first of ``_LATENCIES_MS``, and so on."""
 _FAILED_MS = 10_000
-"""Latency that counts for a failed broker."""
+"""Latency that is assumed for a failed broker."""
 
 
 class LatencyFaultTolerance:
-    """State of each broker, from the latest sends. All times are seconds of the same clock."""
+    """The state of each broker, from the latest sends. All times are in seconds of the same clock."""
 
     def __init__(self) -> None:
         self._available_at: dict[str, float] = {}
 
     def answered(self, broker_name: str, latency_s: float, now: float) -> None:
-        """A broker responded to a send after ``latency_s``."""
+        """Records that a broker responded to a send after ``latency_s``."""
         index = bisect_right(_LATENCIES_MS, latency_s * 1000)
         self._available_at[broker_name] = now + _NOT_AVAILABLE_MS[index] / 1000
 
     def failed(self, broker_name: str, now: float) -> None:
-        """A broker refused a send or did not respond."""
+        """Records that a broker refused a send or did not respond."""
         self.answered(broker_name, _FAILED_MS / 1000, now)
 
     def is_available(self, broker_name: str, now: float) -> bool:
-        """Whether to send to the broker if other brokers are available."""
+        """Whether the broker need not be avoided, so that messages may go to it although other brokers are
+        available.
+        """
         return self._available_at.get(broker_name, now) <= now

@@ -52,7 +52,7 @@ class GroupMember:
 
     Attributes:
         subscriptions: subscriptions by topic.
-        started_ms: time of the call of ``start``.
+        started_ms: time at which ``start`` was called, in milliseconds since the epoch.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -89,7 +89,7 @@ class GroupMember:
         note_progress: Callable[[], None],
         connected: Callable[[str], None] = lambda address: None,
     ) -> None:
-        """Join the group.
+        """Joins the group.
 
         Args:
             owner: reads the queues.
@@ -131,7 +131,7 @@ class GroupMember:
         ]
 
     def subscribe(self, topic: str, expression: str | MessageSelector) -> None:
-        """Add ``topic`` to the subscriptions; ``announce`` tells the brokers.
+        """Adds ``topic`` to the subscriptions; call ``announce`` to tell the brokers.
 
         Raises:
             ClientError: the topic or the expression is invalid.
@@ -140,7 +140,7 @@ class GroupMember:
         self.subscriptions[topic] = subscription_data(topic, expression, self._clock.wall_ms())
 
     async def announce(self, topic: str) -> None:
-        """Tell the brokers about a changed subscription, and rebalance.
+        """Tells the brokers about a changed subscription, and rebalances.
 
         Raises:
             RemotingError: no name server responds.
@@ -154,12 +154,12 @@ class GroupMember:
         self._rebalance.soon()
 
     def rebalance_soon(self) -> None:
-        """Rebalance soon."""
+        """Starts a rebalance as soon as possible."""
         if self._rebalance is not None:
             self._rebalance.soon()
 
     async def queues_changed(self, topic: str) -> None:
-        """Tell the brokers that the queues of ``topic`` were divided again: the subscription gets a new version."""
+        """Tells the brokers that the queues of ``topic`` were divided again: the subscription gets a new version."""
         subscription = self.subscriptions.get(topic)
         if subscription is not None:
             subscription.sub_version = max(self._clock.wall_ms(), subscription.sub_version + 1)
@@ -170,7 +170,7 @@ class GroupMember:
         ``consume_from_where``.
 
         Raises:
-            BrokerError, RemotingError, ClientError: the offset is not available now.
+            BrokerError, RemotingError, ClientError: the offset is currently not available.
             FormatError, DiskError: see ``OffsetStore.load``.
         """
         offset = await self.offsets.load(queue)
@@ -187,7 +187,7 @@ class GroupMember:
         return await self.api.max_offset(address, queue)
 
     async def rest(self) -> None:
-        """Stop the rebalancing and the automatic storage of offsets."""
+        """Stops the rebalancing and the automatic storage of offsets."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -196,7 +196,7 @@ class GroupMember:
     async def leave(
         self, queues: Collection[MessageQueue], unlock: Callable[[], Awaitable[None]] | None = None
     ) -> None:
-        """Store the offsets of ``queues``, ``unlock`` them, unregister from the brokers, and close."""
+        """Stores the offsets of ``queues``, calls ``unlock``, unregisters from the brokers, and closes."""
         await self.rest()
         try:
             await self.offsets.persist(queues)
@@ -206,7 +206,7 @@ class GroupMember:
             await self.instance.shutdown()
 
     def wall_ms(self) -> int:
-        """The current time in ms."""
+        """The current time in milliseconds since the epoch."""
         return self._clock.wall_ms()
 
     def _consumer_data(self) -> ConsumerData:
@@ -217,7 +217,9 @@ class GroupMember:
         )
 
     async def _find(self, topic: str) -> None:
-        """Fetch the route of ``topic``, so that its brokers get heartbeats, and check that one of them can filter."""
+        """Fetches the route of ``topic``, so that its brokers get heartbeats, and checks that one of them can
+        filter.
+        """
         try:
             route = await self.instance.routes.route(topic)
         except ClientError as error:

@@ -46,10 +46,10 @@ class ConsumerRegistration:
 
     Attributes:
         consumer_data: returns the group's part of the next heartbeat: its type and its current subscriptions.
-        group_changed: called when a broker reports that members joined or left; time to rebalance.
+        group_changed: called when a broker reports that members joined or left, so that a rebalance is needed.
         route_changed: called when the queues of a topic or the addresses of its brokers have changed.
-        connected: called when a connection to this broker address was opened, for the first time or again. The
-            heartbeat to the broker precedes any request of this function.
+        connected: called with a broker address when a connection to it was opened, for the first time or again. A
+            heartbeat is sent on the connection before any request of this function.
     """
 
     consumer_data: Callable[[], ConsumerData]
@@ -66,7 +66,7 @@ class ClientInstance:
     Args:
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        clock: for the client id.
+        clock: gives the time for the client id.
         producer_group: group that heartbeats register with the masters.
         keeps_client_id: see ``client_id``.
         create_topic_key: see ``RouteTable``.
@@ -104,18 +104,18 @@ class ClientInstance:
         self.running = False
 
     def start(self) -> None:
-        """Start to refresh routes and to send heartbeats; sends nothing before a topic is used."""
+        """Starts to refresh routes and to send heartbeats; sends nothing before a topic is used."""
         self.running = True
         self.client.on_connected = self._connected
         self.client.register_processor(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._consumer_ids_changed)
         self._tasks = [asyncio.ensure_future(self._refresh_routes()), asyncio.ensure_future(self._send_heartbeats())]
 
     def keep(self, work: Awaitable[None]) -> None:
-        """Run ``work`` in the background until it ends or the client shuts down."""
+        """Runs ``work`` in the background until it ends or the client shuts down."""
         self.client.run(work)
 
     def register_consumer(self, group: str, registration: ConsumerRegistration) -> None:
-        """Include ``group`` in heartbeats from now on, and call ``registration`` on changes.
+        """Includes ``group`` in heartbeats from now on, and calls ``registration`` on changes.
 
         Raises:
             ClientError: the group is registered already.
@@ -126,13 +126,13 @@ class ClientInstance:
         self.heartbeat_soon()
 
     async def unregister_consumer(self, group: str) -> None:
-        """Remove ``group`` from heartbeats and tell the brokers; failures are only logged."""
+        """Removes ``group`` from heartbeats and tells the brokers; failures are only logged."""
         addresses = self._brokers()
         if self._consumers.pop(group, None) is not None:
             await self._unregister(addresses, None, group)
 
     async def shutdown(self) -> None:
-        """Tell the brokers, then close all connections."""
+        """Tells the brokers, then closes all connections."""
         self.running = False
         tasks, self._tasks = self._tasks, []
         for task in tasks:
@@ -157,14 +157,14 @@ class ClientInstance:
         await asyncio.gather(*map(self._unless_failing, calls))
 
     async def heartbeat(self) -> None:
-        """Send a heartbeat to every broker; failures are only logged.
+        """Sends a heartbeat to every broker; failures are only logged.
 
         The heartbeats are concurrent, so that a broker that is down but still in the routes does not delay the others.
         """
         await asyncio.gather(*map(self._beat, self._brokers()))
 
     async def meet_all_brokers(self) -> None:
-        """Fetch the addresses of all brokers, including those without a topic in use.
+        """Fetches the addresses of all brokers, including those without a topic in use.
 
         Raises:
             RemotingError: no name server responds.
@@ -172,7 +172,7 @@ class ClientInstance:
         self.routes.learn((await self.name_servers.cluster_info()).broker_addr_table.values())
 
     def heartbeat_soon(self) -> None:
-        """Start a round of heartbeats at the next turn of the event loop."""
+        """Wakes the background task, which then sends a round of heartbeats."""
         self._heartbeat_wanted.set()
 
     async def _beat(self, address: str) -> None:
@@ -186,15 +186,15 @@ class ClientInstance:
             self._beating.discard(address)
 
     def _brokers(self) -> list[str]:
-        """Brokers that get heartbeats: the masters, and for a consumer also the slaves."""
+        """Addresses of the brokers that get heartbeats: the masters, and for consumers also the slaves."""
         if not self._consumers:
             return self.routes.masters()
         return [address for members in self.routes.brokers.values() for address in members.values()]
 
     def _connected(self, address: str) -> None:
-        """Sends a heartbeat first on a new connection, because a restarted broker does not know this client.
+        """Sends a heartbeat on a new connection before anything else: a restarted broker does not know this client.
 
-        A connection that was opened for a heartbeat carries it already and needs no other.
+        A connection that was opened for a heartbeat needs no second one.
         """
         if address not in self._brokers():
             return
@@ -238,7 +238,7 @@ class ClientInstance:
 
 
 def client_options(config: ClientConfig, clock: Clock) -> ClientOptions:
-    """Limits, credentials and TLS of a client's connections."""
+    """Timeouts, credentials and TLS settings of a client's connections."""
     signer = tls = None
     if config.access_key:
         signer = RequestSigner(
@@ -250,9 +250,9 @@ def client_options(config: ClientConfig, clock: Clock) -> ClientOptions:
 
 
 def client_id(address: str, config: ClientConfig, clock: Clock, *, keeps_name: bool = False) -> str:
-    """``ip@instance[@unit]``; the instance DEFAULT is replaced by process id and time.
+    """Makes the client id ``ip@instance[@unit]``; an instance name DEFAULT is replaced by process id and time.
 
-    ``keeps_name``: keep DEFAULT, for a client that must find its offset file again.
+    With ``keeps_name`` DEFAULT is kept, for a client that must find its offset file again.
     """
     name = config.instance_name
     if name == "DEFAULT" and not keeps_name:
@@ -261,7 +261,7 @@ def client_id(address: str, config: ClientConfig, clock: Clock, *, keeps_name: b
 
 
 def local_address(peer: str) -> str:
-    """IP address of this machine used to reach ``peer`` (``host:port``); sends nothing. 127.0.0.1 if unknown."""
+    """IP address of this machine from which ``peer`` (``host:port``) is reached, or 127.0.0.1. Sends no packet."""
     try:
         host, port = split_address(peer)
         family, kind, protocol, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]

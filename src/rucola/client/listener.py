@@ -1,9 +1,9 @@
 """The listener that an application registers with a push consumer, its results, and how it is called.
 
 A listener is a coroutine function, which runs on the event loop, or a plain function, which runs in a thread. It
-receives one message, or with ``batch`` a list and a context. The messages count as consumed if it returns nothing or a
-status of success; they do not if it raises or returns anything else. Source: RocketMQ 5.3.3,
-``MessageListenerConcurrently``, ``MessageListenerOrderly``. Unlike there, a listener that returns nothing has
+receives one message, or with ``batch`` a list and a context. The messages count as consumed if the listener returns
+nothing or a status of success. They do not if it raises an exception or returns anything else. Source: RocketMQ 5.3.3,
+``MessageListenerConcurrently``, ``MessageListenerOrderly``. Unlike in RocketMQ, a listener that returns nothing has
 succeeded.
 """
 
@@ -20,18 +20,18 @@ from rucola.common.message_queue import MessageQueue
 MessageListener = Callable[[MessageExt], Any]
 """Takes one message."""
 BatchListener = Callable[[list[MessageExt], Any], Any]
-"""Takes messages of one queue and the context."""
+"""A listener that takes a list of messages from one queue, and the context."""
 
 
 class ConsumeConcurrentlyStatus(Enum):
-    """Results of a listener."""
+    """The statuses that a listener may return."""
 
     CONSUME_SUCCESS = "CONSUME_SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
 
 
 class ConsumeOrderlyStatus(Enum):
-    """Results of an orderly consumer's listener.
+    """The statuses that an orderly consumer's listener may return.
 
     ROLLBACK and COMMIT are for contexts without ``auto_commit``: ROLLBACK repeats the messages since the last COMMIT;
     COMMIT marks them as consumed.
@@ -43,7 +43,7 @@ class ConsumeOrderlyStatus(Enum):
     SUSPEND_CURRENT_QUEUE_A_MOMENT = "SUSPEND_CURRENT_QUEUE_A_MOMENT"
 
 
-class ReconsumeLater(Exception):  # noqa: N818 - an answer, not an error
+class ReconsumeLater(Exception):  # noqa: N818 - a result, not an error
     """Raised by a listener so that the message is delivered again; no stack trace is logged.
 
     Args:
@@ -57,12 +57,11 @@ class ReconsumeLater(Exception):  # noqa: N818 - an answer, not an error
 
 
 class ConsumeConcurrentlyContext:
-    """Additional results of a batch listener.
+    """Lets a batch listener return more than a status: it sets the attributes.
 
-    Attributes:
-        message_queue: queue of the messages.
-        delay_level_when_next_consume: delay of failed messages; see ``ReconsumeLater``.
-        ack_index: with CONSUME_SUCCESS, the index of the last consumed message; later ones are delivered again.
+    Attributes: message_queue: queue of the messages. delay_level_when_next_consume: delay of failed messages; see
+        ``ReconsumeLater``. ack_index: with CONSUME_SUCCESS, the index of the last consumed message; later ones are
+        delivered again.
     """
 
     __slots__ = ("ack_index", "delay_level_when_next_consume", "message_queue")
@@ -74,12 +73,12 @@ class ConsumeConcurrentlyContext:
 
 
 class ConsumeOrderlyContext:
-    """Additional results of an orderly consumer's batch listener.
+    """Lets an orderly consumer's batch listener return more than a status: it sets the attributes.
 
     Attributes:
         message_queue: queue of the messages.
         auto_commit: whether SUCCESS commits the messages; otherwise only COMMIT does.
-        suspend_current_queue_time_ms: pause after a failure; -1 for the configured one.
+        suspend_current_queue_time_ms: pause after a failure; -1 for the configured pause.
     """
 
     __slots__ = ("auto_commit", "message_queue", "suspend_current_queue_time_ms")
@@ -91,7 +90,7 @@ class ConsumeOrderlyContext:
 
 
 class Listener:
-    """A registered function.
+    """A function that the application has registered as a listener.
 
     Args:
         function: the application's function.
@@ -111,10 +110,10 @@ class Listener:
         )
 
     def call(self, messages: list[MessageExt], context: object) -> Any:
-        """The result of a plain function, or the coroutine of a coroutine function."""
+        """Calls the function; returns a plain function's result, or a coroutine function's coroutine."""
         return self.function(messages, context) if self.batch else self.function(messages[0])
 
     async def answer(self, messages: list[MessageExt], context: object) -> object:
-        """The result of a coroutine function."""
+        """Calls a coroutine function and returns its result."""
         answer: Awaitable[object] = self.call(messages, context)
         return await answer

@@ -40,7 +40,7 @@ class LitePullConsumer:
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
         allocate_strategy: divides the queues, the same for all consumers of the group; averagely by default.
-        clock: for client id and versions.
+        clock: gives the time for client id and versions.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -85,11 +85,11 @@ class LitePullConsumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now, sorted."""
+        """The queues that this consumer currently reads, sorted."""
         return sorted(self._service.queues)
 
     async def start(self) -> None:
-        """Join the group, or start to read the assigned queues.
+        """Joins the group, or starts to read the assigned queues.
 
         Raises:
             RemotingError: no name server responds.
@@ -113,11 +113,13 @@ class LitePullConsumer:
             raise
 
     async def shutdown(self) -> None:
-        """Stop pulling, store the offsets (with ``auto_commit``: of all polled messages), and leave the group."""
+        """Stops pulling, stores the offsets (with ``auto_commit`` those of all polled messages), and leaves the
+        group.
+        """
         await self._shutdown(consumed=True)
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribe to ``topic``, or change its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
 
         Args:
             topic: name of the topic; may be created later.
@@ -132,12 +134,12 @@ class LitePullConsumer:
         await self._member.announce(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stop reading ``topic``."""
+        """Stops reading ``topic``."""
         self._member.subscriptions.pop(topic, None)
         await self._member.announce(topic)
 
     async def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
-        """Read exactly these queues; before or after ``start``.
+        """Reads exactly these queues; before or after ``start``.
 
         Args:
             queues: at least one.
@@ -163,7 +165,7 @@ class LitePullConsumer:
             await self._reassign(self._wanted)
 
     async def poll(self, timeout_ms: int | None = None) -> list[MessageExt]:
-        """The next messages, from one pull; the messages of the previous call count as consumed.
+        """Returns the next messages, from one pull; the messages of the previous call then count as consumed.
 
         Args:
             timeout_ms: how long to wait for messages; None for ``poll_timeout_ms``.
@@ -198,7 +200,7 @@ class LitePullConsumer:
         return messages
 
     async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Continue at ``queue_offset``; messages pulled ahead are dropped.
+        """Makes ``poll`` continue at ``queue_offset`` of a queue; drops messages that were pulled ahead.
 
         Raises:
             ClientError: the queue is not assigned to this consumer, or does not have the offset.
@@ -208,15 +210,15 @@ class LitePullConsumer:
         self._service.seek(queue, queue_offset)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        """Continue at the first message that the broker still has."""
+        """Makes ``poll`` continue at the first message that the broker still has."""
         await self.seek(queue, await self.min_offset(queue))
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        """Continue at the next new message."""
+        """Makes ``poll`` continue at the next new message."""
         await self.seek(queue, await self.max_offset(queue))
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Continue at the first message stored at or after ``timestamp_ms`` (since the epoch)."""
+        """Makes ``poll`` continue at the first message stored at or after ``timestamp_ms`` (since the epoch)."""
         await self.seek(queue, await self.offset_for_time(queue, timestamp_ms))
 
     def position(self, queue: MessageQueue) -> int:
@@ -228,15 +230,15 @@ class LitePullConsumer:
         return self._service.assigned(queue).position
 
     def pause(self, queues: Collection[MessageQueue]) -> None:
-        """Exclude these queues from ``poll`` until ``resume``."""
+        """Excludes these queues from ``poll`` until ``resume``."""
         self._service.pause(queues)
 
     def resume(self, queues: Collection[MessageQueue]) -> None:
-        """Include these queues in ``poll`` again."""
+        """Includes these queues in ``poll`` again."""
         self._service.resume(queues)
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store offsets now. Offsets that a broker does not accept are logged and stored the next time.
+        """Stores offsets immediately. Offsets that a broker does not accept are logged and stored the next time.
 
         Args:
             offsets: the next queue offset to consume, by queue; None for all polled messages.

@@ -1,9 +1,9 @@
 """The queues of a lite pull consumer, assigned by the rebalance or by the application, and pulled ahead of ``poll``.
 
-Each queue has one task that pulls while its limits allow; messages wait in one line for ``poll``. The position of a
-queue is after the last polled message. The committable offset follows one ``poll`` later, because only the next call
-shows that the application has finished. Everything runs on one event loop. Source: RocketMQ 5.3.3,
-``DefaultLitePullConsumerImpl``, ``AssignedMessageQueue``.
+Each queue has one task that pulls while its limits allow; pulled messages of all queues wait in one list for ``poll``.
+The position of a queue is after the last polled message. Its committable offset reaches the position one ``poll``
+later, because only the next call shows that the application has finished. Everything runs on one event loop. Source:
+RocketMQ 5.3.3, ``DefaultLitePullConsumerImpl``, ``AssignedMessageQueue``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _BROKER_BUSY_DELAY_S = 0.02
 
 
 class AssignedQueue:
-    """One queue.
+    """The state of one queue that the consumer reads.
 
     Attributes:
-        held: messages not yet polled.
+        held: messages that were pulled but not polled yet.
         position: queue offset after the last polled message, or the start offset.
         committable: offset that may be committed; None if there is nothing new.
         paused: whether ``poll`` excludes the queue.
@@ -90,19 +90,19 @@ class LitePullService:
         self.expressions: dict[str, SubscriptionData] = {}
 
     def note_progress(self) -> None:
-        """With auto commit, write committable offsets into the offset store."""
+        """With auto commit, writes the committable offsets into the offset store."""
         if self._config.auto_commit:
             for assigned in self.queues.values():
                 self._note(assigned)
 
     def settle(self) -> None:
-        """Mark the messages of the last ``poll`` as consumed."""
+        """Marks the messages of the last ``poll`` as consumed."""
         for assigned in self._given:
             assigned.committable = assigned.position
         self._given.clear()
 
     def take(self) -> list[MessageExt]:
-        """Waiting messages of one pull, from a queue that is not paused; empty if there are none."""
+        """Takes the waiting messages of one pull, from a queue that is not paused; empty if there are none."""
         for _ in range(len(self._ready)):
             assigned, held, messages = entry = self._ready.popleft()
             if held.dropped:
@@ -119,11 +119,11 @@ class LitePullService:
         return []
 
     async def arrival(self) -> None:
-        """Wait until messages arrive or a queue is resumed."""
+        """Waits until messages arrive or a queue is resumed."""
         await self._arrived.wait()
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None) -> list[MessageQueue]:
-        """Write positions, or the given offsets, into the offset store.
+        """Writes the positions, or the given offsets, into the offset store; returns their queues.
 
         Raises:
             ClientError: a queue is not assigned.
@@ -145,18 +145,18 @@ class LitePullService:
         """
         assigned = self.queues.get(queue)
         if assigned is None:
-            raise ClientError(f"{queue} is not assigned to this consumer (now: {len(self.queues)} other queues)")
+            raise ClientError(f"{queue} is not assigned to this consumer; {len(self.queues)} other queues are")
         return assigned
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Stop pulling and returning messages of these queues, even if they are removed and assigned again."""
+        """Excludes these queues from pulls and from ``poll``, even if they are removed and assigned again."""
         for queue in queues:
             self._paused.add(queue)
             if queue in self.queues:
                 self.queues[queue].resumed.clear()
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Pull and return messages of these queues again."""
+        """Includes these queues in pulls and in ``poll`` again."""
         for queue in queues:
             self._paused.discard(queue)
             if queue in self.queues:
@@ -164,7 +164,7 @@ class LitePullService:
         self._arrived.set()
 
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Continue at an offset; waiting messages of the queue are dropped.
+        """Continues a queue at an offset; drops its waiting messages.
 
         Raises:
             ClientError: the queue is not assigned.
@@ -176,7 +176,7 @@ class LitePullService:
         self._begin(assigned, queue_offset)
 
     async def stop(self) -> None:
-        """Stop pulling."""
+        """Stops pulling."""
         tasks = [assigned.task for assigned in self.queues.values() if assigned.task is not None]
         for task in tasks:
             task.cancel()
@@ -271,7 +271,7 @@ class LitePullService:
                 self._arrived.set()
 
     async def _room(self, held: ProcessQueue) -> None:
-        """Wait until neither this queue nor all queues together exceed their limits."""
+        """Waits until neither this queue nor all queues together exceed their limits."""
         while held.is_full(self._limits) or self._waiting() > self._config.pull_threshold_for_all:
             self._taken.clear()
             await self._taken.wait()

@@ -1,14 +1,14 @@
-"""Offset file of a broadcasting consumer: every client reads all messages, so each keeps its own offsets in a file.
+"""The offset file of a broadcasting consumer: every client reads all messages, so each keeps its own offsets.
 
 The file is RocketMQ's: ``<directory>/<client id>/<group>/offsets.json``, with the previous content in
-``offsets.json.bak`` and the bytes of fastjson's pretty format. RocketMQ's clients and Rucola's can continue from each
-other's file.
+``offsets.json.bak``. It is byte for byte in fastjson's pretty format. RocketMQ's clients and Rucola's can continue from
+each other's file.
 
 The file is replaced as a whole and synced before the rename: after a crash it has either the old or the new content.
 Methods block on the disk; an event loop must call them from other threads.
 
-Source: protocol.md 4.9; RocketMQ 5.3.3, LocalFileOffsetStore, OffsetSerializeWrapper. Unlike there, a damaged file
-without a valid backup is an error, not a fresh start.
+Source: protocol.md 4.9; RocketMQ 5.3.3, LocalFileOffsetStore, OffsetSerializeWrapper. Unlike in RocketMQ, a damaged
+file without a valid backup is an error, not a fresh start.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 DIRECTORY = ".rocketmq_offsets"
-"""Directory in the home directory, unless configured."""
+"""Name of the directory, in the home directory, that is used if none is configured."""
 
 
 class LocalFileOffsetStore:
-    """Offsets of one group on one client.
+    """The offset file of one group on one client.
 
     Args:
         files: file operations.
@@ -65,7 +65,7 @@ class LocalFileOffsetStore:
             return self._load()
 
     def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Store the offsets of these queues; other queues, even of other processes with this client id, keep theirs.
+        """Stores the offsets of these queues; other queues, even of other processes with this client id, keep theirs.
 
         Raises:
             FormatError: as for ``load``.
@@ -96,7 +96,7 @@ class LocalFileOffsetStore:
 
 
 def encode_offsets(table: Mapping[MessageQueue, int]) -> bytes:
-    """The content of the file for ``table``."""
+    """Encodes ``table`` as the content of the offset file."""
     if not table:
         return b'{\n\t"offsetTable":{}\n}'
     members = [
@@ -108,7 +108,7 @@ def encode_offsets(table: Mapping[MessageQueue, int]) -> bytes:
 
 
 def decode_offsets(content: bytes, what: str) -> dict[MessageQueue, int]:
-    """Decode the output of ``encode_offsets``; errors name it ``what``.
+    """Decodes the output of ``encode_offsets``; error messages call it ``what``.
 
     Raises:
         FormatError: the content is invalid.

@@ -29,10 +29,10 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for the result of ``work``; an interruption of the wait cancels it.
+        """Runs ``work`` on the loop and waits for its result; cancels it if the wait is interrupted.
 
         Raises:
-            ClientError: this process is a fork of the one with the thread.
+            ClientError: this process was forked from the one that runs the thread.
         """
         self._check_process(work)
         mark = CALLING_THREAD.set(threading.current_thread())
@@ -47,16 +47,16 @@ class LoopThread:
             raise
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start ``work``; returns a future on which any thread may wait.
+        """Starts ``work`` on the loop; returns a future on which any thread may wait.
 
         Raises:
-            ClientError: this process is a fork of the one with the thread.
+            ClientError: this process was forked from the one that runs the thread.
         """
         self._check_process(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """Call a function on the loop, and wait for its result."""
+        """Calls a function on the loop, and waits for its result."""
 
         async def call() -> T:
             return function(*arguments, **options)
@@ -64,7 +64,9 @@ class LoopThread:
         return self.run(call())
 
     def submit(self, function: Callable[..., asyncio.Future[T]], *arguments: Any, **options: Any) -> Future[T]:
-        """Call a function on the loop that returns a future there; returns a future on which any thread may wait."""
+        """Calls a function that returns an asyncio future on the loop; returns a future on which any thread may
+        wait.
+        """
         self._check_process()
         handed: Future[T] = Future()
 
@@ -95,14 +97,14 @@ class LoopThread:
         return handed
 
     def close(self) -> None:
-        """End the thread. The shared loop must not be closed."""
+        """Ends the loop and its thread. Must not be called on the shared loop."""
         self.run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def iterate(self, function: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """Iterate over the asynchronous iterator that ``function`` creates on the loop."""
+        """Iterates over the asynchronous iterator that ``function`` creates on the loop."""
         iterator = self.call(function)
 
         async def step() -> T:
@@ -138,7 +140,7 @@ def shared_loop() -> LoopThread:
 
 
 def _forked() -> None:
-    """Runs in the child of a fork: replace the lock, because a thread of the parent may have held it."""
+    """Runs in the child of a fork: replaces the lock, because a thread of the parent may have held it."""
     global _sharing  # noqa: PLW0603
     _sharing = threading.Lock()
 

@@ -40,7 +40,7 @@ class MessageEncoder:
         self._plain_body_bytes_max = min(config.compress_msg_body_over_howmuch, config.max_message_size)
 
     def encode(self, message: Message, now_ms: int) -> EncodedMessage:
-        """Check and encode the message, with a UNIQ_KEY.
+        """Checks and encodes the message; sets its UNIQ_KEY if it has none.
 
         Raises:
             ClientError: the message cannot be sent as it is.
@@ -55,7 +55,7 @@ class MessageEncoder:
         return body, sys_flag, flag, encode_properties(properties) or unusual_properties(properties)
 
     def batch_member(self, message: Message) -> bytes:
-        """Encode the message for a batch, without compression.
+        """Encodes the message for a batch, without compression.
 
         Raises:
             ClientError: the message cannot be sent as it is.
@@ -70,10 +70,11 @@ class MessageEncoder:
         return batch_member(body, message.flag, properties)
 
     def batch(self, members: list[bytes], wait_store_ok: bool) -> EncodedMessage:
-        """Encode the request with ``members`` from ``batch_member``.
+        """Encodes the request with ``members`` from ``batch_member``.
 
         Brokers append the batch's properties to those of each message. A UNIQ_KEY of the batch, as Java sends it, hides
-        the keys of its messages, so that none can be found by its key. Here the batch has one only if configured.
+        the UNIQ_KEY of each message, so that no message can be found by its own. Here the batch has one only if
+        configured.
         """
         properties = {message_const.WAIT: "true" if wait_store_ok else "false"}
         if self._config.batch_unique_key:
@@ -86,11 +87,11 @@ class MessageEncoder:
         self._topics.add(topic)
 
     def _transferred_body(self, message: Message) -> tuple[bytes, int]:
-        """The checked body, compressed if large, and the sysFlag bits for its compression."""
+        """Returns the checked body, compressed if it is large, and the sysFlag bits for the compression."""
         body = self._checked_body(message)
         if len(body) > self._config.compress_msg_body_over_howmuch:
             packed, bits = compress(body, self._config.compress_level, self._config.compress_type)
-            if len(packed) < len(body):  # RocketMQ sends the compressed body even if it is longer
+            if len(packed) < len(body):  # RocketMQ sends the compressed body even if it is larger
                 return packed, bits
         return body, 0
 
@@ -99,14 +100,14 @@ class MessageEncoder:
         if not body:
             raise ClientError("a message body must not be empty")
         if len(body) > self._config.max_message_size:
-            raise ClientError(f"the body takes {len(body)} bytes, the limit is {self._config.max_message_size}")
+            raise ClientError(f"the body takes {len(body)} bytes; the limit is {self._config.max_message_size}")
         if message.flag and not -(1 << 31) <= message.flag < 1 << 31:
             raise ClientError(f"message flag {message.flag} does not fit 32 bits")
         return body
 
 
 def _copied_body(body: object) -> bytes:
-    """A copy of ``body`` if it is a buffer that the caller may change before it is sent."""
+    """Copies ``body`` if it is a buffer, because the caller may change it before it is sent."""
     if not isinstance(body, bytearray | memoryview):
         raise ClientError(f"a message body must be bytes, not {type(body).__name__}")
     return bytes(body)

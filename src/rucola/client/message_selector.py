@@ -34,7 +34,7 @@ class MessageSelector:
 
     @staticmethod
     def by_tag(expression: str) -> MessageSelector:
-        """Messages with one of the tags in ``A || B``; ``*`` for all messages.
+        """Selects messages with one of the tags in ``A || B``; ``*`` selects all messages.
 
         Raises:
             ClientError: the expression contains no tag.
@@ -46,7 +46,7 @@ class MessageSelector:
 
     @staticmethod
     def by_sql(expression: str) -> MessageSelector:
-        """Messages whose properties match a condition, for example ``a > 3 AND region = 'eu'``.
+        """Selects messages whose properties match a condition, for example ``a > 3 AND region = 'eu'``.
 
         Brokers need ``enablePropertyFilter=true`` for this; they check the syntax of the expression.
 
@@ -60,14 +60,16 @@ class MessageSelector:
 
     @property
     def tags(self) -> frozenset[str]:
-        """Tags to compare with those of messages, because brokers compare only hashes; empty for no comparison."""
+        """Tags that the client compares with those of messages, because brokers compare only hashes; empty to skip
+        this.
+        """
         if self.expression_type is ExpressionType.SQL92 or self.expression == "*":
             return frozenset()
         return frozenset(tag.strip() for tag in self.expression.split("||")) - {""}
 
 
 def message_selector(expression: str | MessageSelector) -> MessageSelector:
-    """The selector for an expression; a string is a tag expression.
+    """Returns the selector for an expression; a string is a tag expression.
 
     Raises:
         ClientError: the expression is neither a string nor a selector, or is a string that looks like a condition and
@@ -84,7 +86,7 @@ def message_selector(expression: str | MessageSelector) -> MessageSelector:
 
 
 def looks_like_sql(expression: str) -> bool:
-    """Whether a tag expression contains an SQL92 operator, so that it is hardly meant as tags."""
+    """Whether a tag expression contains an SQL92 operator, so that it is probably not meant as tags."""
     return _LOOKS_LIKE_SQL.search(expression) is not None
 
 

@@ -1,4 +1,4 @@
-"""The name servers of a client: requests go to one of them; after a failure the next one is used and remembered.
+"""The name servers of a client: requests go to one of them; after a failure, to the next one from then on.
 
 Source: protocol.md 4.3; RocketMQ 5.3.3, NettyRemotingClient#getAndCreateNameserverChannel.
 """
@@ -54,13 +54,13 @@ class NameServers:
         return await self.ask(lambda address: self._api.cluster_info(address, self._timeout_ms))
 
     async def ask(self, call: Callable[[str], Awaitable[T]]) -> T:
-        """The result of ``call`` with the address of a name server that responds."""
+        """Runs ``call`` with addresses of name servers in turn until one responds; returns the result."""
         for attempt in range(len(self.addresses)):
             chosen = self._chosen
             try:
                 return await call(self.addresses[chosen])
             except RemotingError:
-                if self._chosen == chosen:  # another call may have changed it already
+                if self._chosen == chosen:  # a concurrent call may have changed it already
                     self._chosen = (chosen + 1) % len(self.addresses)
                 if attempt == len(self.addresses) - 1:
                     raise

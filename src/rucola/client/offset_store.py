@@ -2,8 +2,8 @@
 
 ``RemoteBrokerOffsetStore`` is for groups that share their queues, ``BroadcastOffsetStore`` for consumers that read all
 queues. One event loop owns a store. Source: RocketMQ 5.3.3, ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``,
-``ControllableOffset``. Unlike there, a store waits for the brokers' responses, so that a closing consumer knows the
-result.
+``ControllableOffset``. Unlike in RocketMQ, a store waits for the brokers' responses, so that a closing consumer knows
+the result.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ TIMEOUT_MS = 5_000
 
 
 class OffsetStore(ABC):
-    """The part that both stores share: the table in memory."""
+    """The part that both kinds of stores share: the table of offsets in memory."""
 
     def __init__(self) -> None:
         self._table: dict[MessageQueue, int] = {}
         self._frozen: set[MessageQueue] = set()
 
     def known(self, queue: MessageQueue) -> int | None:
-        """Offset in memory; None if unknown."""
+        """The queue's offset in memory; None if unknown."""
         return self._table.get(queue)
 
     def update(self, queue: MessageQueue, consumer_offset: int, *, increase_only: bool) -> None:
-        """Set the offset in memory; with ``increase_only`` only if it grows."""
+        """Sets the queue's offset in memory; with ``increase_only``, never to a lower one."""
         if queue not in self._frozen:
             old = self._table.get(queue)
             if old is None or not increase_only or consumer_offset > old:
                 self._table[queue] = consumer_offset
 
     def update_and_freeze(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Set the offset, and keep it unchanged until ``remove``."""
+        """Sets the queue's offset in memory, and refuses changes until ``remove``."""
         self._table[queue] = consumer_offset
         self._frozen.add(queue)
 
     def remove(self, queue: MessageQueue) -> None:
-        """Remove the queue from memory."""
+        """Removes the queue from memory."""
         self._table.pop(queue, None)
         self._frozen.discard(queue)
 
@@ -59,7 +59,7 @@ class OffsetStore(ABC):
 
     @abstractmethod
     async def load(self, queue: MessageQueue) -> int | None:
-        """Load the stored offset, also into memory; None if there is none.
+        """Loads the queue's stored offset into memory and returns it; None if there is none.
 
         Raises:
             BrokerError: the broker refuses the request.
@@ -71,16 +71,16 @@ class OffsetStore(ABC):
 
     @abstractmethod
     async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Store the offsets of these queues. Failures are logged; the next call repeats them."""
+        """Stores the offsets of these queues. Failures are logged; the next call repeats them."""
 
     def retain(self, queues: Collection[MessageQueue]) -> None:
-        """Remove all other queues from memory."""
+        """Removes all queues except ``queues`` from memory."""
         for queue in self._table.keys() - set(queues):
             self.remove(queue)
 
 
 class RemoteBrokerOffsetStore(OffsetStore):
-    """Offsets stored by the masters.
+    """Keeps the group's offsets at the masters.
 
     Args:
         api: sends the requests.
@@ -114,7 +114,7 @@ class RemoteBrokerOffsetStore(OffsetStore):
 
 
 class BroadcastOffsetStore(OffsetStore):
-    """Offsets in a file on this machine.
+    """Keeps this client's offsets in a file on this machine.
 
     Args:
         file: the offset file.

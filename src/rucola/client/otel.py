@@ -32,7 +32,7 @@ _FAILED = (
 
 
 def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | None = None) -> C:
-    """Make a client create spans. Call it before the client is started and before its listener is registered.
+    """Makes a client create spans. Must be called before the client is started and before its listener is registered.
 
     Each sending method of a producer creates a span: ``send``, ``submit``, ``send_oneway``, ``send_many``,
     ``send_batch`` and ``send_message_in_transaction``. A push consumer creates one for each call of its listener. Loops
@@ -58,7 +58,7 @@ def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | N
 def processing(
     message: MessageExt, group: str = "", tracer_provider: trace.TracerProvider | None = None
 ) -> Iterator[trace.Span]:
-    """Use ``with processing(message):`` around the processing of a message in a loop.
+    """Creates a span: use ``with processing(message):`` around the processing of a message in a loop.
 
     The span belongs to the trace of the message's sender. An exception marks the span as failed and is raised again.
     """
@@ -77,7 +77,7 @@ class _Spans:
     # of producers
 
     def sending(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        """``send`` of one or several messages, wrapped in a span."""
+        """Wraps ``send``, which takes one or several messages, in a span."""
         if inspect.iscoroutinefunction(send):
 
             @wraps(send)
@@ -97,7 +97,7 @@ class _Spans:
         return send_sync
 
     def submitting(self, submit: Callable[..., Any]) -> Callable[..., Any]:
-        """``submit``, wrapped in a span that ends with its future."""
+        """Wraps ``submit`` in a span that ends with its future."""
 
         @wraps(submit)
         def submit_traced(message: Message, *args: Any, **options: Any) -> Any:
@@ -129,7 +129,7 @@ class _Spans:
     # of consumers
 
     def registering(self, register: Callable[..., None]) -> Callable[..., None]:
-        """``register_message_listener`` whose listener is called in a span."""
+        """Wraps ``register_message_listener`` so that the listener is called in a span."""
 
         @wraps(register)
         def register_traced(listener: Callable[..., Any], *, batch: bool = False) -> None:
@@ -156,7 +156,7 @@ class _Spans:
 
     @contextmanager
     def process(self, messages: Sequence[MessageExt]) -> Iterator[trace.Span]:
-        """A span in the trace of the first message, linked to the other messages."""
+        """Creates a span in the trace of the first message, with links to the other messages."""
         parent = propagate.extract(messages[0].properties)
         contexts = [propagate.extract(message.properties) for message in messages[1:]]
         links = [trace.Link(trace.get_current_span(context).get_span_context()) for context in contexts]
@@ -205,7 +205,7 @@ def _listed(messages: Message | Iterable[Message]) -> Message | list[Message]:
 
 
 def _told(span: trace.Span, result: Any) -> Any:
-    """Add the queue and offset of a sent message to the span."""
+    """Adds the queue and offset of a sent message to the span."""
     if isinstance(result, SendResult) and span.is_recording():
         span.set_attribute("messaging.message.id", result.msg_id)
         span.set_attribute("messaging.destination.partition.id", str(result.message_queue.queue_id))
@@ -213,7 +213,7 @@ def _told(span: trace.Span, result: Any) -> Any:
 
 
 def _judged(span: trace.Span, answer: Any) -> Any:
-    """Mark the span if the message was not consumed."""
+    """Marks the span as failed if the message was not consumed."""
     if answer in _FAILED:
         span.set_status(trace.StatusCode.ERROR, str(answer))
     return answer

@@ -1,4 +1,4 @@
-"""One message in flight: encoded, sent, retried, confirmed or given up.
+"""One message in flight: it is encoded, sent, retried, and confirmed or given up.
 
 Source: protocol.md 4.4; RocketMQ 5.3.3, DefaultMQProducerImpl#sendDefaultImpl and MQClientAPIImpl#processSendResponse.
 """
@@ -39,11 +39,11 @@ _STATUS = {
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
 _SEND_OK = SendStatus.SEND_OK
-_new_tuple = tuple.__new__  # avoids the slower Python constructor of a named tuple
+_new_tuple = tuple.__new__  # avoids the named tuple's own constructor, which is slower
 
 
 _REFUSED_PAUSE_S = 0.01
-"""Shortest pause between attempts to connect, even if no pauses are configured."""
+"""Shortest pause between attempts to connect, in seconds, even if no pauses are configured."""
 MESSAGE, BATCH, REPLY = range(3)
 """Kind of a request: one message, a batch, or a reply to a request."""
 
@@ -61,7 +61,7 @@ class SendTarget:
 
 
 class SendRules(Protocol):
-    """The methods of the producer that a message in flight calls."""
+    """The attributes and methods of the producer that a message in flight uses."""
 
     client: RemotingClient
     in_flight: int
@@ -74,29 +74,29 @@ class SendRules(Protocol):
     wall_ms: Callable[[], int]
 
     def next_target(self, send: PendingSend, failed: str | None) -> SendTarget:
-        """The target of the next attempt; another broker than ``failed`` if there is one."""
+        """The target of the next attempt; avoids broker ``failed`` if there is another one."""
 
     def broker_failed(self, send: PendingSend) -> None:
-        """The broker of ``send`` cannot be reached; its address may have changed."""
+        """Called when the broker of ``send`` cannot be reached; its address may have changed."""
 
     def broker_refused(self, send: PendingSend) -> None:
-        """The broker of ``send`` refused it; another broker may accept it."""
+        """Called when the broker refused ``send``; another broker may accept it."""
 
     def succeeded(self, send: PendingSend) -> None:
-        """Same as ``finished`` for a stored message, while a caller waits for space or for the end of all sends."""
+        """Like ``finished``, for a stored message while a caller waits for space or for the end of all sends."""
 
     def finished(self, send: PendingSend) -> None:
-        """``send`` has its result or error: it is no longer in flight, and waiting callers are woken."""
+        """Called when ``send`` has its result or error: it is no longer in flight, and waiting callers are woken."""
 
 
 class PendingSend(Waiter):
-    """A send from ``submit`` to its result.
+    """A message in flight, from ``submit`` to its result.
 
     Attributes:
         topic: destination topic.
         fixed_queue: the queue that the application gave, or its function to choose one; None if the producer chooses.
         msg_id: unique id, the same in every attempt.
-        size: bytes of the body as sent.
+        size: size of the body as sent, in bytes.
         future: receives the result.
     """
 
@@ -140,7 +140,8 @@ class PendingSend(Waiter):
         self._retries_left = retries
         self._attempts = 1  # number of the next or current attempt
         self._target: SendTarget  # target of the latest attempt
-        self._stored: tuple[SendStatus, SendAnswer, SendTarget] | None = None  # of an attempt stored without a flush
+        # from an attempt that was stored without a flush
+        self._stored: tuple[SendStatus, SendAnswer, SendTarget] | None = None
         self.future: asyncio.Future[SendResult] = loop.create_future()
 
     @property
@@ -149,21 +150,21 @@ class PendingSend(Waiter):
         return 0.0 if self.future.done() else self._expires_at - self._now()
 
     def ended(self) -> bool:
-        """Whether it was cancelled or timed out before its first attempt; a timeout ends it here."""
+        """Whether the send was cancelled or timed out before its first attempt; if it timed out, this call fails it."""
         if not self.future.done() and self._now() < self._expires_at:
             return False
         self.expire()
         return True
 
     def expire(self) -> None:
-        """End with a timeout before the first attempt."""
+        """Ends the send with a timeout before its first attempt."""
         if self.future.done():
             self._rules.finished(self)
         else:
             self.fail(ClientError(f"no route to topic {self.topic} within {self.timeout_ms} ms"))
 
     def send(self, target: SendTarget) -> None:
-        """Start an attempt with the remaining time."""
+        """Starts an attempt with the remaining time."""
         now = self._now()
         timeout_ms = max(1, round((self._expires_at - now) * 1000))
         if 0 < self._rules.attempt_timeout_ms < timeout_ms:
@@ -172,7 +173,7 @@ class PendingSend(Waiter):
         self.send_at(target, self._rules.wall_ms())
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Start an attempt at the time ``wall_ms``; it ends at the deadline."""
+        """Starts an attempt at the time ``wall_ms``; it ends at the deadline."""
         self._target = target
         client = self._rules.client
         opaque = client.next_opaque()
@@ -186,7 +187,7 @@ class PendingSend(Waiter):
             self.fail(error)
 
     def answered(self, batch: FrameBatch, row: int) -> None:
-        """Handle the broker's response to the latest attempt."""
+        """Handles the broker's response to the latest attempt."""
         answer = (batch.send_answers or send_answers(batch))[row]
         if answer is None or answer[0]:
             self._take(batch, row)
@@ -194,7 +195,7 @@ class PendingSend(Waiter):
             self._succeed(_SEND_OK, answer)
 
     def _take(self, batch: FrameBatch, row: int) -> None:
-        """Handle any response, including refusals and unusual forms."""
+        """Handles any response, including refusals and unusual forms."""
         code = batch.table[row * ROW_WIDTH + _CODE]
         status = _STATUS.get(code)
         if status is None:
@@ -212,12 +213,14 @@ class PendingSend(Waiter):
             self._succeed(status, answer)
 
     def failed(self, error: RemotingError) -> None:
-        """Handle an attempt without response; it is unknown whether the message was stored."""
+        """Handles an attempt without response; it is unknown whether the message was stored."""
         self._rules.broker_failed(self)
         self._retry(error)
 
     def fail(self, error: RucolaError) -> None:
-        """Give up; if an earlier attempt was stored, that is the result, as in RocketMQ's producer."""
+        """Gives up. If a broker stored the message in an earlier attempt, that is the result, as in RocketMQ's
+        producer.
+        """
         if self._stored is not None:
             status, answer, self._target = self._stored
             self._succeed(status, answer)
@@ -280,7 +283,8 @@ class PendingSend(Waiter):
             self.fail(refusal)
 
     def _retry(self, error: RucolaError) -> None:
-        """Retry. The first retry is immediate, as in RocketMQ's producer; later ones follow after growing pauses.
+        """Makes the next attempt: the first retry is immediate, as in RocketMQ's producer; later ones follow after
+        growing pauses.
 
         If no broker could be connected to, nothing was sent: connecting is repeated until the deadline and does not
         count as an attempt. RocketMQ's producer gives up within milliseconds, long before a restarted broker is
@@ -322,7 +326,7 @@ class PendingSend(Waiter):
 
     @property
     def broker_name(self) -> str:
-        """The broker of the latest attempt; requires that there was one."""
+        """The broker name of the latest attempt; there must have been one."""
         return self._target.queue.broker_name
 
     def _address(self) -> str:
@@ -335,7 +339,7 @@ class TimedSend(PendingSend):
     __slots__ = ("_recall_handle",)
 
     def answered(self, batch: FrameBatch, row: int) -> None:
-        """Handle the broker's response to the latest attempt."""
+        """Handles the broker's response to the latest attempt."""
         self._recall_handle: str | None = None
         self._take(batch, row)
 
@@ -348,8 +352,8 @@ class TimedSend(PendingSend):
 
 
 class RetrySend(PendingSend):
-    """A send to a retry topic. Its header says how often the message was consumed, which decides about the dead
-    letter.
+    """A send to a retry topic. Its header says how many times the message was consumed; after too many times the broker
+    makes it a dead letter.
     """
 
     __slots__ = ("_counts",)
@@ -359,13 +363,13 @@ class RetrySend(PendingSend):
         self._counts = counts
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Start an attempt at the time ``wall_ms``; it ends at the deadline."""
+        """Starts an attempt at the time ``wall_ms``; it ends at the deadline."""
         heads = tuple(retry_head(head, *self._counts) for head in target.heads)
         super().send_at(SendTarget(target.queue, target.address, heads), wall_ms)
 
 
 def retry_send(message: Message) -> Callable[..., PendingSend]:
-    """The class of the pending send of a message that goes to a retry topic; takes the counts from its properties, as
+    """Returns the constructor of the send to a retry topic; moves the counts out of the message's properties, as
     RocketMQ's producer does.
     """
     times = message.properties.pop(message_const.RECONSUME_TIME)

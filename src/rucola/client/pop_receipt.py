@@ -1,8 +1,9 @@
 """Receipt handles of popped messages, which an acknowledgement returns to the broker.
 
-A receipt handle has these words: queue offset at which the pop started, time and invisible time of the pop in ms,
-revive queue, kind of topic (0 normal, 1 and 2 the group's retry topics), broker, queue, queue offset of the message. A
-message has it as property POP_CK. Source: RocketMQ 5.3.3, ``ExtraInfoUtil``, ``MQClientAPIImpl#processPopResponse``.
+A receipt handle consists of these words: queue offset at which the pop started, time and invisible time of the pop in
+ms, revive queue, kind of topic (0 normal, 1 and 2 the group's retry topics), broker, queue, queue offset of the
+message. A message holds it in property POP_CK. Source: RocketMQ 5.3.3, ``ExtraInfoUtil``,
+``MQClientAPIImpl#processPopResponse``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class PopReceipt(NamedTuple):
 
     @classmethod
     def of(cls, message: MessageExt) -> PopReceipt:
-        """The receipt handle of ``message``.
+        """Parses the receipt handle of ``message``.
 
         Raises:
             ClientError: the message has none, because it was not received by a simple consumer.
@@ -45,7 +46,7 @@ class PopReceipt(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text for the broker."""
+        """The receipt handle as text, as requests contain it."""
         return " ".join(map(str, self))
 
     def real_topic(self, topic: str, group: str) -> str:
@@ -54,7 +55,7 @@ class PopReceipt(NamedTuple):
         return topic if separator is None else f"{RETRY_GROUP_TOPIC_PREFIX}{group}{separator}{topic}"
 
     def changed(self, header: ChangeInvisibleTimeResponseHeader) -> PopReceipt:
-        """The receipt handle after a change of the invisible time."""
+        """Returns the receipt handle after a change of the invisible time."""
         return self._replace(
             pop_time=str(header.pop_time),
             invisible_time=str(header.invisible_time),
@@ -63,7 +64,7 @@ class PopReceipt(NamedTuple):
 
 
 def give_receipts(messages: Sequence[MessageExt], topic: str, header: PopMessageResponseHeader) -> None:
-    """Set the receipt handle of each popped message. For messages from retry topics the broker has set it already.
+    """Sets the receipt handle of each popped message. The broker has already set it for messages from retry topics.
 
     Args:
         messages: messages of one response.

@@ -1,4 +1,4 @@
-"""The pops of a simple consumer, one at a time for each topic and broker, and messages that no caller has received yet.
+"""The pops of a simple consumer, one at a time per topic and broker, and popped messages that no caller has yet.
 
 A pop that waits at a broker cannot be cancelled: the messages it returns are hidden from the rest of the group. A
 caller that stops waiting therefore leaves the pop running. Its messages go to the next caller, unless half of their
@@ -33,23 +33,23 @@ POP_MAX = 32
 _ALL_QUEUES = -1
 _FROM_FIRST, _FROM_LAST = 0, 1
 _MARGIN_MS = 5_000
-"""Additional time for a response after the broker's waiting time."""
+"""Additional time for a response after the broker's waiting time, in ms."""
 
 Place = tuple[str, str]
 """Topic and broker name."""
 Popped = tuple[float, list[MessageExt]]
-"""Messages of one pop, and the event loop's time after which they are too old to return."""
+"""The event loop's time after which messages of a pop are too old to return, and the messages."""
 
 
 class PopService:
-    """Pops for one group.
+    """Pops messages for one group.
 
     Args:
         instance: the client.
         api: sends the requests.
         group: the consumer group.
         config: settings of the consumer.
-        clock: gives the start time of each pop, which brokers compare with their own; they ignore old pops.
+        clock: gives the start time of each pop; brokers compare it with their own time and ignore old pops.
 
     Attributes:
         subscriptions: subscriptions by topic.
@@ -67,7 +67,7 @@ class PopService:
         self.subscriptions: dict[str, SubscriptionData] = {}
 
     async def receive(self, max_messages: int, invisible_ms: int, await_ms: int) -> list[MessageExt]:
-        """Messages of the subscribed topics; empty if none arrived in time.
+        """Returns messages of the subscribed topics; empty if none arrived in time.
 
         Raises:
             BrokerError: a broker refuses.
@@ -96,7 +96,7 @@ class PopService:
         return messages
 
     async def ack(self, message: MessageExt) -> None:
-        """Acknowledge a message at its broker.
+        """Acknowledges a message at its broker.
 
         Raises:
             BrokerError, RemotingError, ClientError: the acknowledgement failed.
@@ -112,7 +112,7 @@ class PopService:
         await self._api.ack(self._instance.routes.master(receipt.broker_name), header)
 
     async def hide(self, message: MessageExt, invisible_ms: int) -> PopReceipt:
-        """Set a message's invisible time, counted from now; returns the new receipt handle.
+        """Sets a message's invisible time, counted from now; returns the new receipt handle.
 
         Raises:
             BrokerError, RemotingError, ClientError: the invisible time is unchanged.
@@ -130,7 +130,7 @@ class PopService:
         return receipt.changed(await self._api.change_invisible_time(address, header))
 
     async def stop(self) -> None:
-        """End all pops; messages they would return are delivered to the group again."""
+        """Ends all pops; the brokers deliver the messages of unfinished pops to the group again."""
         pops = list(self._pops.values())
         self._pops.clear()
         for pop in pops:
@@ -138,7 +138,7 @@ class PopService:
         await asyncio.gather(*pops, return_exceptions=True)
 
     def _take_left(self, max_messages: int) -> list[MessageExt]:
-        """Messages left over from one pop that are recent enough."""
+        """Takes messages left over from one pop, if they are recent enough."""
         now = asyncio.get_running_loop().time()
         while self._left:
             fresh_until, messages = self._left.popleft()
@@ -149,7 +149,7 @@ class PopService:
         return []
 
     async def _places(self) -> list[Place]:
-        """Topics and brokers to pop from, in rotating order."""
+        """The topics and brokers to pop from; each call starts with the next one."""
         places: list[Place] = []
         missing: ClientError | None = None
         for topic in self.subscriptions:
@@ -191,7 +191,8 @@ class PopService:
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise ClientError(
-                    f"broker {broker_name} ({address}) does not support POP, needed by a simple consumer: RocketMQ 5.0 "
+                    f"broker {broker_name} ({address}) does not support POP, which a simple consumer needs: RocketMQ "
+                    "5.0 "
                     "and newer have it; use PushConsumer or LitePullConsumer with older ones"
                 ) from error
             raise
@@ -204,12 +205,12 @@ class PopService:
         wanted = list(selected(messages, subscription))
         for message in messages:
             if message not in wanted:
-                await self.ack(message)  # a different tag with the same hash
+                await self.ack(message)  # its tag differs but has the same hash
         return loop.time() + invisible_ms / 2000, wanted
 
     def _now_ms(self) -> int:
-        """Time for comparison with the brokers' clocks: the start time plus elapsed time, unaffected by later clock
-        changes.
+        """The time to compare with the brokers' clocks: start time plus elapsed time, so later clock changes do not
+        matter.
         """
         return self._behind_ms + int(self._clock.monotonic() * 1000)
 

@@ -67,7 +67,7 @@ class ProcessQueue:
         return message.queue_offset in self._held
 
     def put(self, messages: Iterable[MessageExt]) -> None:
-        """Add pulled messages; messages already held are not replaced."""
+        """Adds pulled messages; messages already held are not replaced."""
         held, offsets = self._held, self._offsets
         before = len(held)
         highest, unsorted = self._next - 1, False
@@ -88,7 +88,7 @@ class ProcessQueue:
             self._offsets = deque(sorted(held))
 
     def remove(self, messages: Sequence[MessageExt]) -> None:
-        """Remove messages that are consumed or were sent back. Messages not held are ignored."""
+        """Removes messages that are consumed or were sent back. Messages not held are ignored."""
         for message in messages:
             if self._held.pop(message.queue_offset, None) is not None:
                 self.size_bytes -= message.store_size
@@ -124,7 +124,7 @@ class ProcessQueue:
         return low is not None and high is not None and high - low > limits.span
 
     def clear(self) -> None:
-        """Remove all messages, and reset the consumer offset."""
+        """Removes all messages, and resets the consumer offset."""
         self._held.clear()
         self._offsets.clear()
         self.size_bytes = 0
@@ -163,14 +163,14 @@ class OrderlyProcessQueue(ProcessQueue):
         self._waiting.extend(fresh)
 
     def take(self, count: int) -> list[MessageExt]:
-        """Take the next messages, at most ``count``."""
+        """Takes the next messages, at most ``count``."""
         waiting = self._waiting
         taken = [waiting.popleft() for _ in range(min(count, len(waiting)))]
         self.consuming += taken
         return taken
 
     def commit(self) -> int | None:
-        """Mark all messages taken as consumed; returns the queue offset after them, None if there were none."""
+        """Marks all messages taken as consumed; returns the queue offset after them, None if there were none."""
         consumed, self.consuming = self.consuming, []
         if not consumed:
             return None
@@ -178,12 +178,12 @@ class OrderlyProcessQueue(ProcessQueue):
         return consumed[-1].queue_offset + 1
 
     def take_again(self, messages: Sequence[MessageExt]) -> None:
-        """Put back the last messages taken, so that ``take`` returns them again."""
+        """Puts back the last messages taken, so that ``take`` returns them again."""
         del self.consuming[len(self.consuming) - len(messages) :]
         self._waiting.extendleft(reversed(messages))
 
     def roll_back(self) -> None:
-        """Put back all messages taken but not committed."""
+        """Puts back all messages taken but not committed."""
         self.take_again(list(self.consuming))
 
     def clear(self) -> None:

@@ -106,7 +106,7 @@ class Producer:
         return self._pipeline.in_flight
 
     async def start(self) -> None:
-        """Start the producer; connections are opened when needed."""
+        """Starts the producer; connections are opened when needed."""
         if not self._instance.running:
             code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
             self._instance.client.register_processor(code, self._requests.replied)
@@ -116,7 +116,7 @@ class Producer:
                 await self._trace.start()
 
     async def shutdown(self) -> None:
-        """Wait for the results of all submitted messages, then unregister and close. Requests receive no further
+        """Waits for the results of all submitted messages, then unregisters and closes. Requests receive no further
         replies.
 
         If the wait is cancelled or interrupted, messages without a result fail with ``RemotingClosedError``.
@@ -147,7 +147,7 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send one message and wait until the broker has stored it.
+        """Sends one message and waits until the broker has stored it.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
@@ -172,7 +172,7 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Send one message without waiting. Many may be in flight; they are stored in no guaranteed order.
+        """Sends one message without waiting. Many may be in flight; they are stored in no guaranteed order.
 
         Their number is not limited: call ``await ready()`` before each message, or wait for the futures.
 
@@ -191,7 +191,7 @@ class Producer:
         return self._submit(message, queue, selector, timeout_ms, self._async_retries)
 
     async def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
-        """Send any number of messages to any topics in few requests, many of them concurrently.
+        """Sends any number of messages to any topics in few requests, many of them concurrently.
 
         Messages of one topic are combined into batches of ``send_many_batch_bytes``, each for one queue. The batches
         are stored in no guaranteed order. A message with a sharding key goes to the queue of its key.
@@ -222,17 +222,17 @@ class Producer:
         return await many.send(messages)
 
     async def ready(self) -> None:
-        """Wait until fewer messages and bytes are in flight than configured."""
+        """Waits until fewer messages and bytes are in flight than configured."""
         await self._pipeline.ready()
 
     async def flush(self) -> None:
-        """Wait until everything submitted has its result or error."""
+        """Waits until everything submitted has its result or error."""
         await self._pipeline.flush()
 
     async def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Send messages of one topic to one queue in one request; all of them are stored, or none.
+        """Sends messages of one topic to one queue in one request; all of them are stored, or none.
 
         Args:
             messages: the messages; each gets a UNIQ_KEY unless it has one. None may be delayed or go to a retry topic,
@@ -258,7 +258,7 @@ class Producer:
         return await self._submit_batch(messages, members, queue, timeout_ms)
 
     def submit_packed(self, topic: str, body: bytes, *, timeout_ms: int | None = None) -> asyncio.Future[SendResult]:
-        """Send several messages, packed by ``rucola.protocol.batch_members``, to one queue without waiting.
+        """Sends several messages, packed by ``rucola.protocol.batch_members``, to one queue without waiting.
 
         All of them are stored, or none. They go unchecked, and no trace is written.
 
@@ -284,7 +284,7 @@ class Producer:
         )
 
     async def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
-        """Recall a delayed message. Success does not guarantee that the message was still waiting.
+        """Recalls a delayed message. Success does not guarantee that the message was still waiting.
 
         Args:
             topic: topic of the message.
@@ -327,7 +327,7 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> MessageExt:
-        """Send one message and wait for its consumer's reply.
+        """Sends one message and waits for its consumer's reply.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
@@ -359,7 +359,7 @@ class Producer:
             raise
 
     async def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
-        """Reply to a message that any client, in any language, sent with ``request``.
+        """Replies to a message that any client, in any language, sent with ``request``.
 
         Args:
             request: the message as it was consumed.
@@ -388,7 +388,7 @@ class Producer:
     async def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None
     ) -> None:
-        """Send one message without a response; a loss is not noticed.
+        """Sends one message without a response; a loss is not noticed.
 
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.
@@ -434,7 +434,7 @@ class Producer:
         )
 
     async def _greet_brokers(self, patience_s: float) -> None:
-        """Send heartbeats to all brokers; waits for at most ``patience_s`` seconds."""
+        """Sends heartbeats to all brokers; waits for at most ``patience_s`` seconds."""
         with suppress(
             TimeoutError
         ):  # the heartbeats have arrived, or the send will report that no name server responds
@@ -444,7 +444,7 @@ class Producer:
         self._met_brokers = True
 
     def _submit_half(self, message: Message, timeout_ms: int | None) -> asyncio.Future[SendResult]:
-        """Send a half message, which no consumer sees until its transaction is committed."""
+        """Sends a half message, which no consumer sees until its transaction is committed."""
         self._check_running()
         marks = {message_const.TRAN_MSG: "true", message_const.PGROUP: self._group}
         half = Message(message.topic, message.body, flag=message.flag, properties=message.properties | marks)

@@ -110,14 +110,14 @@ class PullConsumer:
         return self._instance.client_id
 
     async def start(self) -> None:
-        """Start the consumer; connections are opened when needed."""
+        """Starts the consumer; connections are opened when needed."""
         if not self._instance.running:
             self._instance.start()
             if self._trace is not None:
                 await self._trace.start()
 
     async def shutdown(self) -> None:
-        """Unregister and close; pulls in progress fail with ``RemotingClosedError``."""
+        """Unregisters and closes; pulls in progress fail with ``RemotingClosedError``."""
         if self._instance.running:
             try:
                 if self._trace is not None:
@@ -154,7 +154,7 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
-        """Read messages of one queue. With ``enable_trace`` returned messages count as consumed.
+        """Reads messages of one queue. With ``enable_trace`` returned messages count as consumed.
 
         Args:
             queue: the queue.
@@ -260,7 +260,7 @@ class PullConsumer:
         return await self._told(queue, call)
 
     async def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's consumer offset for ``queue``; waits for the broker, or with BROADCASTING for the disk.
+        """Stores the group's consumer offset for ``queue``; waits for the broker, or with BROADCASTING for the disk.
 
         Raises:
             ClientError: the queue or the offset is invalid.
@@ -391,9 +391,7 @@ class PullConsumer:
 
 
 def _unpack(message: MessageExt) -> None:
-    """Decompress the body. If that fails, it stays as stored, so that a sender's mistake does not stop a whole
-    queue.
-    """
+    """Decompresses the body. If that fails, it stays as stored, so that a sender's mistake does not stop a queue."""
     if not message.sys_flag & MessageSysFlag.COMPRESSED:
         return
     try:

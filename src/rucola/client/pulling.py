@@ -85,7 +85,7 @@ class Puller:
     async def pull(
         self, queue: MessageQueue, queue_offset: int, subscription: SubscriptionData, commit_offset: int | None = None
     ) -> Pulled:
-        """Pull once; the broker waits if there are no messages.
+        """Pulls once; the broker waits if there are no messages.
 
         Args:
             queue: the queue.
@@ -126,7 +126,7 @@ class Puller:
         return Pulled(_STATUS[answer.code], found.next_begin_offset, messages)
 
     def forget(self, queue: MessageQueue) -> None:
-        """Remove the state of a queue that is no longer pulled."""
+        """Removes the state of a queue that is no longer pulled."""
         self._suggested.pop(queue, None)
 
     def _header(

@@ -97,7 +97,7 @@ class PushConsumer:
         return sorted(self._service.queues) if self._service is not None else []
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribe to ``topic``, or change its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
 
         All consumers of a group must have the same subscriptions.
 
@@ -114,12 +114,12 @@ class PushConsumer:
         await self._member.announce(topic)
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stop consuming ``topic``."""
+        """Stops consuming ``topic``."""
         self._member.subscriptions.pop(topic, None)
         await self._member.announce(topic)
 
     def register_message_listener(self, listener: MessageListener | BatchListener, *, batch: bool = False) -> None:
-        """Register the function that receives the messages; before ``start``.
+        """Registers the function that receives the messages; before ``start``.
 
         Args:
             listener: a coroutine function, or a plain function, which runs in a thread. It succeeds if it returns
@@ -136,7 +136,7 @@ class PushConsumer:
         self._listener = Listener(listener, batch)
 
     async def start(self) -> None:
-        """Join the group and start to consume.
+        """Joins the group and starts to consume.
 
         Raises:
             RemotingError: no name server responds.
@@ -174,7 +174,7 @@ class PushConsumer:
             raise
 
     async def shutdown(self) -> None:
-        """Stop pulling, wait for running listeners, store the offsets, and leave the group.
+        """Stops pulling, waits for running listeners, stores the offsets, and leaves the group.
 
         Messages not yet passed to a listener are not consumed; the group receives them again.
         """
@@ -194,15 +194,15 @@ class PushConsumer:
                     await self._trace.shutdown()
 
     def suspend(self) -> None:
-        """Stop pulling until ``resume``; messages already pulled are consumed."""
+        """Stops pulling until ``resume``; messages already pulled are consumed."""
         self._running().suspend()
 
     def resume(self) -> None:
-        """Start pulling again."""
+        """Starts pulling again."""
         self._running().resume()
 
     async def send_message_back(self, message: MessageExt, delay_level: int = 0) -> bool:
-        """Have the broker deliver a copy of ``message`` to the group later; the message itself is not affected.
+        """Has the broker deliver a copy of ``message`` to the group later; the message itself is not affected.
 
         For ``async for`` loops, in which every message counts as consumed.
 

@@ -46,19 +46,19 @@ class Consumption(Protocol):
     """
 
     def start(self) -> None:
-        """Start to consume."""
+        """Starts to consume."""
 
     def add(self, queue: ProcessQueue) -> None:
-        """Add a queue that this consumer now reads."""
+        """Adds a queue that this consumer now reads."""
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Consume messages that were pulled from ``queue``."""
+        """Consumes messages that were pulled from ``queue``."""
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Give up ``queue``; returns False if it must be kept for now."""
+        """Gives up ``queue``; returns False if it must be kept for now."""
 
     async def stop(self, timeout_s: float) -> None:
-        """Stop; wait at most ``timeout_s`` seconds for running listeners."""
+        """Stops; waits at most ``timeout_s`` seconds for running listeners."""
 
 
 class PushService:
@@ -92,13 +92,13 @@ class PushService:
             self.locks = QueueLocks(member, self._orderly_queues, self._lock_lost)
 
     def start(self) -> None:
-        """Start to consume."""
+        """Starts to consume."""
         self._consumption.start()
         if self.locks is not None:
             self.locks.start()
 
     async def stop(self) -> None:
-        """Stop pulling, let the consumption finish, and record the consumer offsets of all queues."""
+        """Stops pulling, lets the consumption finish, and records the consumer offsets of all queues."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
@@ -112,32 +112,32 @@ class PushService:
             self.locks.confirm_soon()
 
     async def unlock_all(self) -> None:
-        """Unlock all orderly queues for other consumers of the group."""
+        """Unlocks all orderly queues for other consumers of the group."""
         if self.locks is not None:
             await self.locks.stop()
 
     def suspend(self) -> None:
-        """Stop pulling until ``resume``."""
+        """Stops pulling until ``resume``."""
         self._resumed.clear()
 
     def resume(self) -> None:
-        """Start pulling again."""
+        """Starts pulling again."""
         self._resumed.set()
         self._member.rebalance_soon()
 
     def note_progress(self) -> None:
-        """Write the consumer offsets of all queues into the offset store."""
+        """Writes the consumer offsets of all queues into the offset store."""
         for queue in self.queues.values():
             self._note(queue)
         self.rates.sample(self.queues.values(), asyncio.get_running_loop().time())
 
     def note_orderly(self, queue: ProcessQueue, consumer_offset: int) -> None:
-        """Record an orderly queue's consumer offset, which may be lower than before."""
+        """Records an orderly queue's consumer offset, which may be lower than before."""
         if not queue.dropped:
             self._member.offsets.update(queue.queue, consumer_offset, increase_only=False)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Give up these queues of ``topic``, set their offsets, and add them again."""
+        """Gives up these queues of ``topic``, sets their offsets, and adds them again."""
         wanted = [queue for queue in self.queues.values() if queue.queue.topic == topic and queue.queue in offsets]
         for queue in wanted:
             await self._restart(queue, offsets[queue.queue])
@@ -316,7 +316,7 @@ class PushService:
 
 
 async def _room(queue: ProcessQueue) -> None:
-    """Wait until messages were removed from ``queue``."""
+    """Waits until messages were removed from ``queue``."""
     removed = asyncio.Event()
     queue.on_removed = removed.set
     try:

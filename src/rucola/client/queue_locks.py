@@ -46,25 +46,25 @@ class QueueLocks:
         self._wanted = asyncio.Event()
 
     def start(self) -> None:
-        """Start to confirm locks."""
+        """Starts to confirm locks."""
         self._task = asyncio.ensure_future(self._confirm_regularly())
 
     async def stop(self) -> None:
-        """Release all locks."""
+        """Releases all locks."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await asyncio.gather(*(self.unlock(queue) for queue in self._queues()))
 
     async def lock(self, queue: OrderlyProcessQueue) -> bool:
-        """Request the lock of a new queue; returns whether it was granted."""
+        """Requests the lock of a new queue; returns whether it was granted."""
         asked_at = asyncio.get_running_loop().time()
         if not await self._ask(queue.queue.broker_name, [queue], asked_at):
             return False
         return queue.locked_at is not None
 
     async def unlock(self, queue: OrderlyProcessQueue) -> None:
-        """Release the lock; failures are only logged, because the lock expires."""
+        """Releases the lock; failures are only logged, because the lock expires."""
         member = self._member
         queue.locked_at = None
         try:
@@ -74,7 +74,7 @@ class QueueLocks:
             event(logger, logging.INFO, "queue not unlocked", queue=queue.queue, error=error)
 
     async def confirm(self) -> None:
-        """Request all locks again."""
+        """Requests all locks again."""
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         by_broker: dict[str, list[OrderlyProcessQueue]] = {}
@@ -89,7 +89,7 @@ class QueueLocks:
                 self._lost(queue)
 
     async def _ask(self, broker_name: str, queues: list[OrderlyProcessQueue], asked_at: float) -> bool:
-        """Request the locks of a broker's queues; returns False if the broker does not respond."""
+        """Requests the locks of a broker's queues; returns False if the broker does not respond."""
         member = self._member
         try:
             address = member.instance.routes.broker(broker_name)
@@ -104,7 +104,7 @@ class QueueLocks:
         return True
 
     def confirm_soon(self) -> None:
-        """Confirm at once: a broker that was restarted has no locks."""
+        """Confirms at once: a broker that was restarted has no locks."""
         self._wanted.set()
 
     async def _confirm_regularly(self) -> None:

@@ -24,7 +24,7 @@ class ChosenQueue:
         self._selector = selector
 
     def choose(self, queues: Sequence[MessageQueue]) -> MessageQueue:
-        """Choose one of ``queues``.
+        """Chooses one of ``queues``.
 
         Raises:
             ClientError: there is no queue, or the selector failed or returned something else.

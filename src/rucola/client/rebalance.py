@@ -91,11 +91,11 @@ class Rebalance:
         self._round = asyncio.Lock()
 
     def soon(self) -> None:
-        """Start a round as soon as the last one is a second old."""
+        """Starts a round as soon as the last one is a second old."""
         self._wanted.set()
 
     async def run(self) -> None:
-        """Run rounds until cancelled."""
+        """Runs rounds until cancelled."""
         loop = asyncio.get_running_loop()
         interval_s = self._interval_s
         began = loop.time() - MIN_INTERVAL_S
@@ -111,7 +111,7 @@ class Rebalance:
             interval_s = self._interval_s if await self.rebalance() else MIN_INTERVAL_S
 
     async def rebalance(self) -> bool:
-        """Run one round; returns whether the consumer now has exactly its queues."""
+        """Runs one round; returns whether the consumer now has exactly its queues."""
         async with self._round:
             topics = list(self._owner.topics())
             balanced = True

@@ -75,7 +75,7 @@ class ReceivedMessage(MessageExt):
         self.queue_offset = QueueOffset(row[_QUEUE_OFFSET])
 
     def __getattr__(self, name: str) -> Any:
-        """Decode an attribute at its first use."""
+        """Decodes an attribute at its first use."""
         column = _NUMBERS.get(name)
         if column is not None:
             value: Any = self._row[column]

@@ -96,7 +96,7 @@ class _ConsumedKeys:
         self._under_way: set[_Key] = set()
 
     def begin(self, message: MessageExt) -> _Key | None:
-        """Register a message to be consumed and return the value for ``end``; None for a repeat.
+        """Registers a message to be consumed and returns the value for ``end``; None for a repeat.
 
         Raises:
             ReconsumeLater: the message is a repeat of one still being consumed, which may fail.
@@ -112,7 +112,7 @@ class _ConsumedKeys:
         return key
 
     def end(self, key: _Key, consumed: bool) -> None:
-        """Record that the listener has finished with the message."""
+        """Records that the listener has finished with the message."""
         with self._lock:
             self._under_way.discard(key)
             if consumed:

@@ -44,7 +44,7 @@ class RequestTable:
     async def request(
         self, message: Message, timeout_ms: int, until: float, send: Callable[[Message], Awaitable[object]]
     ) -> MessageExt:
-        """Send ``message`` as a request and wait for its reply, which may arrive before ``send`` returns.
+        """Sends ``message`` as a request and waits for its reply, which may arrive before ``send`` returns.
 
         Args:
             message: the request; only its UNIQ_KEY is changed.
@@ -75,14 +75,14 @@ class RequestTable:
             del self._waiting[correlation_id]
 
     def close(self) -> None:
-        """Fail all waiting requests: the client shuts down."""
+        """Fails all waiting requests: the client shuts down."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ClientError("the producer was shut down before the reply came"))
                 future.exception()  # marks the exception as retrieved, even if the waiter was just cancelled
 
     def replied(self, address: str, command: RemotingCommand) -> RemotingCommand:
-        """Handle PUSH_REPLY_MESSAGE_TO_CLIENT. A reply without a waiting request is accepted too."""
+        """Handles PUSH_REPLY_MESSAGE_TO_CLIENT. A reply without a waiting request is accepted too."""
         header = ReplyMessageRequestHeader.from_ext_fields(command.ext_fields)
         message = _received(header, bytes(command.body))
         future = self._waiting.get(message.properties.get(message_const.CORRELATION_ID, ""))

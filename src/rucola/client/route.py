@@ -119,7 +119,7 @@ class RouteTable:
         return self.routes.get(topic) or await self.refresh(topic)
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Fetch the route of ``topic`` now; concurrent callers share one request."""
+        """Fetches the route of ``topic`` now; concurrent callers share one request."""
         lookup = self._lookups.get(topic)
         if lookup is None:
             lookup = asyncio.ensure_future(self._look_up(topic))
@@ -133,7 +133,9 @@ class RouteTable:
         return topic not in self._lookups and now - self._asked_at.get(topic, -math.inf) >= _REFRESH_PAUSE_S
 
     async def refresh_all(self) -> None:
-        """Fetch the routes of all topics in use. If a fetch fails, the old route stays, because brokers may return."""
+        """Fetches the routes of all topics in use. If a fetch fails, the old route stays, because brokers may
+        return.
+        """
         for topic in list(self.routes):
             try:
                 await self.refresh(topic)
@@ -171,7 +173,7 @@ class RouteTable:
         return [members[MASTER_ID] for members in self.brokers.values() if MASTER_ID in members]
 
     def learn(self, brokers: Iterable[BrokerData]) -> bool:
-        """Add the addresses of ``brokers``; returns whether an address was added or removed."""
+        """Adds the addresses of ``brokers``; returns whether an address was added or removed."""
         changed = False
         for broker in brokers:
             if self.brokers.get(broker.broker_name) != broker.broker_addrs:
@@ -226,7 +228,7 @@ class RouteTable:
 
 
 def _order_counts(conf: str) -> list[tuple[str, int]]:
-    """Parse ``broker:queues;broker:queues`` in order; other items are left out."""
+    """Parses ``broker:queues;broker:queues`` in order; other items are left out."""
     counts = []
     for item in conf.split(";"):
         name, _, count = item.partition(":")

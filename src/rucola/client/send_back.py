@@ -52,7 +52,7 @@ class SendBack:
         self._producer: Producer | None = None
 
     async def send_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Have a message delivered again; returns False if both ways failed, which is logged.
+        """Has a message delivered again; returns False if both ways failed, which is logged.
 
         Args:
             message: a pulled message.
@@ -79,7 +79,7 @@ class SendBack:
         return await self.send_anew(message)
 
     async def send_anew(self, message: MessageExt) -> bool:
-        """Send a copy to the group's retry topic; the broker makes it a dead letter after too many retries."""
+        """Sends a copy to the group's retry topic; the broker makes it a dead letter after too many retries."""
         properties = {name: value for name, value in message.properties.items() if name not in _NOT_SENT}
         properties.setdefault(message_const.ORIGIN_MESSAGE_ID, message.msg_id)
         properties[message_const.RETRY_TOPIC] = message.topic
@@ -102,7 +102,7 @@ class SendBack:
             return False
 
     async def shutdown(self) -> None:
-        """Close the inner producer, if there is one."""
+        """Closes the inner producer, if there is one."""
         if self._producer is not None:
             await self._producer.shutdown()
 

@@ -91,7 +91,7 @@ class ManyMessages:
         return results
 
     def _take(self, message: Message) -> _Batch | None:
-        """Add ``message`` to its batch; returns a batch that must be sent now, if any."""
+        """Adds ``message`` to its batch; returns a batch that must be sent now, if any."""
         number = len(self._outcomes)
         self._outcomes.append(None)
         try:

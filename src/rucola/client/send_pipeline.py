@@ -101,7 +101,7 @@ class SendPipeline:
         self._loop: asyncio.AbstractEventLoop  # set by start
 
     def start(self) -> None:
-        """Start on the event loop to which the pipeline belongs."""
+        """Starts on the event loop to which the pipeline belongs."""
         self._loop = asyncio.get_running_loop()
 
     def submit(
@@ -116,7 +116,7 @@ class SendPipeline:
         make: Callable[..., PendingSend],
         now_ms: int,
     ) -> asyncio.Future[SendResult]:
-        """Send an encoded message; the future receives the result, or the error of the last attempt.
+        """Sends an encoded message; the future receives the result, or the error of the last attempt.
 
         ``make`` is ``PendingSend`` or a subclass with the same arguments.
         """
@@ -135,7 +135,7 @@ class SendPipeline:
     async def send_oneway(
         self, topic: str, fixed_queue: MessageQueue | ChosenQueue | None, encoded: EncodedMessage
     ) -> None:
-        """Send without a response, and therefore without retries."""
+        """Sends without a response, and therefore without retries."""
         body, sys_flag, message_flag, properties = encoded
         await self._routes.route(topic)
         if isinstance(fixed_queue, ChosenQueue):
@@ -147,7 +147,7 @@ class SendPipeline:
         self.client.send_oneway(target.address, frame)
 
     async def ready(self) -> None:
-        """Wait until another message may be sent."""
+        """Waits until another message may be sent."""
         self._turn_left -= 1
         if self._turn_left <= 0:
             self._turn_left = _TURN_MESSAGES
@@ -156,7 +156,7 @@ class SendPipeline:
             await self._wait(self._room_waiters)
 
     async def flush(self) -> None:
-        """Wait until no message is in flight."""
+        """Waits until no message is in flight."""
         while self.in_flight:
             await self._wait(self._flush_waiters)
 
@@ -174,14 +174,14 @@ class SendPipeline:
         return self._choose(send.topic, queue, failed)
 
     def broker_failed(self, send: PendingSend) -> None:
-        """Fetch the route again: the broker may have a new address."""
+        """Fetches the route again: the broker may have a new address."""
         self.broker_refused(send)
         topic = send.topic
         if self._instance.running and self._routes.refresh_wanted(topic):
             self._instance.keep(self._refresh(topic))
 
     def broker_refused(self, send: PendingSend) -> None:
-        """Avoid the broker for some time, if configured."""
+        """Avoids the broker for some time, if configured."""
         if self._faults is not None:
             self._faults.failed(send.broker_name, self._loop.time())
 
@@ -272,7 +272,7 @@ class SendPipeline:
         send.expire()  # without a check of the clock, because timers may fire slightly early
 
     async def _find_route(self, topic: str) -> None:
-        """Fetch the route repeatedly, with growing pauses, until it succeeds or no waiting message has time left."""
+        """Fetches the route repeatedly, with growing pauses, until it succeeds or no waiting message has time left."""
         failure: RucolaError | None = ClientError("the producer was shut down")  # used if this task is cancelled
         pause_s = max(self.backoff_ms, _ROUTE_PAUSE_MS_MIN) / 1000
         try:
@@ -296,7 +296,7 @@ class SendPipeline:
                     self._send_routed(send)
 
     def _keep_patient(self, topic: str, pause_s: float, error: RemotingError) -> bool:
-        """Fail messages without a route that have at most ``pause_s`` left; returns whether others remain."""
+        """Fails messages without a route that have at most ``pause_s`` left; returns whether others remain."""
         waiting = self._unrouted[topic]
         for send in [send for send in waiting if send.time_left_s <= pause_s]:
             waiting.pop(send).cancel()

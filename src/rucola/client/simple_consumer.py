@@ -93,7 +93,7 @@ class SimpleConsumer:
         return self._instance.client_id
 
     async def start(self) -> None:
-        """Start the consumer; connections are opened when needed.
+        """Starts the consumer; connections are opened when needed.
 
         Raises:
             ClientError: the consumer was shut down before.
@@ -110,7 +110,7 @@ class SimpleConsumer:
             self._renewing = asyncio.ensure_future(self._renew())
 
     async def shutdown(self) -> None:
-        """Unregister and close. Unacknowledged messages are delivered again."""
+        """Unregisters and closes. Unacknowledged messages are delivered again."""
         if not self._instance.running:
             return
         self._ended = True
@@ -125,7 +125,7 @@ class SimpleConsumer:
             await self._instance.shutdown()
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribe to ``topic``, or change its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
 
         Args:
             topic: name of the topic.
@@ -140,7 +140,7 @@ class SimpleConsumer:
             await self._instance.heartbeat()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Stop receiving from ``topic``."""
+        """Stops receiving from ``topic``."""
         self._service.subscriptions.pop(topic, None)
         if self._instance.running:
             await self._instance.heartbeat()
@@ -181,7 +181,7 @@ class SimpleConsumer:
         return messages
 
     async def ack(self, message: MessageExt) -> None:
-        """Acknowledge ``message``, so that it is not delivered again.
+        """Acknowledges ``message``, so that it is not delivered again.
 
         Raises:
             ClientError: the message was not received by a simple consumer.
@@ -193,7 +193,7 @@ class SimpleConsumer:
         await self._service.ack(message)
 
     async def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
-        """Have ``message`` delivered again after this duration, counted from now, unless it is acknowledged before.
+        """Has ``message`` delivered again after this duration, counted from now, unless it is acknowledged before.
 
         Args:
             message: a received message; its receipt handle changes.
@@ -222,7 +222,7 @@ class SimpleConsumer:
         self._more.set()
 
     async def _renew(self) -> None:
-        """Extend the invisible time of messages for which half of it has passed."""
+        """Extends the invisible time of messages for which half of it has passed."""
         loop = asyncio.get_running_loop()
         while True:
             while self._renewals and (self._renewals[0].done or self._renewals[0].due <= loop.time()):

@@ -45,13 +45,13 @@ class TraceSender(Protocol):
     """Sends the trace messages: an inner producer, which is not traced."""
 
     async def start(self) -> None:
-        """Start the sender."""
+        """Starts the sender."""
 
     async def shutdown(self) -> None:
-        """Send the messages in flight, then stop."""
+        """Sends the messages in flight, then stops."""
 
     def submit(self, message: Message) -> asyncio.Future[SendResult]:
-        """Send without waiting."""
+        """Sends without waiting."""
 
 
 def trace_group(group: str, role: str) -> str:
@@ -86,11 +86,11 @@ class TraceDispatcher:
         self.dropped = 0
 
     async def start(self) -> None:
-        """Start the sender."""
+        """Starts the sender."""
         await self._sender.start()
 
     async def shutdown(self) -> None:
-        """Send waiting records, then stop. Records that no broker accepts within 5 s are lost, which is logged."""
+        """Sends waiting records, then stops. Records that no broker accepts within 5 s are lost, which is logged."""
         self._flush()
         with suppress(TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_S):
@@ -103,7 +103,7 @@ class TraceDispatcher:
         return partial(TracedSend, SentTrace(self, self._group, messages))
 
     def consumed(self, messages: Iterable[MessageExt]) -> None:
-        """Record that ``messages`` were passed to the application and thus consumed (for a lite pull consumer)."""
+        """Records that ``messages`` were passed to the application and thus consumed (for a lite pull consumer)."""
         traced = [one for one in messages if one.properties.get(message_const.TRACE_ON) != "false"]
         if not traced:
             return
@@ -125,7 +125,7 @@ class TraceDispatcher:
             )
 
     def append(self, records: Iterable[TraceRecord]) -> None:
-        """Add ``records``; drop those beyond the limit."""
+        """Adds ``records``; drops those beyond the limit."""
         for record in records:
             if len(self._waiting) + self._on_their_way >= PENDING_MAX:
                 self.dropped += 1
@@ -178,7 +178,7 @@ class SentTrace:
         self._messages = messages
 
     def stored(self, result: SendResult, address: str, region: str, began_ms: int) -> None:
-        """Record that a broker stored the message. As in RocketMQ, a refused or unanswered send leaves no trace."""
+        """Records that a broker stored the message. As in RocketMQ, a refused or unanswered send leaves no trace."""
         cost_ms = max(0, self._dispatcher.wall_ms() - began_ms)
         offset_ids = result.offset_msg_id.split(",")
         if len(offset_ids) != len(self._messages):
@@ -216,7 +216,7 @@ class TracedSend(TimedSend):
         self._region: str | None = None
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Start an attempt at the time ``wall_ms``."""
+        """Starts an attempt at the time ``wall_ms``."""
         self._began_ms = wall_ms
         super().send_at(target, wall_ms)
 

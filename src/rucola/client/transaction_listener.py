@@ -24,14 +24,14 @@ class TransactionListener(Protocol):
     def execute_local_transaction(
         self, message: Message, argument: object
     ) -> LocalTransactionState | Awaitable[LocalTransactionState]:
-        """Execute the local transaction; ``message`` is stored as a half message. ``message.uniq_key`` is the
+        """Executes the local transaction; ``message`` is stored as a half message. ``message.uniq_key`` is the
         transaction id.
 
         An exception counts as ``UNKNOW``: the broker checks later.
         """
 
     def check_local_transaction(self, message: MessageExt) -> LocalTransactionState | Awaitable[LocalTransactionState]:
-        """Return the state of the local transaction; another process may have executed it, or none."""
+        """Returns the state of the local transaction; another process may have executed it, or none."""
 
 
 class TransactionSendResult(NamedTuple):

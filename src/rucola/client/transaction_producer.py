@@ -91,7 +91,7 @@ class TransactionProducer(Producer):
         return self
 
     async def start(self) -> None:
-        """Start the producer; in the background, open connections to the brokers that may send checks."""
+        """Starts the producer; in the background, opens connections to the brokers that may send checks."""
         if not self._instance.running:
             self._instance.client.register_processor(RequestCode.CHECK_TRANSACTION_STATE, self._asked)
             await super().start()
@@ -100,7 +100,7 @@ class TransactionProducer(Producer):
     async def send_message_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
     ) -> TransactionSendResult:
-        """Store ``message`` as a half message, call the listener, and send its decision to the broker.
+        """Stores ``message`` as a half message, calls the listener, and sends its decision to the broker.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
@@ -153,7 +153,7 @@ class TransactionProducer(Producer):
     async def _end(
         self, address: str, header: EndTransactionRequestHeader, state: LocalTransactionState, message: Message
     ) -> None:
-        """Send the state to the broker. A response confirms it; without one the broker checks again."""
+        """Sends the state to the broker. A response confirms it; without one the broker checks again."""
         if state in _DECISIONS:
             try:
                 await self._instance.api.end_transaction(address, header, self._config.mq_client_api_timeout_ms)
@@ -190,7 +190,7 @@ class TransactionProducer(Producer):
         )
 
     async def _asked(self, address: str, command: RemotingCommand) -> None:
-        """Handle CHECK_TRANSACTION_STATE: a broker asks for the state of a half message."""
+        """Handles CHECK_TRANSACTION_STATE: a broker asks for the state of a half message."""
         if self._checks >= _CHECKS_MAX:
             event(logger, logging.WARNING, "too many transaction checks, the broker will repeat this one", peer=address)
             return
@@ -232,7 +232,7 @@ class TransactionProducer(Producer):
         await self._end(address, header, state, message)
 
     async def _meet_brokers(self) -> None:
-        """Fetch the addresses of brokers that may send checks; heartbeats then register this producer."""
+        """Fetches the addresses of brokers that may send checks; heartbeats then register this producer."""
         if not self._asking_topics:
             while True:
                 await self._until_met(self._instance.meet_all_brokers)
@@ -253,7 +253,7 @@ class TransactionProducer(Producer):
 
 
 async def _called(function: Callable[..., object], *arguments: object) -> LocalTransactionState:
-    """Call a coroutine function, or a plain function in a thread of its own, and return its state.
+    """Calls a coroutine function, or a plain function in a thread of its own, and returns its state.
 
     Raises:
         ClientError: the result is not a ``LocalTransactionState``.

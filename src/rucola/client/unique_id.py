@@ -49,7 +49,7 @@ class UniqueIds:
         return self._prefix + _LOW_BYTES[low_byte]
 
     def _begin(self, now_ms: int, high_byte: int) -> None:
-        """Prepare the common prefix of the ids of one millisecond, for up to 256 of them."""
+        """Prepares the common prefix of the ids of one millisecond, for up to 256 of them."""
         if not self._month_ms <= now_ms < self._next_month_ms:
             self._month_ms, self._next_month_ms = _month_of(now_ms)
         self._prefix_ms = now_ms

@@ -61,11 +61,11 @@ class Producer:
         return self._async.in_flight
 
     def start(self) -> None:
-        """Start the producer; connections are opened when needed."""
+        """Starts the producer; connections are opened when needed."""
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Wait for the results of all submitted messages, then unregister and close. Requests receive no further
+        """Waits for the results of all submitted messages, then unregisters and closes. Requests receive no further
         replies.
 
         If the wait is cancelled or interrupted, messages without a result fail with ``RemotingClosedError``.
@@ -89,7 +89,7 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send one message and wait until the broker has stored it.
+        """Sends one message and waits until the broker has stored it.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
@@ -113,7 +113,7 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> concurrent.futures.Future[SendResult]:
-        """Send one message without waiting. Many may be in flight; they are stored in no guaranteed order.
+        """Sends one message without waiting. Many may be in flight; they are stored in no guaranteed order.
 
         Their number is not limited: call ``ready()`` before each message, or wait for the futures.
 
@@ -132,7 +132,7 @@ class Producer:
         return self._loop.submit(self._async.submit, message, queue, selector=selector, timeout_ms=timeout_ms)
 
     def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
-        """Send any number of messages to any topics in few requests, many of them concurrently.
+        """Sends any number of messages to any topics in few requests, many of them concurrently.
 
         Messages of one topic are combined into batches of ``send_many_batch_bytes``, each for one queue. The batches
         are stored in no guaranteed order. A message with a sharding key goes to the queue of its key.
@@ -151,17 +151,17 @@ class Producer:
         return self._loop.run(self._async.send_many(messages, timeout_ms=timeout_ms))
 
     def ready(self) -> None:
-        """Wait until fewer messages and bytes are in flight than configured."""
+        """Waits until fewer messages and bytes are in flight than configured."""
         self._loop.run(self._async.ready())
 
     def flush(self) -> None:
-        """Wait until everything submitted has its result or error."""
+        """Waits until everything submitted has its result or error."""
         self._loop.run(self._async.flush())
 
     def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Send messages of one topic to one queue in one request; all of them are stored, or none.
+        """Sends messages of one topic to one queue in one request; all of them are stored, or none.
 
         Args:
             messages: the messages; each gets a UNIQ_KEY unless it has one. None may be delayed or go to a retry topic,
@@ -180,7 +180,7 @@ class Producer:
     def submit_packed(
         self, topic: str, body: bytes, *, timeout_ms: int | None = None
     ) -> concurrent.futures.Future[SendResult]:
-        """Send several messages, packed by ``rucola.protocol.batch_members``, to one queue without waiting.
+        """Sends several messages, packed by ``rucola.protocol.batch_members``, to one queue without waiting.
 
         All of them are stored, or none. They go unchecked, and no trace is written.
 
@@ -198,7 +198,7 @@ class Producer:
         return self._loop.submit(self._async.submit_packed, topic, body, timeout_ms=timeout_ms)
 
     def recall(self, topic: str, recall_handle: str, *, timeout_ms: int | None = None) -> str:
-        """Recall a delayed message. Success does not guarantee that the message was still waiting.
+        """Recalls a delayed message. Success does not guarantee that the message was still waiting.
 
         Args:
             topic: topic of the message.
@@ -223,7 +223,7 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> MessageExt:
-        """Send one message and wait for its consumer's reply.
+        """Sends one message and waits for its consumer's reply.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
@@ -240,7 +240,7 @@ class Producer:
         return self._loop.run(self._async.request(message, queue, selector=selector, timeout_ms=timeout_ms))
 
     def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
-        """Reply to a message that any client, in any language, sent with ``request``.
+        """Replies to a message that any client, in any language, sent with ``request``.
 
         Args:
             request: the message as it was consumed.
@@ -256,7 +256,7 @@ class Producer:
     def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None
     ) -> None:
-        """Send one message without a response; a loss is not noticed.
+        """Sends one message without a response; a loss is not noticed.
 
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.

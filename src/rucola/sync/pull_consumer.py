@@ -63,11 +63,11 @@ class PullConsumer:
         return self._async.client_id
 
     def start(self) -> None:
-        """Start the consumer; connections are opened when needed."""
+        """Starts the consumer; connections are opened when needed."""
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Unregister and close; pulls in progress fail with ``RemotingClosedError``."""
+        """Unregisters and closes; pulls in progress fail with ``RemotingClosedError``."""
         self._loop.run(self._async.shutdown())
 
     def topics(self) -> list[str]:
@@ -95,7 +95,7 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
-        """Read messages of one queue. With ``enable_trace`` returned messages count as consumed.
+        """Reads messages of one queue. With ``enable_trace`` returned messages count as consumed.
 
         Args:
             queue: the queue.
@@ -157,7 +157,7 @@ class PullConsumer:
         return self._loop.run(self._async.committed(queue))
 
     def commit(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Store the group's consumer offset for ``queue``; waits for the broker, or with BROADCASTING for the disk.
+        """Stores the group's consumer offset for ``queue``; waits for the broker, or with BROADCASTING for the disk.
 
         Raises:
             ClientError: the queue or the offset is invalid.

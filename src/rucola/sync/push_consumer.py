@@ -73,7 +73,7 @@ class PushConsumer:
         return self._async.assignment
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribe to ``topic``, or change its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
 
         All consumers of a group must have the same subscriptions.
 
@@ -89,11 +89,11 @@ class PushConsumer:
         self._loop.run(self._async.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop consuming ``topic``."""
+        """Stops consuming ``topic``."""
         self._loop.run(self._async.unsubscribe(topic))
 
     def register_message_listener(self, listener: MessageListener | BatchListener, *, batch: bool = False) -> None:
-        """Register the function that receives the messages; before ``start``.
+        """Registers the function that receives the messages; before ``start``.
 
         Args:
             listener: a coroutine function, or a plain function, which runs in a thread. It succeeds if it returns
@@ -108,7 +108,7 @@ class PushConsumer:
         self._loop.call(self._async.register_message_listener, listener, batch=batch)
 
     def start(self) -> None:
-        """Join the group and start to consume.
+        """Joins the group and starts to consume.
 
         Raises:
             RemotingError: no name server responds.
@@ -118,22 +118,22 @@ class PushConsumer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Stop pulling, wait for running listeners, store the offsets, and leave the group.
+        """Stops pulling, waits for running listeners, stores the offsets, and leaves the group.
 
         Messages not yet passed to a listener are not consumed; the group receives them again.
         """
         self._loop.run(self._async.shutdown())
 
     def suspend(self) -> None:
-        """Stop pulling until ``resume``; messages already pulled are consumed."""
+        """Stops pulling until ``resume``; messages already pulled are consumed."""
         self._loop.call(self._async.suspend)
 
     def resume(self) -> None:
-        """Start pulling again."""
+        """Starts pulling again."""
         self._loop.call(self._async.resume)
 
     def send_message_back(self, message: MessageExt, delay_level: int = 0) -> bool:
-        """Have the broker deliver a copy of ``message`` to the group later; the message itself is not affected.
+        """Has the broker deliver a copy of ``message`` to the group later; the message itself is not affected.
 
         For ``for`` loops, in which every message counts as consumed.
 

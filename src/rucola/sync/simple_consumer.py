@@ -61,7 +61,7 @@ class SimpleConsumer:
         return self._async.client_id
 
     def start(self) -> None:
-        """Start the consumer; connections are opened when needed.
+        """Starts the consumer; connections are opened when needed.
 
         Raises:
             ClientError: the consumer was shut down before.
@@ -69,11 +69,11 @@ class SimpleConsumer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Unregister and close. Unacknowledged messages are delivered again."""
+        """Unregisters and closes. Unacknowledged messages are delivered again."""
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribe to ``topic``, or change its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
 
         Args:
             topic: name of the topic.
@@ -85,7 +85,7 @@ class SimpleConsumer:
         self._loop.run(self._async.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Stop receiving from ``topic``."""
+        """Stops receiving from ``topic``."""
         self._loop.run(self._async.unsubscribe(topic))
 
     def receive(
@@ -112,7 +112,7 @@ class SimpleConsumer:
         return self._loop.run(self._async.receive(max_messages, invisible_duration_ms, await_duration_ms))
 
     def ack(self, message: MessageExt) -> None:
-        """Acknowledge ``message``, so that it is not delivered again.
+        """Acknowledges ``message``, so that it is not delivered again.
 
         Raises:
             ClientError: the message was not received by a simple consumer.
@@ -120,7 +120,7 @@ class SimpleConsumer:
         self._loop.run(self._async.ack(message))
 
     def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
-        """Have ``message`` delivered again after this duration, counted from now, unless it is acknowledged before.
+        """Has ``message`` delivered again after this duration, counted from now, unless it is acknowledged before.
 
         Args:
             message: a received message; its receipt handle changes.

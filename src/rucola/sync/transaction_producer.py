@@ -57,13 +57,13 @@ class TransactionProducer(Producer):
         return self
 
     def start(self) -> None:
-        """Start the producer; in the background, open connections to the brokers that may send checks."""
+        """Starts the producer; in the background, opens connections to the brokers that may send checks."""
         self._loop.run(self._async.start())
 
     def send_message_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
     ) -> TransactionSendResult:
-        """Store ``message`` as a half message, call the listener, and send its decision to the broker.
+        """Stores ``message`` as a half message, calls the listener, and sends its decision to the broker.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
