@@ -61,8 +61,8 @@ def write_accounts(home: Path, text: str = ACCOUNTS, name: str = "plain_acl.yml"
 
 
 class Guarded(Cluster):
-    """A cluster whose broker has ``ACCOUNTS``; use it as ``async with``. An account that may do so creates topics and
-    groups by using them.
+    """A cluster whose broker has ``ACCOUNTS``; use it as ``async with``. An account with the permission creates topics
+    and groups by using them.
     """
 
     def __init__(self, folder: Path, accounts: str = ACCOUNTS, **broker: Any) -> None:
@@ -82,7 +82,7 @@ class Guarded(Cluster):
         return (await self.as_account(account, command)).code
 
     async def made(self, *topics: str) -> None:
-        """Topics and groups of the accounts, created by the administrator."""
+        """Creates topics, and the groups of the accounts, as the administrator."""
         for topic in topics:
             fields = {"topic": topic, "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
             fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
@@ -130,7 +130,7 @@ def certificate(
 
 
 async def until(condition: Any, what: str) -> None:
-    """Waits, within the time limit of a test, until a condition becomes true by itself."""
+    """Waits until a condition becomes true, for at most the time limit of a test."""
     for _ in range(2000):
         if condition():
             return

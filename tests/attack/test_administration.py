@@ -108,7 +108,7 @@ def test_s41_what_a_request_may_change_takes_effect_and_is_logged(
 
 @pytest.mark.parametrize("key", sorted(ADMINISTRATORS_KEYS))
 def test_s41_what_makes_the_broker_refuse_others_is_changed_by_administrators_only(tmp_path: Path, key: str) -> None:
-    """Without the check, anybody who reached the port could make consumers get SYSTEM_BUSY."""
+    """Without the check, anybody who could connect was able to make consumers get SYSTEM_BUSY."""
     text = f"{key}={'true' if key.endswith('Enable') else '1'}".encode()
 
     async def scene() -> None:
@@ -182,7 +182,7 @@ def test_s21_names_that_could_leave_the_store(name: str, tmp_path: Path) -> None
             await there.cluster.bodies("T_live")
 
             def files() -> set[Path]:
-                """The files of the store, without timer files, temporary files and backups."""
+                """Returns the files of the store, without timer files, temporary files and backups."""
                 found = {path for path in tmp_path.rglob("*") if "timer" not in path.name}
                 return {
                     path for path in found if path.suffix not in {".bak", ".tmp"} or path.with_suffix("") not in found

@@ -1,4 +1,4 @@
-"""Long bodies: each may only be as long as its request needs, and is read in a thread while other requests are
+"""Long bodies: each may be only as long as its request needs, and is parsed in a thread while other requests are
 served.
 """
 
@@ -27,7 +27,7 @@ HEARTBEAT = orjson.dumps({"clientID": "c", "producerDataSet": [{"groupName": nam
 
 @pytest.fixture
 def readers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the threads in which bodies were read."""
+    """Names of the threads in which bodies were parsed."""
     names: list[str] = []
     loads = fastjson.loads
 
@@ -44,7 +44,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_s15_a_body_that_is_longer_than_any_request_needs_is_not_read(
     tmp_path: Path, code: int, readers: list[str]
 ) -> None:
-    """16 MiB of JSON took 5 to 41 s."""
+    """Before the limit, parsing 16 MiB of JSON took 5 to 41 s."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -93,7 +93,7 @@ def test_others_are_served_while_a_body_is_read(tmp_path: Path, monkeypatch: pyt
             beats = [asyncio.create_task(cluster.ask(RequestCode.HEART_BEAT, body=HEARTBEAT)) for _ in range(3)]
             await asyncio.wait(beats, return_when=asyncio.FIRST_COMPLETED)
             refused = [beat.result().code for beat in beats if beat.done()]
-            assert refused == [ResponseCode.SYSTEM_BUSY], "two bodies wait, there is no room for a third"
+            assert refused == [ResponseCode.SYSTEM_BUSY], "two bodies wait, so there is no room for a third"
             assert (await cluster.send()).code == 0
             read_on.set()
             assert sorted(answer.code for answer in await asyncio.gather(*beats)) == [0, 0, ResponseCode.SYSTEM_BUSY]
@@ -108,7 +108,9 @@ def test_others_are_served_while_a_body_is_read(tmp_path: Path, monkeypatch: pyt
 def test_a_heartbeat_whose_connection_ended_while_it_was_read_registers_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing removed such clients: 20,000 groups of each connection that came and went were kept forever."""
+    """Nothing removed clients that registered after their connection had ended: 20,000 groups per connection stayed
+    forever.
+    """
     read_on, begun = threading.Event(), threading.Event()
     loads = fastjson.loads
 

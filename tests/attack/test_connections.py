@@ -1,4 +1,4 @@
-"""S-01 to S-04, S-07 to S-09, S-12: damage that a peer can do to a server with bytes and connections alone."""
+"""Attacks S-01 to S-04, S-07 to S-09, S-12: damage that a peer can do to a server with bytes and connections alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER_BYTES = 64 * 1024
 
 
 class Echo:
-    """Answers every frame with a body that repeats the frame's body many times."""
+    """Responds to every frame with a body of ``ANSWER_BYTES``."""
 
     def __init__(self) -> None:
         self.served = 0
@@ -38,7 +38,7 @@ class Echo:
 
 
 async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Whether the server serves this connection: an answer arrives, and not its end."""
+    """Whether the server serves this connection: a response arrives before the connection ends."""
     writer.write(REQUEST)
     try:
         head = await reader.readexactly(4)
@@ -48,7 +48,7 @@ async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
-    """Whether the server ends this connection without an answer; waits for the end."""
+    """Whether the server ends this connection without a response; waits for the end."""
     try:
         return await reader.read() == b""
     except ConnectionError:
@@ -113,8 +113,8 @@ def test_s02_a_length_and_then_silence_costs_no_memory_and_ends() -> None:
 
 
 def test_s08_a_byte_now_and_then_is_not_enough_to_stay(caplog: pytest.LogCaptureFixture) -> None:
-    """The slow peer is never silent. A peer that sends whole frames just as slowly, or a large frame fast enough, stays
-    connected.
+    """A peer that sends a byte of a frame now and then is closed. One that sends whole frames just as slowly, or a
+    large frame fast enough, stays connected.
     """
 
     async def scene() -> None:
@@ -146,8 +146,8 @@ def test_s08_a_byte_now_and_then_is_not_enough_to_stay(caplog: pytest.LogCapture
 
 
 def test_s07_requests_without_reading_their_answers() -> None:
-    """100,000 requests: the server stops reading once a bounded number of answers waits, and closes the connection when
-    none is accepted for 30 s.
+    """A peer sends 100,000 requests: the server stops reading once a limited number of responses waits, and closes the
+    connection when the peer takes none for 30 s.
     """
 
     async def scene() -> None:
@@ -183,7 +183,7 @@ def test_s07_a_slow_reader_that_reads_on_stays() -> None:
         server = RemotingServer(Echo(), "127.0.0.1", 0, ServerOptions(receive_bytes=4096))
         await server.start()
         plain = socket.socket()
-        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ANSWER_BYTES)  # else the system takes what we do not
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ANSWER_BYTES)  # else the system buffers unread bytes
         plain.setblocking(False)
         await asyncio.get_running_loop().sock_connect(plain, ("127.0.0.1", server.port))
         reader, writer = await asyncio.open_connection(sock=plain, limit=ANSWER_BYTES)
@@ -203,7 +203,7 @@ def test_s07_a_slow_reader_that_reads_on_stays() -> None:
 
 
 def test_s07_who_is_not_read_is_not_slow() -> None:
-    """A frame stays half read because unsent answers wait: its sender stays connected, and reading continues
+    """While unsent responses wait, a frame stays half read. Its sender stays connected, and reading continues
     afterwards.
     """
     owed = 2 * ServerOptions().outbound_bytes_high
@@ -217,7 +217,7 @@ def test_s07_who_is_not_read_is_not_slow() -> None:
 
 
 def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
-    """Under attack a read is served turn by turn; the next request, half read, counted as a slow frame after 15 s."""
+    """While earlier requests waited for their turn, the next one, half read, once counted as slow after 15 s."""
     busy = True
 
     class Busy(Echo):
@@ -240,8 +240,8 @@ def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
 async def rest_of_a_frame_waits(
     protocol: Echo, waits: Callable[[Channel], bool], go_on: Callable[[Channel], None]
 ) -> None:
-    """Sends a request and most of a second one. Sends its last byte when ``waits`` is true.
-    The server does not read it: after 60 s the channel is open. Both answers arrive after ``go_on``.
+    """Sends a request and most of a second one, then the last byte once ``waits`` is true. The server does not read
+    this byte, and the channel is still open after 60 s. Both responses arrive after ``go_on``.
     """
     server = RemotingServer(protocol, "127.0.0.1", 0)
     await server.start()
@@ -265,7 +265,7 @@ async def rest_of_a_frame_waits(
 
 
 def test_s09_connections_leave_descriptors_for_the_store() -> None:
-    """Nine sixteenths of them for one server; all servers together leave an eighth."""
+    """One server uses at most nine sixteenths of the descriptors; all servers together leave an eighth."""
     channel = cast(Channel, SimpleNamespace(host=bytes(8)))
     watch = ConnectionWatch(ServerOptions(), file_limit=80)
     assert [watch.opened(channel, descriptor) for descriptor in (69, 70, 3)] == [
@@ -289,7 +289,7 @@ def test_s09_connections_leave_descriptors_for_the_store() -> None:
     ],
 )
 def test_s09_too_many_connections(options: ServerOptions, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The sixth connection is refused, the earlier ones are served, and a freed place is used again."""
+    """The sixth connection is refused, the earlier ones are served, and a place that becomes free is used again."""
 
     async def scene() -> None:
         server = RemotingServer(Echo(), "127.0.0.1", 0, options)

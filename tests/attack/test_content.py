@@ -1,5 +1,5 @@
-"""S-05, S-06, S-10, S-11, S-13 to S-16, S-18, S-19, S-54, S-55, S-61 to S-64: damage that a peer can do with the
-content of well-formed frames.
+"""Damage that a peer can do with the content of well-formed frames: attacks S-05, S-06, S-10, S-11, S-13 to S-16, S-18,
+S-19, S-54, S-55, S-61 to S-64.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMPRESSED = 0x1
 
 
 async def ended_by(cluster: Cluster, data: bytes, address: str = "") -> bytes:
-    """All bytes that come back over a separate connection until the server closes it; the peer sends only ``data``."""
+    """Sends ``data`` over a separate connection; returns all bytes that come back until the server closes it."""
     host, _, port = (address or cluster.broker.address).rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(data)
@@ -114,8 +114,8 @@ HOSTILE_JSON = [
 
 @pytest.mark.parametrize("serialize", [0, 1])
 def test_s05_s06_s11_s15_headers_that_are_refused_end_the_connection(serialize: int, tmp_path: Path) -> None:
-    """The request gets no answer, leaves no trace in the log, and stores nothing; other requests of the read are
-    served.
+    """A refused request gets no response, leaves no trace in the log, and stores nothing; other requests of the read
+    are served.
     """
 
     async def scene() -> None:
@@ -133,7 +133,7 @@ def test_s05_s06_s11_s15_headers_that_are_refused_end_the_connection(serialize: 
 
 
 def test_s06_what_is_allowed_is_not_refused() -> None:
-    """128 fields, names that differ only in case, and the longest allowed properties, with each byte escaped."""
+    """Allowed are 128 fields, names that differ only in case, and the longest properties with each byte escaped."""
     fields = {f"f{number}": "x" for number in range(126)} | {"b": "1", "B": "2"}
     for serialize in (0, 1):
         command = RemotingCommand(1, ext_fields=fields, serialize=serialize)
@@ -178,7 +178,7 @@ def test_s11_characters_that_no_name_may_have(topic: str, tmp_path: Path) -> Non
 
 
 def test_s13_s14_the_broker_never_unpacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decompression bombs, damaged streams and wrong types are stored and returned unchanged; none of them is
+    """Decompression bombs, damaged streams and wrong types are stored and returned unchanged, without being
     decompressed.
     """
     bomb = zlib.compress(bytes(100 << 20), 9)
@@ -256,7 +256,7 @@ def test_s13_a_registration_is_unpacked_within_bounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", ["1e300", "1e999", "9" * 30, '"' + "9" * 30 + '"', '"x"', "[]", "{}"])
 @pytest.mark.parametrize("name", ["readQueueNums", "perm", "timestamp", "counter"])
 def test_s15_numbers_that_nobody_could_be_told(name: str, number: str, tmp_path: Path) -> None:
-    """A registration with such an entry is refused: the name server would fail to answer every client that asks for the
+    """A registration with a number that cannot be encoded is refused: the name server could answer no request for the
     route.
     """
 
@@ -361,7 +361,7 @@ def test_s18_batches_that_do_not_add_up(body: bytes, tmp_path: Path) -> None:
 
 
 def test_s18_a_batch_of_too_many_messages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text of 100,000 equal bytes blocked the loop for a quarter of a second."""
+    """A batch of 100,000 equal bytes once blocked the loop for a quarter of a second."""
     monkeypatch.setattr(send, "BATCH_MESSAGES_MAX", 100)
     member = (23).to_bytes(4, "big") + bytes(12) + b"\0\0\0\x01x" + bytes(2)
 
@@ -377,7 +377,7 @@ def test_s18_a_batch_of_too_many_messages_is_refused(tmp_path: Path, monkeypatch
 
 
 def test_batches_share_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of 4,096 rows for each batch of more than 64 messages took more time than storing them."""
+    """Making a table of 4,096 rows for a batch of more than 64 messages once took longer than storing the batch."""
     rows: list[int] = []
 
     def counted(count: int) -> array[int]:
@@ -429,7 +429,9 @@ def test_s19_what_is_too_large_or_nothing_is_refused_before_the_log(options: dic
 
 
 def test_s54_s55_the_log_of_hostile_requests_has_no_secrets_and_one_line_an_event(tmp_path: Path) -> None:
-    """Puts a body, a signature and line ends into every text that a request can carry."""
+    """Every text that a request can carry contains a body, a signature and line ends; none of them may appear in the
+    log.
+    """
     hostile = "x\r\n2026-01-01T00:00:00.000Z ERROR forged\x1b[2J\x00" + "y" * 5000
     stream = io.StringIO()
 
@@ -438,7 +440,7 @@ def test_s54_s55_the_log_of_hostile_requests_has_no_secrets_and_one_line_an_even
             for code in sorted(int(code) for code in RequestCode):
                 names = ("topic", "b", "group", "consumerGroup", "clientID", "brokerName", "key", "recallHandle")
                 fields = dict.fromkeys(names, hostile) | {"queueId": hostile, "offset": hostile}
-                # A name of its own each time: a name that fails again and again costs its sender the connection.
+                # Each request has another name: the connection of a sender whose name fails again and again is closed.
                 for account in (ALICE, (f"unknown{code}{hostile}", "planted-secret-of-nobody")):
                     command = RemotingCommand(code, ext_fields=dict(fields), body=b"planted body " * 20)
                     answer = await cluster.as_account(account, command)
@@ -461,7 +463,7 @@ def test_s54_s55_the_log_of_hostile_requests_has_no_secrets_and_one_line_an_even
 
 
 def test_s61_a_message_that_is_always_sent_back_becomes_a_dead_letter(tmp_path: Path) -> None:
-    """It is delivered at most sixteen times unless the consumer says otherwise, and is then a dead letter."""
+    """A message is delivered at most sixteen times unless the consumer says otherwise, then becomes a dead letter."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -486,7 +488,7 @@ def planted(*_: object, **__: object) -> Any:
 
 
 def test_s62_a_defect_in_any_handler_costs_its_request_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sends every request code that is served over one connection, which must survive."""
+    """Every request code fails with a defect, over one connection; the connection must survive."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -519,7 +521,9 @@ def test_s62_a_defect_in_any_handler_costs_its_request_only(tmp_path: Path, monk
 @pytest.mark.parametrize("born", ["-1", "9223372036854775807", "-9223372036854775808", "0"])
 @pytest.mark.parametrize("flags", [0, 0x10, 0x20, 0x30])
 def test_s63_times_and_address_flags_of_the_producer_are_not_believed(born: str, flags: int, tmp_path: Path) -> None:
-    """The broker stores a born time but uses it for nothing; only the connection decides whether an address is IPv6."""
+    """The broker stores the born time of a message but uses it for nothing; only the connection decides whether an
+    address is IPv6.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -541,7 +545,7 @@ def test_s63_times_and_address_flags_of_the_producer_are_not_believed(born: str,
 
 
 def test_s64_a_stop_during_sends_and_held_pulls_answers_each_once(tmp_path: Path) -> None:
-    """Acknowledged messages exist after the next start, and no request waits forever."""
+    """After a stop during requests, acknowledged messages exist at the next start, and no request waits forever."""
 
     async def first() -> list[bytes]:
         kept: list[bytes] = []
@@ -595,7 +599,7 @@ def test_s64_a_request_is_judged_by_one_state_of_the_accounts(tmp_path: Path) ->
 
 
 def test_headers_written_by_python_are_read_back() -> None:
-    """The check for duplicate names is not misled by the text of values."""
+    """The check for duplicate names in a header is not misled by the text of values."""
     for value in ('"', '\\"', '"b":"T"', "\\", ""):
         command = RemotingCommand(1, remark=value, ext_fields={"a": value, "b": value})
         assert decode_header(command.encode_header(), 0) == command

@@ -1,4 +1,6 @@
-"""Requests that do not fit into one turn of the event loop: the order in which their connections are served."""
+"""Requests that do not fit into one turn (iteration) of the event loop: the order in which their connections are
+served.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Turns:
         self.calls.append((call, arguments))
 
     def wait(self, name: str, requests: int, request_s: float, begun: bool = True, costly: bool = False) -> None:
-        """A connection that waits with ``requests`` of ``request_s`` seconds each."""
+        """Adds a connection that waits with ``requests`` of ``request_s`` seconds each."""
 
         def serve() -> None:
             nonlocal requests
@@ -54,7 +56,7 @@ class Turns:
         self.deferred.add(serve, self.loop, begun=begun, costly=costly)
 
     def run_turn(self) -> list[str]:
-        """The names that one turn of the loop serves."""
+        """Runs one turn of the loop; returns the names that it serves."""
         self.served = []
         self.now_s += 0.01
         calls, self.calls = self.calls, []
@@ -87,13 +89,13 @@ def test_one_wide_read_alone_has_the_whole_turn() -> None:
 
 
 GROUPS = {"short": (False, False), "begun": (True, False), "costly": (False, True)}
-"""Whether requests of the same read were served before, and whether the last one was costly."""
+"""Groups of waiting reads: whether requests of the read were served before, and whether the last one was costly."""
 
 
 @pytest.mark.parametrize("others", GROUPS)
 @pytest.mark.parametrize("one", GROUPS)
 def test_no_group_takes_all_the_time_of_another(one: str, others: str) -> None:
-    """A request that was put off once waited behind thousands of connections with the rest of a wide read."""
+    """A deferred request once waited behind thousands of connections that each had the rest of a large read."""
     if one == others:
         return
     turns = Turns()
@@ -106,7 +108,7 @@ def test_no_group_takes_all_the_time_of_another(one: str, others: str) -> None:
 
 
 def test_cheap_requests_get_half_of_the_time_that_all_need() -> None:
-    """A thousand connections asked for long lists; two steady producers among them waited for up to 14 s."""
+    """A thousand connections asked for long lists, and two steady producers among them waited for up to 14 s."""
     turns = Turns()
     for _number in range(1000):
         for group in ("begun", "costly"):
@@ -132,11 +134,13 @@ def test_time_without_a_need_cannot_be_claimed_later() -> None:
     for _number in range(1000):
         turns.wait("short", 1, 2 * TURN_S, *GROUPS["short"])
     seen = [name for _ in range(60) for name in turns.run_turn()]
-    assert 15 <= seen.count("costly") <= 25, "a third of the time"
+    assert 15 <= seen.count("costly") <= 25, "costly requests get a third of the time"
 
 
 def test_a_request_is_costly_by_its_processor_time_and_not_by_the_clock() -> None:
-    """On a busy machine a steady producer counted as costly, and waited among a thousand others for seconds."""
+    """When costs were measured by the clock, a steady producer counted as costly on a busy machine, and waited for
+    seconds.
+    """
     turns = Turns()
     used_s = 0.0
     judged = Turn(cpu_s=lambda: used_s)
@@ -147,12 +151,12 @@ def test_a_request_is_costly_by_its_processor_time_and_not_by_the_clock() -> Non
     turns.now_s, used_s = turns.now_s + 0.03, used_s + COSTLY_S * 1.1
     assert judged.was_costly(0.03, turns.loop)
     turns.now_s, used_s = turns.now_s + 0.03, used_s + 0.02 + COSTLY_S * 0.9
-    assert not judged.was_costly(0.01, turns.loop), "earlier requests used the rest"
+    assert not judged.was_costly(0.01, turns.loop), "earlier requests used the other processor time"
     assert not judged.was_costly(COSTLY_S * 0.9, turns.loop)
 
 
 def test_only_very_many_reads_make_a_turn_that_new_reads_wait_for() -> None:
-    """Each of 3,000 connections got one request served in the same turn, which took 120 ms."""
+    """A turn that served one request for each of 3,000 connections took 120 ms."""
     turns = Turns()
     turns.now_s += LONG_S
     assert not any(turns.turn.is_long(turns.loop) for _ in range(1 + SERVED_READS))
@@ -170,7 +174,7 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
     seen: list[tuple[str, int]] = []
 
     class Notes:
-        """Tells which requests came at once and which later."""
+        """Notes which requests came at once and which later."""
 
         def __init__(self) -> None:
             self.frames_received = partial(self.note, "at once")
@@ -193,7 +197,7 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
         asked = [asyncio.ensure_future(each.invoke(RemotingCommand(9999, 0), 1000)) for each in channels]
         await settle()
         for writer in writers:
-            # Both connections send the same, because nobody knows which of them has which channel.
+            # Both connections send the same, because the test does not know which of them has which channel.
             answers = [RemotingCommand(0, opaque, FLAG_RESPONSE).encode() for opaque in (1, 2)]
             writer.write(b"".join(answers) + RemotingCommand(RequestCode.HEART_BEAT, 7).encode())
         await settle()
@@ -207,11 +211,11 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
 
 
 def test_connections_of_a_server_take_turns() -> None:
-    """Connections whose requests were all costly were served in the same order in each turn: the first one, alone."""
+    """Of connections whose requests were all costly, each turn once served only the first."""
     served: list[int] = []
 
     class Costly:
-        """Each request takes two turns."""
+        """A processor whose requests take as long as two turns."""
 
         def frames_received(self, channel: Channel, batch: Any) -> None:
             self.rest_received(channel, batch, 0)

@@ -1,6 +1,4 @@
-"""S-17, S-27, S-29, S-56: files and texts by others, made to consume much time or memory, or to reach further than
-allowed.
-"""
+"""Attacks S-17, S-27, S-29, S-56: files and texts that consume much time or memory, or reach further than allowed."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from rucola.store import reader
 
 
 def test_s17_a_file_of_accounts_that_is_a_trap_changes_nothing(tmp_path: Path) -> None:
-    """Files that a broker reads while it serves: the last good accounts stay, and the operator is told."""
+    """A broker reads the file while it serves. The last good accounts stay, and the log tells the operator."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -37,7 +35,7 @@ def test_s17_a_file_of_accounts_that_is_a_trap_changes_nothing(tmp_path: Path) -
             ):
                 write_accounts(cluster.home, text)
                 accounts.reload()
-                accounts.reload()  # the second look is the one that counts
+                accounts.reload()  # a changed file is read at the second look
                 assert accounts.error
                 assert await cluster.code(ALICE, cluster.send_command("A")) == 0
 
@@ -45,7 +43,7 @@ def test_s17_a_file_of_accounts_that_is_a_trap_changes_nothing(tmp_path: Path) -
 
 
 def test_s27_filters_that_cost_too_much(tmp_path: Path) -> None:
-    """Such a pattern is refused wherever a client may send one, before any message is examined."""
+    """A costly pattern is refused wherever a client may send one, before any message is examined."""
     texts = (
         "(" * 10_000 + "a = 1" + ")" * 10_000,
         "NOT " * (DEPTH_MAX + 1) + "(a = 1)",
@@ -74,7 +72,7 @@ async def by_key(cluster: Cluster, key: str, end_ms: int = 2**62) -> RemotingCom
 
 
 def test_s29_a_chain_of_equal_hashes_is_not_walked_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``Aa`` and ``BB`` have one hash. The answer says that there may be more messages than those found."""
+    """``Aa`` and ``BB`` have the same hash. The response says that there may be more messages than those found."""
     monkeypatch.setattr(reader, "_CHAIN_STEPS_MAX", 50)
 
     async def body() -> None:
@@ -113,9 +111,7 @@ def test_s29_large_messages_of_equal_hashes_are_not_all_read(tmp_path: Path, mon
 
 @pytest.mark.parametrize("topic", [b"../../../outside", b"/outside", b"a/b", b"..", b"a\x00b", b"a\\..\\b"])
 def test_s56_a_store_made_by_others_writes_nothing_outside_of_it(tmp_path: Path, topic: bytes) -> None:
-    """A record names a topic that is a path: whether the store is served or refused, the neighbouring files stay
-    untouched.
-    """
+    """A record names a topic that is a path. Whether the store is served or refused, other files stay untouched."""
     root = tmp_path / "a" / "b" / "store"
     (root / "commitlog").mkdir(parents=True, mode=0o700)
     root.chmod(0o700)

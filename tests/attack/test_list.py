@@ -1,4 +1,4 @@
-"""Every attack that this project answers has a test here with its number, and a line in docs/security.md."""
+"""Every attack that this project prevents has a test in this directory with its number, and is in docs/security.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 ANSWERED = {*range(1, 50), 54, 55, 56, *range(61, 65)}
-"""Numbers of the attacks in ``docs/security.md``; 50 to 53 and 57 to 60 stand for none."""
+"""Numbers of the attacks in ``docs/security.md``; 50 to 53 and 57 to 60 are unused."""
 
 
 def test_each_attack_has_a_test_and_a_line() -> None:

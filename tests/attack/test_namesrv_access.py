@@ -1,4 +1,4 @@
-"""A fake route: with accounts, only administrators and the cluster's own brokers change the name server's data."""
+"""Fake routes: with accounts, only administrators and the cluster's own brokers may change the name server's data."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHANGES = (100, 102, 103, 104, 205, 216, 217, 318, 322, 327, 904, 9999)
 
 
 def fake_registration() -> RemotingCommand:
-    """A foreign broker that registers one of our topics."""
+    """Returns the registration of a foreign broker for one of our topics."""
     body = RegisterBrokerBody(
         TopicConfigSerializeWrapper({"A": TopicConfig("A", 8, 8, 6)}, DataVersion(0, 1, 1))
     ).encode()
@@ -124,7 +124,7 @@ def test_the_parts_alone_agree_by_credentials_in_their_files(tmp_path: Path) -> 
         strange = BrokerServers(Broker(*broker_options(values)), None)
         await strange.start()
         async with asked(address) as ask:
-            assert await route_of(ask, "DefaultCluster") == b"", "a broker without credentials is not believed"
+            assert await route_of(ask, "DefaultCluster") == b"", "a broker without credentials cannot register"
             await strange.stop()
             values["innerClientAuthenticationCredentials"] = text
             known = BrokerServers(Broker(*broker_options(values)), None)
@@ -133,7 +133,7 @@ def test_the_parts_alone_agree_by_credentials_in_their_files(tmp_path: Path) -> 
             assert known.broker.address.encode() in routes
             await only_administrators_change(address, routes)
             await known.stop()
-            assert await route_of(ask, "DefaultCluster") == b"", "it says goodbye with them too"
+            assert await route_of(ask, "DefaultCluster") == b"", "the broker uses its credentials to unregister too"
         await namesrv.stop()
 
     run(body())

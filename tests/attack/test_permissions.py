@@ -1,4 +1,4 @@
-"""S-20 to S-28 and S-39 to S-45: requests that an account may send, and requests that nobody may send."""
+"""Attacks S-20 to S-28 and S-39 to S-45: requests that an account may send, and requests that nobody may send."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ EXAMPLES: dict[int, tuple[dict[str, str], object]] = {
     400: ({}, {"consumerGroup": "GA", "topic": "B"}),
     200151: ({}, {"acks": [{"c": "GA", "t": "B"}]}),
 }
-"""Requests of alice's about things of bob's; those without an entry name topic and group in the usual fields."""
+"""Requests by alice about bob's topics and groups. Codes without an entry name topic and group in the usual fields."""
 
 
 def test_s39_nothing_of_others_by_any_request_code(tmp_path: Path) -> None:
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
             await cluster.made("A", "B")
-            assert await cluster.code(BOB, cluster.send_command("B")) == 0  # at physical offset 0
+            assert await cluster.code(BOB, cluster.send_command("B")) == 0  # the message at physical offset 0
             for code in sorted(REQUIREMENTS):
                 fields, content = EXAMPLES.get(code, ({"topic": "B", "consumerGroup": "GB", "queueId": "0"}, None))
                 body = orjson.dumps(content) if content is not None else b""
@@ -96,7 +96,7 @@ def test_s39_each_role_may_do_its_part(tmp_path: Path) -> None:
 
 
 def test_s39_a_message_of_others_is_not_fetched_by_its_position(tmp_path: Path) -> None:
-    """Requests 33 and 36 name a position: the topic of the message there decides, whatever topic the request names."""
+    """Requests 33 and 36 name a position. The topic of the message there decides, whatever topic the request names."""
 
     async def body() -> None:
         async with Guarded(tmp_path, auto_create_subscription_group=True) as cluster:
@@ -114,7 +114,7 @@ def test_s39_a_message_of_others_is_not_fetched_by_its_position(tmp_path: Path) 
 
 
 def test_s39_a_header_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
-    """If a name is given twice or is escaped, the kernel must read the same value that was judged."""
+    """If a header has a name twice or escaped, the kernel must read the same value that was authorized."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -126,7 +126,7 @@ def test_s39_a_header_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
                 header = (int.from_bytes(frame[4:8], "big") + len(twice) - 7).to_bytes(4, "big")
                 raw = await cluster.connect()
                 raw._writer.write(size + header + frame[8:])
-                with contextlib.suppress(asyncio.IncompleteReadError):  # closing is an answer, too
+                with contextlib.suppress(asyncio.IncompleteReadError):  # closing the connection is also correct
                     await asyncio.wait_for(raw.receive(), 5)
                 raw.close()
             cluster.broker.store.dispatch()
@@ -136,9 +136,7 @@ def test_s39_a_header_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
 
 
 def test_s39_what_the_kernel_read_must_be_what_was_judged(tmp_path: Path) -> None:
-    """The second check after the one above: it refuses rows whose topic, group or code differs from the decoded
-    header.
-    """
+    """A second check refuses rows of the kernel whose topic, group or code differs from the decoded header."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -163,7 +161,7 @@ def test_s39_what_the_kernel_read_must_be_what_was_judged(tmp_path: Path) -> Non
 
 
 def test_s39_s44_the_end_of_a_transaction_is_its_topic_s_publisher_s(tmp_path: Path) -> None:
-    """S-44, too: an account that may not publish to the topic cannot commit or roll back a half message for it."""
+    """An account that may not publish to a topic cannot commit or roll back a half message for it."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -202,7 +200,7 @@ def test_s39_popped_messages_of_a_retry_topic(tmp_path: Path) -> None:
                     command = RemotingCommand(code, ext_fields={"topic": name, "consumerGroup": group})
                     assert (judge(channel, signed(command, ALICE)) == "") is allowed, (name, group)
             read = RemotingCommand(200050, ext_fields={"topic": "%RETRY%GA_A", "consumerGroup": "GA"})
-            assert judge(channel, signed(read, ALICE)), "could be the retry topic of group GA_A"
+            assert judge(channel, signed(read, ALICE)), "the name could be the retry topic of group GA_A"
 
     run(body())
 
@@ -283,7 +281,7 @@ def test_s45_a_half_written_file_is_left_alone(tmp_path: Path) -> None:
     before = manager.snapshot
     write_accounts(tmp_path, ACCOUNTS[: ACCOUNTS.index("  - accessKey: " + BOB[0])])
     manager.reload()
-    assert manager.snapshot is before, "seen once only"
+    assert manager.snapshot is before, "the change is seen only once"
     write_accounts(tmp_path, ACCOUNTS + "\n")
     manager.reload()
     assert manager.snapshot is before
@@ -293,7 +291,7 @@ def test_s45_a_half_written_file_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "conf" / "plain_acl.yml").unlink()
     manager.reload()
     manager.reload()
-    assert len(manager.snapshot.accounts) == 3, "no file is no reason to lock everybody out"
+    assert len(manager.snapshot.accounts) == 3, "a missing file does not lock everybody out"
     assert manager.failures == 1
     write_accounts(tmp_path)
     more = ACCOUNTS[: ACCOUNTS.index("  - accessKey: " + ALICE[0])].replace(ADMIN[0], "second-administrator")
@@ -341,7 +339,7 @@ def test_accounts_are_changed_over_the_wire(tmp_path: Path) -> None:
             assert new[0] not in text
             assert "10.1.1.*" in text
             cluster.accounts_file.write_text("accounts: [")
-            assert (await ask(50, **made)).code == 209, "a broken file must be repaired, not overwritten"
+            assert (await ask(50, **made)).code == 209, "a broken file must not be overwritten: it has to be repaired"
             assert cluster.accounts_file.read_text() == "accounts: ["
 
     run(body())
@@ -482,9 +480,7 @@ def test_s28_names_are_not_made_by_whoever_asks(tmp_path: Path) -> None:
 
 
 def test_s28_an_account_makes_so_many_names_and_no_more(tmp_path: Path) -> None:
-    """Names that are created by use: a flood of them is stopped, and neither other accounts nor existing names are
-    affected.
-    """
+    """A flood of names that are created by use is stopped; neither other accounts nor existing names are affected."""
     accounts = ACCOUNTS.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB").replace(
         "defaultGroupPerm: DENY", "defaultGroupPerm: SUB"
     )

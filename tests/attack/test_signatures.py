@@ -1,4 +1,4 @@
-"""S-30 to S-38 and S-54: who may send requests at all, and why a signature alone is not enough."""
+"""Attacks S-30 to S-38 and S-54: who may send requests at all, and why a signature alone is not enough."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_s30_whoever_is_not_known_for_sure_gets_one_answer(tmp_path: Path) -> No
 
 
 def test_s30_guessing_costs_the_owner_nothing(tmp_path: Path) -> None:
-    """This holds for the owner's address, too, and for a request without an account."""
+    """Wrong guesses of a secret do not lock out its owner, not even from the owner's address or without an account."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -81,7 +81,7 @@ def test_s30_guessing_costs_the_owner_nothing(tmp_path: Path) -> None:
 
 
 def test_a_new_session_costs_the_same_however_many_there_are() -> None:
-    """Its table was copied for each request: this took 88 % of a processor, and others waited 1.6 s."""
+    """The table of sessions was once copied for each request: this took 88 % of a processor and delayed others 1.6 s."""
 
     class Watched(OrderedDict[tuple[str, str], tuple[int, int, float]]):
         looked_at = 0
@@ -148,9 +148,9 @@ def test_s32_nonces_are_remembered_within_bounds() -> None:
     assert not table.take("a", "session-session-1.5", 0)
     assert table.take("b", "session-session-1.5", 0), "another account's"
     assert not table.take("a", "session-session-2.1", 600.0), "the table is full"
-    assert table.take("a", "session-session-2.1", 600.1), "the other two are too old to be used"
+    assert table.take("a", "session-session-2.1", 600.1), "the other two sessions have expired"
     assert table.take("a", "session-session-2.2000", 600.1)
-    assert not table.take("a", "session-session-2.5", 600.1), "too far behind to be known"
+    assert not table.take("a", "session-session-2.5", 600.1), "a nonce so far behind is not known"
     assert table.take("a", "session-session-2.1500", 600.1), "overtaken"
     assert not table.take("a", "session-session-2.1500", 600.1)
     assert table.take("a", "session-session-2.2001", 600.1)
@@ -168,7 +168,7 @@ def test_s32_nonces_are_remembered_within_bounds() -> None:
 
 
 def test_s32_legacy_signatures_only_where_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a peer is neither on this machine nor connected over TLS, others may have overheard it."""
+    """A legacy signature is refused from another machine without TLS, because others may have overheard it."""
     monkeypatch.setattr(guard_module, "is_loopback", lambda address: False)
 
     async def body(folder: Path, **options: bool) -> list[int]:
@@ -197,7 +197,9 @@ def test_s33_a_signature_is_for_one_request_only(tmp_path: Path) -> None:
 
     run(body())
     first, second = {"a": "topicA", "b": "12"}, {"a": "topicA1", "b": "2"}
-    assert legacy_content(first, b"", 479) == legacy_content(second, b"", 479), "why there is a second signature"
+    assert legacy_content(first, b"", 479) == legacy_content(second, b"", 479), (
+        "this replay is why there is a second signature"
+    )
     assert v2_content(10, first, b"") != v2_content(10, second, b"")
     assert v2_content(10, {"a": "x"}, b"") != v2_content(11, {"a": "x"}, b"")
 

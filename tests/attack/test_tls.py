@@ -1,4 +1,4 @@
-"""S-46 to S-49: encrypted connections, the identity of the server, and the data that a name server accepts."""
+"""Attacks S-46 to S-49: encrypted connections, the identity of the server, and the data that a name server accepts."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_a_port_in_use_is_told_with_tls_too(tmp_path: Path, certificates: Path) 
 def test_signed_requests_of_others_over_tls_are_private(
     tmp_path: Path, certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The legacy signature is accepted over TLS, because nobody else has seen it."""
+    """The legacy signature is accepted over TLS, because nobody can overhear it."""
     from rucola.broker.acl import guard as guard_module
 
     monkeypatch.setattr(guard_module, "is_loopback", lambda address: False)

@@ -1,4 +1,4 @@
-"""How much one read may delay others: answers in pieces, turns of the event loop that end, space for large frames."""
+"""How long the requests of one read may delay others. A turn is an iteration of the event loop; its time is limited."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUE = 200_000
 
 @pytest.fixture
 def put_off(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows at which a read was deferred; every turn has already used up its time."""
+    """Rows at which a read was deferred; every turn has already used up its time."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     monkeypatch.setattr(request_handler, "_UNASKED_PULLS", 1)
@@ -74,7 +74,7 @@ def requests(code: int, count: int, fields: dict[str, str]) -> bytes:
 
 
 def test_a_read_full_of_lists_is_answered_as_the_peer_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """123 KB of pipelined requests were once answered in one turn: this took 2.9 GB, and others waited for seconds."""
+    """123 KB of pipelined requests were once served in one turn: this took 2.9 GB, and others waited for seconds."""
     served = 0
     get_list = NamesrvAdminProcessor.get_kv_list
 
@@ -94,13 +94,13 @@ def test_a_read_full_of_lists_is_answered_as_the_peer_takes_them(monkeypatch: py
                 other_writer.write(RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO, number).encode())
                 assert (await answer(other_reader)).opaque == number
             await asyncio.sleep(0.1)
-            assert 0 < served < 60, "nobody takes the answers, so no more are made"
+            assert 0 < served < 60, "the peer does not read responses, so no more are made"
             for number in range(500):
                 found = await answer(reader)
                 assert (found.opaque, found.code) == (number, 0) and len(found.body) > VALUE
             assert served == 500
             writer.write(requests(RequestCode.GET_BROKER_CLUSTER_INFO, 3, {}))
-            assert [(await answer(reader)).opaque for _ in range(3)] == [0, 1, 2], "it is read on"
+            assert [(await answer(reader)).opaque for _ in range(3)] == [0, 1, 2], "the server reads on"
             writer.close()
             other_writer.close()
 
@@ -113,7 +113,7 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
             send = cluster.send_command("T", b"x").ext_fields
-            await cluster.send("T")  # a send that makes a topic is answered when the name server knows the topic
+            await cluster.send("T")  # a send that creates a topic is acknowledged when the name server knows the topic
             table = cluster.broker._processors
             plain = table.process_row
 
@@ -143,7 +143,7 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
 
 
 def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """The work once doubled from turn to turn, because the rest of a read was deferred again with its own rest."""
+    """The rest of a read was once deferred again together with its own rest, so the work doubled from turn to turn."""
     wakes = 0
 
     async def play() -> None:
@@ -173,7 +173,7 @@ def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]
 def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many connections send such requests, only one request is served in a turn whose time is used up."""
+    """However many connections send costly requests, only one is served in a turn whose time is used up."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     monkeypatch.setattr(turn.Turn, "was_costly", lambda *_: True)
@@ -218,7 +218,7 @@ def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
 
 
 def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Connections that sent one costly request each, and came again, had no budget before."""
+    """New connections that each sent one costly request, then ended, were once served without a limit."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     put_off: list[Channel] = []
@@ -246,7 +246,7 @@ def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypa
                         assert (await answer(reader)).opaque == 0
                     if not round_number:
                         seen = list(put_off)
-                assert len(seen) == 1 and put_off == seen, "the second one's first request, and no other"
+                assert len(seen) == 1 and put_off == seen, "only the first request of the second connection waits"
                 for _, writer in connections:
                     writer.close()
 
@@ -257,7 +257,7 @@ def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypa
 def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
     tmp_path: Path, put_off: list[int], kind: str, rows: int
 ) -> None:
-    """A thousand sends without a UNIQ_KEY, or to new topics, blocked the loop for a tenth of a second or more."""
+    """A thousand sends without a UNIQ_KEY, or to new topics, once blocked the loop for a tenth of a second or more."""
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -280,7 +280,7 @@ def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
 
 
 def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: Path, put_off: list[int]) -> None:
-    """A request that is judged twice would be refused, because its nonce was used."""
+    """A request that is authenticated twice would be refused, because its nonce is used."""
 
     async def play() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -305,7 +305,7 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
 
 
 def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """Each step of a stop waits for a few turns; while attackers continued, a stop took 24 s."""
+    """A stop waits for a few turns in each step; while attackers continued, it once took 24 s."""
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -321,7 +321,7 @@ def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, 
 
 
 class Waiting:
-    """A processor whose requests all wait for one event, and what happened to them."""
+    """A processor whose requests all wait for one event; notes which were served."""
 
     def __init__(self, waiting_max: int = 10_000) -> None:
         self.table = ProcessorTable(waiting_max)
@@ -342,7 +342,7 @@ class Waiting:
 
 
 class Peer:
-    """A connection that notes answers."""
+    """A connection that counts responses."""
 
     closed = False
 
@@ -358,9 +358,7 @@ class Peer:
 
 
 def test_requests_that_waited_for_an_import_go_on_a_few_in_each_turn() -> None:
-    """Thousands of requests for the options arrived before the first one was answered; this blocked the loop for 0.6
-    s.
-    """
+    """Thousands of requests for the options waited for the same import, and then blocked the loop for 0.6 s."""
 
     async def play() -> None:
         waiting = Waiting()
@@ -386,7 +384,9 @@ def test_one_connection_does_not_take_all_places_of_waiting_requests() -> None:
         assert [attacker.answers for attacker in attackers] == [20, 26], "refused"
         for other in others:
             waiting.ask(other, 1)
-        assert [other.answers for other in others] == [0] * 6 + [1] * 6, "together they have twice the places"
+        assert [other.answers for other in others] == [0] * 6 + [1] * 6, (
+            "all connections together have twice the places of one"
+        )
         waiting.ready.set_result(None)
         while len(waiting.served) < 20:
             await asyncio.sleep(0)
@@ -400,7 +400,7 @@ def test_one_connection_does_not_take_all_places_of_waiting_requests() -> None:
 def test_each_pull_with_a_long_expression_looks_at_the_time(
     tmp_path: Path, put_off: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four of them with 2,000 new tags each made a turn of 48 ms."""
+    """Four pulls with 2,000 new tags each once took a turn of 48 ms."""
     monkeypatch.setattr(request_handler, "_UNASKED_PULLS", 100)
 
     async def play() -> None:
@@ -422,7 +422,7 @@ def test_each_pull_with_a_long_expression_looks_at_the_time(
 
 
 class Drain:
-    """Accepts frames and answers none."""
+    """Accepts frames and responds to none."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -468,14 +468,14 @@ def test_unfinished_large_frames_share_their_room_and_slow_ones_lose_it() -> Non
             assert large.waiting and large.total_bytes < 12 << 20
             comes_on = await begin(frame)
             for _ in range(40):
-                # The kernel moves the bytes in its own time, so the clock waits for them.
+                # The operating system delivers the bytes at some time, so the simulated clock waits for them.
                 while not handler.frames and not at_rest(comes_on, len(frame)):
                     await settle()
                 advance(0.25)
                 await settle()
-            assert handler.frames == 1, "a frame that comes on finds room"
+            assert handler.frames == 1, "a frame whose bytes keep coming gets room"
             assert large.total_bytes <= 4 << 20
-            assert len(server.channels) < 12, "who sent nothing more lost its room"
+            assert len(server.channels) < 12, "a peer that sent nothing more lost its room"
         finally:
             for writer in writers:
                 writer.close()
@@ -486,7 +486,7 @@ def test_unfinished_large_frames_share_their_room_and_slow_ones_lose_it() -> Non
 
 
 def test_connections_that_end_at_once_are_forgotten_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """10,000 that ended together were one turn of 240 ms of processor time."""
+    """10,000 connections that ended together once took a turn with 240 ms of processor time."""
 
     class Forgets(Drain):
         def __init__(self) -> None:
@@ -524,7 +524,7 @@ def test_connections_that_end_at_once_are_forgotten_in_several_turns(monkeypatch
 
 
 def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop reads on at once while reads fill the buffer, so a turn once served 32 of them."""
+    """The loop reads on at once while reads fill the buffer, so a turn once served 32 large frames."""
     is_over = False
     monkeypatch.setattr(turn.Turn, "is_over", lambda *_: is_over)
 
@@ -546,7 +546,7 @@ def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left(monkeypatch
             await settle(60)
             is_over = False
             await settle(60)
-        assert (handler.frames, later) == (3, [2, 3]), "the large ones came later, the others at once"
+        assert (handler.frames, later) == (3, [2, 3]), "the large frames came later, the others at once"
         writer.close()
         await server.close()
 
@@ -557,25 +557,29 @@ def test_room_for_large_frames() -> None:
     a, b, c = object(), object(), object()
     mib = RATE_MIN
     room: Any = LargeFrames(16 * mib)
-    assert room.grew(a, 20 * mib, 30 * mib, 0.0), "one alone always has room"
+    assert room.grew(a, 20 * mib, 30 * mib, 0.0), "one frame alone always has room"
     assert not room.grew(b, mib, 14 * mib, 0.0) and not room.grew(c, 2 * mib, 4 * mib, 1.0) and room.waiting == 2
-    assert room.admit(1.0) == [], "no room, and one that goes on"
-    assert room.slow(GRACE_S) == [] and room.slow(20.1) == [a], "who waits is not slow"
+    assert room.admit(1.0) == [], "there is no room, and the frame that has it makes progress"
+    assert room.slow(GRACE_S) == [] and room.slow(20.1) == [a], "a frame that waits does not count as slow"
     room.ended(a)
-    assert room.admit(30.0) == [c], "the smallest first; all that the other needs has no room beside it"
+    assert room.admit(30.0) == [c], "the smallest goes first; the other one does not fit beside it"
     assert room.slow(30.0 + GRACE_AFTER_WAIT_S) == [] and room.slow(30.1 + GRACE_AFTER_WAIT_S) == [c]
     assert room.grew(c, 3 * mib, 4 * mib, 30.1) and room.slow(30.9) == [] and room.slow(31.1) == [c]
     room.ended(c)
     assert room.grew(c, mib, 4 * mib, 31.1) and room.slow(33.0) == [], "the next frame of a connection has its own time"
-    assert not room.grew(b, mib, 14 * mib, 31.1), "asked again when its deferred requests were served"
-    assert room.admit(31.1) == [b], "the one that waits longest comes next"
+    assert not room.grew(b, mib, 14 * mib, 31.1), (
+        "a frame may ask again after its connection's deferred requests were served"
+    )
+    assert room.admit(31.1) == [b], "the frame that waits longest comes next"
     assert room.waiting == 0 and room.slow(100.0) == [], "nobody waits"
     room.ended(b)
     room.ended(c)
     room.ended(c)
     assert (room.total_bytes, room.waiting) == (0, 0)
-    assert room.grew(a, 11 * mib, 12 * mib, 0.0) and room.grew(b, mib, 9 * mib, 0.0), "three quarters are for all"
+    assert room.grew(a, 11 * mib, 12 * mib, 0.0) and room.grew(b, mib, 9 * mib, 0.0), (
+        "three quarters of the room are for all frames"
+    )
     assert not room.grew(b, mib + 1, 9 * mib, 0.0) and not room.grew(c, 1, 3 * mib, 0.0)
     assert room.admit(1.0) == [c]
     room.ended(c)
-    assert not room.grew(c, 1, mib, 2.0) and room.admit(2.0) == [], "it is the turn of the oldest, which does not fit"
+    assert not room.grew(c, 1, mib, 2.0) and room.admit(2.0) == [], "the oldest frame is next, but does not fit"

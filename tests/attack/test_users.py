@@ -58,7 +58,7 @@ def user(*policies: dict[str, Any]) -> User:
 
 
 def test_what_mqadmin_sends(tmp_path: Path) -> None:
-    """In this order the requests create a user with rules and remove both again; answers are as recorded, without
+    """In order, the requests create a user with rules and remove both again; responses are as recorded, without
     passwords.
     """
     order = (
@@ -123,7 +123,9 @@ def test_users_do_what_their_rules_say(tmp_path: Path) -> None:
             assert (await send()).code == 0, "users and rules outlive a restart"
             file = tmp_path / "a" / "config" / "rucola-auth.json"
             assert file.stat().st_mode & 0o077 == 0
-            assert (await asked(cluster, ADMIN, 3003, username="admin")).code == DENIED, "the last super user stays"
+            assert (await asked(cluster, ADMIN, 3003, username="admin")).code == DENIED, (
+                "the last super user cannot be removed"
+            )
             assert (await asked(cluster, ADMIN, 3002, {"userType": "Normal"}, username="admin")).code == DENIED
             assert (await asked(cluster, ADMIN, 3003, username="alice")).code == 0
             assert (await send()).code == DENIED
@@ -166,7 +168,7 @@ def test_rules_and_what_nobody_is_granted() -> None:
     assert everything.allows(topic("A", ANY), LOCAL)
     assert everything.allows(group("G"), LOCAL)
     assert not everything.allows(NOTHING, LOCAL)
-    assert not everything.allows(topic("SCHEDULE_TOPIC_XXXX", SUB), LOCAL), "only when it is named"
+    assert not everything.allows(topic("SCHEDULE_TOPIC_XXXX", SUB), LOCAL), "only a rule that names it"
     assert user(rules(("Topic:SCHEDULE_TOPIC_XXXX", "Sub", "Allow"))).allows(topic("SCHEDULE_TOPIC_XXXX", SUB), LOCAL)
     assert user(rules(("Topic:A", "Get", "Allow"))).allows(topic("A", ANY), LOCAL)
     assert not user(rules(("Topic:A", "Get", "Allow"))).allows(topic("A", SUB), LOCAL)

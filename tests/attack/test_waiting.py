@@ -1,4 +1,4 @@
-"""S-07: requests whose answers must wait. One connection cannot accumulate them without limit, and others are not
+"""Attack S-07: requests whose responses must wait. One connection cannot have any number of them; others are not
 affected.
 """
 
@@ -25,9 +25,7 @@ OWED_MAX = 100_000
 
 
 async def flooded(cluster: Cluster, commands: list[RemotingCommand]) -> tuple[RawConnection, Channel]:
-    """A connection over which ``commands`` were sent, and the broker's end of it once the broker has stopped
-    reading.
-    """
+    """Sends ``commands`` over a connection; returns it and the broker's channel once the broker has stopped reading."""
     known = set(cluster.broker._server.channels)
     object.__setattr__(cluster.broker._server.options, "outbound_bytes_high", OWED_MAX)
     connection = await cluster.connect()
@@ -36,13 +34,13 @@ async def flooded(cluster: Cluster, commands: list[RemotingCommand]) -> tuple[Ra
     await until(lambda: set(cluster.broker._server.channels) - known, "the connection")
     (channel,) = set(cluster.broker._server.channels) - known
     await until(lambda: channel.held_back, "the end of reading")
-    for _ in range(50):  # requests that were read are served by then
+    for _ in range(50):  # by then, all requests that were read are served
         await asyncio.sleep(0)
     return connection, channel
 
 
 async def answers(connection: RawConnection, count: int) -> list[int]:
-    """The codes of the answers, by the opaque of the request."""
+    """Returns the codes of the responses by the opaque of the request."""
     codes = {}
     for _ in range(count):
         answer = await connection.receive()
@@ -92,7 +90,7 @@ def test_s07_pulls_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
-    """Replies wait for the requesting client, and their bodies wait with them."""
+    """Replies to a request of another client wait for that client, and their bodies wait with them."""
 
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -103,7 +101,7 @@ def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
                 RequestCode.SEND_REPLY_MESSAGE_V2, ext_fields=header.to_ext_fields(), body=bytes(60_000)
             )
             connection, _ = await flooded(cluster, [reply] * 20)
-            assert len(cluster.broker._processors._waiting) < 12  # two are enough, a read brings some more
+            assert len(cluster.broker._processors._waiting) < 12  # two are enough, but a read brings some more
             assert (await cluster.send("T", b"other")).code == 0
             await cluster.stop_broker()
             assert (await waiting).code == 14
@@ -115,7 +113,7 @@ def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pull", "pop", "question"])
 def test_s07_requests_that_wait_for_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """If one connection has too many, they are refused; its other requests and other connections are served."""
+    """If too many pulls of one connection wait, more are refused; its other requests, and others, are served."""
     monkeypatch.setattr(connection_share, "REQUESTS_MAX", 5)
 
     async def work() -> None:

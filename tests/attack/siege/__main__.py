@@ -52,7 +52,9 @@ HEADINGS += ["idle MB", "most MB", "after MB", "SIGTERM s", "ended s", ""]
 
 
 async def tried(attack: Attack, folder: Path, seconds: float, profiled: bool) -> Row:
-    """Attacks a fresh broker; then stops it in the middle of the same attack."""
+    """Attacks a new broker and measures the effect; then begins the same attack again and stops the broker in the
+    middle of it.
+    """
     async with Target(folder, attack.guarded, profiled) as target:
         canary = Canary(target.addresses)
         await canary.start()
@@ -87,7 +89,7 @@ async def tried(attack: Attack, folder: Path, seconds: float, profiled: bool) ->
 
 
 async def begun(attack: Attack, target: Target, seconds: float) -> asyncio.subprocess.Process:
-    """The process of an attacker that has begun its attack."""
+    """Starts the process of an attacker; returns it once the attack has begun."""
     words = ["-m", "tests.attack.siege.attacker", attack.name, target.addresses.to_json(), str(seconds)]
     pipe = asyncio.subprocess.PIPE
     attacker = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=pipe, stderr=pipe)
@@ -97,7 +99,7 @@ async def begun(attack: Attack, target: Target, seconds: float) -> asyncio.subpr
 
 
 async def ended(attacker: asyncio.subprocess.Process) -> list[str]:
-    """Ends the process if it is still running; returns why it failed, or nothing if it did not."""
+    """Ends the attacker if it is still running; returns why it failed, or an empty list."""
     if attacker.returncode is None:
         attacker.kill()
     _, said = await attacker.communicate()
@@ -106,11 +108,13 @@ async def ended(attacker: asyncio.subprocess.Process) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.attack.siege", description=__doc__)
-    parser.add_argument("--attack", action="append", choices=sorted(ATTACKS), metavar="NAME", help="this one only")
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each attack")
-    parser.add_argument("--list", action="store_true", help="print what there is")
-    parser.add_argument("--mix", type=float, metavar="MINUTES", help="a random mix, three canaries beside it")
-    parser.add_argument("--seed", type=int, default=None, help="of the mix")
+    parser.add_argument(
+        "--attack", action="append", choices=sorted(ATTACKS), metavar="NAME", help="run only this attack"
+    )
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of each attack")
+    parser.add_argument("--list", action="store_true", help="print all attacks")
+    parser.add_argument("--mix", type=float, metavar="MINUTES", help="run a random mix of attacks with three canaries")
+    parser.add_argument("--seed", type=int, default=None, help="length of the mix")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put stores and logs there, and keep them")
     parser.add_argument("--profile", action="store_true", help="leave a file for pstats in FOLDER/NAME")
     options = parser.parse_args()

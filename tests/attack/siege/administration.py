@@ -1,6 +1,4 @@
-"""Attacks with requests of administrators: large bodies, lists, figures, options, and topics that are created and
-deleted.
-"""
+"""Attacks with requests for administrators: large bodies, lists, statistics, options, topics created and deleted."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _JSON_CODES = (
 
 
 def _bodies(size: int) -> list[bytes]:
-    """Bodies of about ``size`` bytes, each slow to read for a different reason."""
+    """Returns bodies of about ``size`` bytes, each slow to read for a different reason."""
     ones, maps = size // 2, size // 3
     return [
         b'{"mqSet":[' + b"1," * ones + b"1]}",

@@ -23,7 +23,7 @@ async def _attack(name: str, addresses: Addresses, seconds: float) -> None:
 
 def main() -> None:
     name, addresses, seconds = sys.argv[1:]
-    os.nice(5)  # the test measures the broker, not the competition for the processor
+    os.nice(5)  # the attacker has a low priority: the test measures the broker, not the competition for the processor
     print("begins", flush=True)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

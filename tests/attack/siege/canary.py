@@ -1,8 +1,7 @@
-"""A steady producer and consumer that measure the service of an attacked broker: 50 messages a second, over one
-connection each.
+"""A steady producer and consumer that measure how an attacked broker serves others: 50 messages per second.
 
-The producer sends at fixed times whether or not the last answer came, as independent users do. Each message must be
-acknowledged, and each acknowledged message must come to the consumer.
+Each has one connection. The producer sends at fixed times whether or not the last response came, as independent users
+do. Each message must be acknowledged, and each acknowledged message must reach the consumer.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ class Span:
     gap_s: float = 0.0
 
     def p99_ms(self) -> float:
-        """Statistics of the time from the moment at which a message was due to its acknowledgement."""
+        """Returns the 99th percentile of the time in milliseconds from a message's due time to its acknowledgement."""
         ordered = sorted(self.sends_ms)
         return ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)] if ordered else float("nan")
 
 
 class Canary:
-    """Call ``start``, then ``span`` whenever another part of the test begins, then ``finish``."""
+    """A steady client: call ``start``, then ``span`` at the beginning of each part of the test, then ``finish``."""
 
     def __init__(self, addresses: Addresses, number: int = 0) -> None:
         self._addresses = addresses
@@ -55,7 +54,7 @@ class Canary:
         self._acknowledged: set[int] = set()
         self._came: set[int] = set()
         self._sends: dict[asyncio.Task[None], float] = {}
-        """The messages under way, and when they were due."""
+        """The sends under way, and the due times of their messages."""
         self._last_s = time.monotonic()
         self.refused: list[str] = []
 
@@ -72,11 +71,11 @@ class Canary:
         self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]
 
     def span(self) -> Span:
-        """The observations since the last call; counting starts again."""
+        """Returns the observations since the last call; counting starts again."""
         self._note_gap()
         now = time.monotonic()
         seen, self._span = self._span, Span()
-        # Requests without an answer count with the time they have waited so far, and again when they are answered.
+        # Requests without a response count with the time they have waited so far, and again when the response comes.
         seen.sends_ms += [(now - due) * 1000 for due in self._sends.values()]
         return seen
 
@@ -92,7 +91,7 @@ class Canary:
         return len(self._acknowledged - self._came)
 
     async def abandon(self) -> None:
-        """Stops at once, without a judgement."""
+        """Stops at once, without waiting for messages."""
         for task in (*self._tasks, *self._sends):
             task.cancel()
         await asyncio.gather(*self._tasks, *self._sends, return_exceptions=True)

@@ -160,7 +160,7 @@ async def long_http(addresses: Addresses) -> None:
 
 @attack("connections", "3,000 connections that each send 250 KB of the shortest requests once, then stay")
 async def wide_reads(addresses: Addresses) -> None:
-    """Buffers and tables of a connection once kept the size that its largest read had needed."""
+    """Tries to fill memory: buffers and tables of a connection once kept the size that its largest read had needed."""
     frames = request(9999) * (250_000 // len(request(9999)))
 
     async def one() -> None:
@@ -175,5 +175,5 @@ async def wide_reads(addresses: Addresses) -> None:
 
 @attack("connections", "1,000 connections that ask for long answers and read none")
 async def answers_of_many(addresses: Addresses) -> None:
-    """Each stays below the limit of one connection."""
+    """Makes responses wait at each connection, below the limit for one connection."""
     await storm(addresses.broker, itertools.repeat(request(Code.GET_ALL_TOPIC_CONFIG)), connections=1000, take=False)

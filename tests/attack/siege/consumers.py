@@ -16,7 +16,7 @@ from rucola.protocol.command import decode_frame
 
 
 def heartbeat(client: str, groups: list[str], topics: list[str], tags: int = 0, producers: bool = False) -> bytes:
-    """A heartbeat of one client."""
+    """Returns a heartbeat of one client."""
     body: dict[str, object] = {"clientID": client}
     if producers:
         body["producerDataSet"] = [{"groupName": group} for group in groups]
@@ -36,7 +36,7 @@ def heartbeat(client: str, groups: list[str], topics: list[str], tags: int = 0, 
 
 
 def pull(topic: str, queue_id: int, offset: int, suspend_ms: int, expression: str = "*", kind: str = "TAG") -> bytes:
-    """A pull that waits this long if there is no message."""
+    """Returns a pull that waits up to this long if there is no message."""
     return request(
         Code.PULL_MESSAGE, consumerGroup="attackers", topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
         sysFlag=6, commitOffset=0, suspendTimeoutMillis=suspend_ms, subVersion=0, subscription=expression,
@@ -45,7 +45,7 @@ def pull(topic: str, queue_id: int, offset: int, suspend_ms: int, expression: st
 
 
 async def filled(addresses: Addresses, topic: str, count: int, text: str = "", body: bytes = b"x" * 64) -> None:
-    """Fills queue 0 of a topic with ``count`` messages; returns when all answers have come."""
+    """Fills queue 0 of a topic with ``count`` messages; returns when all responses have arrived."""
     peer = await Peer.to(addresses.broker)
     frame = send_request(topic, body, text)
     await peer.ask(decode_frame(frame))

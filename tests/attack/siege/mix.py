@@ -59,7 +59,7 @@ async def mix(folder: Path, seconds: float, seed: int | None, names: list[str] |
 
 
 _HARMFUL = {"config-keys"}
-"""Changes what others asked for by design: whoever administers may do it, so its canary is judged alone."""
+"""Attacks that change what others get, as an administrator may by design; the mix leaves them out."""
 
 
 async def _attackers(target: Target, rng: random.Random, names: list[str], ends: float) -> None:

@@ -22,9 +22,9 @@ class Attack:
     """One attack.
 
     Attributes:
-        run: attacks until it is cancelled, or returns when it has done its worst.
+        run: attacks until it is cancelled, or returns when its requests are sent.
         guarded: whether the broker has accounts.
-        group: the part of the servers that it attacks, for the list.
+        group: the part of the servers that it attacks; a heading in the list.
     """
 
     name: str
@@ -40,7 +40,7 @@ ATTACKS: dict[str, Attack] = {}
 def attack(
     group: str, about: str, guarded: bool = False
 ) -> Callable[[Callable[[Addresses], Awaitable[None]]], Callable[[Addresses], Awaitable[None]]]:
-    """Adds a program to the list, under its own name with ``-`` for ``_``."""
+    """Adds a function to the list of attacks under its name, with ``-`` for ``_``."""
 
     def enter(run: Callable[[Addresses], Awaitable[None]]) -> Callable[[Addresses], Awaitable[None]]:
         name = run.__name__.replace("_", "-")
@@ -64,7 +64,7 @@ class Peer:
         return cls(*await asyncio.open_connection(host, int(port)))
 
     def take_answers(self) -> None:
-        """From now on, reads and discards all received bytes."""
+        """Reads and discards all bytes that arrive from now on."""
         self._taking = asyncio.create_task(self._take())
 
     async def _take(self) -> None:
@@ -78,7 +78,7 @@ class Peer:
         await self.writer.drain()
 
     async def ask(self, command: RemotingCommand) -> RemotingCommand:
-        """Sends a request and returns the next frame as its answer; not to be combined with ``take_answers``."""
+        """Sends a request and returns the next frame as the response; not to be combined with ``take_answers``."""
         await self.put(command.encode())
         head = await self._reader.readexactly(4)
         return decode_frame(head + await self._reader.readexactly(int.from_bytes(head, "big")))
@@ -120,12 +120,12 @@ def _batch(source: Iterator[bytes]) -> bytes | None:
 
 
 def request(code: int, body: bytes = b"", /, **fields: object) -> bytes:
-    """One frame."""
+    """Encodes a request as a frame."""
     return RemotingCommand(code, ext_fields=_texts(fields), body=body).encode()
 
 
 def request_of_alice(code: int, body: bytes = b"", /, **fields: object) -> bytes:
-    """One frame, signed by the account that may publish and consume topic A."""
+    """Encodes a request as a frame, signed by the account that may publish and consume topic A."""
     return signed(RemotingCommand(code, ext_fields=_texts(fields), body=body), ALICE).encode()
 
 
@@ -143,7 +143,7 @@ def send_request(
     batch: bool = False,
     oneway: bool = False,
 ) -> bytes:
-    """One send; ``batch``: whether it is request 320, ``oneway``: whether it gets no answer."""
+    """Encodes a send as a frame. ``batch`` means request 320 (SEND_BATCH_MESSAGE); ``oneway`` asks for no response."""
     born_ms = 1_700_000_000_000
     header = SendMessageRequestHeaderV2(
         "pg", topic, "TBW102", 4, queue_id, sys_flag, born_ms, 0, properties, batch=batch
@@ -154,5 +154,5 @@ def send_request(
 
 
 def properties(**values: object) -> str:
-    """Properties of a message in their form on the wire."""
+    """Encodes the properties of a message as they go over the wire."""
     return "".join(f"{name}\x01{value}\x02" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""Attacks by producers: topics created by use, transactions, delays, batches, large and small messages."""
+"""Attacks by producers: topics created by sends to them, transactions, delays, batches, large and small messages."""
 
 from __future__ import annotations
 

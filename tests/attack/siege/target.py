@@ -1,4 +1,4 @@
-"""The broker under attack: ``rucola up`` as a separate process, its memory, and how soon it stops."""
+"""The broker under attack: ``rucola up`` in a separate process, its memory, and the time in which it stops."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Addresses:
 
 
 class Stop(NamedTuple):
-    """Seconds from SIGTERM to the log line about the stop, and to the end of the process; infinite if it does not
+    """Seconds from SIGTERM to the log line about the stop, and to the end of the process; infinite if that does not
     come.
     """
 
@@ -87,11 +87,11 @@ class Target:
 
     @property
     def ended(self) -> bool:
-        """Whether the process is gone."""
+        """Whether the process has ended."""
         return self._process.returncode is not None
 
     def memory_bytes(self) -> int:
-        """Resident memory of the process itself, without pages of mapped files, which the kernel can take back."""
+        """Returns the bytes of resident memory without pages of mapped files, which the kernel can take back."""
         try:
             text = Path(f"/proc/{self._process.pid}/status").read_text()
         except OSError:
@@ -100,7 +100,7 @@ class Target:
         return int(lines["RssAnon"].split()[0]) * 1024 if "RssAnon" in lines else 0
 
     def processor_s(self) -> float:
-        """Processor time of the process so far, in seconds."""
+        """Returns the processor time of the process so far, in seconds."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -108,8 +108,9 @@ class Target:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def longest_turn_s(self) -> tuple[float, float]:
-        """Longest turn of the event loop in the last minute or two, by the process's own measure, and the most
-        processor time of one: on a busy machine only the second one tells about the broker.
+        """Returns the longest turn (iteration) of the event loop in the last one to two minutes, as the process
+        measured it, and the most processor time that a turn took. On a busy machine only the processor time tells about
+        the broker.
         """
         url = f"http://{self.addresses.http}/metrics"
 
