@@ -23,7 +23,7 @@ from rucola.store.config import FlushDiskType, MessageStoreConfig
 T = TypeVar("T")
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
-"""Bits of a pull's sysFlag."""
+"""Bits in the sysFlag of a pull."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -35,13 +35,13 @@ def properties_text(**properties: str) -> str:
 
 
 def due_halves(halves: HalfMessages, service: TransactionalMessageService) -> list[Half]:
-    """The half messages that a round of checks would handle now."""
+    """Returns the half messages that a round of checks would handle now."""
     halves.scan()
     return [half for half in halves.undecided() if service.is_due(half)]
 
 
 class RawConnection:
-    """Frames to and from a broker, without a client that sorts them."""
+    """A connection to a broker that sends and receives frames as they are, without a client that matches responses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -59,7 +59,7 @@ class RawConnection:
 
 
 class Cluster:
-    """Name server, broker and a client; use it as ``async with``."""
+    """A name server, a broker and a client; use it as ``async with``."""
 
     def __init__(
         self, store: Path, sync_flush: bool = False, files: Files | None = None, max_body: int = 1 << 20, **broker: Any
@@ -168,7 +168,7 @@ class Cluster:
         return await self.client.invoke(self.broker.address, self.pull_command(*args, **options), 60_000)
 
     async def bodies(self, topic: str = "T", queue_id: int = 0, queue_offset: int = 0) -> list[bytes]:
-        """All messages of a queue, once they are visible."""
+        """Returns the bodies of all messages in a queue, once they are visible."""
         found: list[bytes] = []
         maximum = await self.ask(30, {"topic": topic, "queueId": str(queue_id)})
         end = int(maximum.ext_fields.get("offset", 0))

@@ -1,4 +1,4 @@
-"""Shared by all tests."""
+"""Fixtures and hooks for all tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadFileScheduling
 
-# No test may depend on the speed of the machine; pytest-timeout ends a test that hangs.
+# Hypothesis has no deadline, because no test may depend on the speed of the machine; pytest-timeout ends a test that
+# hangs.
 settings.register_profile("rucola", deadline=None)
 settings.load_profile("rucola")
 
@@ -33,7 +34,7 @@ _LONGEST_FIRST = (
     "scenario/",
     "unit/cli/",
 )
-"""Tests that wait for processes run beside tests that compute."""
+"""Files that begin first, because they take longest: their tests wait for processes while others compute."""
 
 
 def pytest_report_header() -> str:
@@ -45,7 +46,7 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Imported and collected objects stay, so no garbage collection examines them again."""
+    """Freezes imported and collected objects, so that no garbage collection examines them again."""
     gc.disable()
     try:
         return (yield)
@@ -56,7 +57,7 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """A file's tests stay in one process, and so do all tests that need Spark: one Java process serves them."""
+    """Keeps a file's tests in one process, and all tests that need Spark in one, which starts the only Java process."""
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):
@@ -67,7 +68,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several processes, each file stays in one, and the longest files begin first."""
+    """Orders the tests for several processes: each file stays in one, and the longest files begin first."""
     root = Path(__file__).parent
     items.sort(key=lambda item: _order(item.path.relative_to(root).as_posix()))
 
@@ -85,7 +86,7 @@ def form(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
-    """A test that configures the log, as a command does, restores it for the next test."""
+    """Restores the log after a test that configures it, as commands do."""
     logger = logging.getLogger("rucola")
     before = logger.level, logger.propagate
     disabled = logging.root.manager.disable

@@ -81,7 +81,9 @@ def test_s30_guessing_costs_the_owner_nothing(tmp_path: Path) -> None:
 
 
 def test_a_new_session_costs_the_same_however_many_there_are() -> None:
-    """The table of sessions was once copied for each request: this took 88 % of a processor and delayed others 1.6 s."""
+    """The table of sessions was once copied for each request: this took 88 % of a processor, and others waited
+    1.6 s.
+    """
 
     class Watched(OrderedDict[tuple[str, str], tuple[int, int, float]]):
         looked_at = 0

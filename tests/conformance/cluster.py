@@ -26,9 +26,11 @@ CLUSTERS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Start each cluster, run its scenarios, print every outcome and the summary."""
+    """Starts each cluster, runs its scenarios, and prints every outcome and the summary."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.cluster", description=__doc__)
-    parser.add_argument("--cluster", type=int, choices=range(len(CLUSTERS)), action="append", help="only this one")
+    parser.add_argument(
+        "--cluster", type=int, choices=range(len(CLUSTERS)), action="append", help="run only this cluster"
+    )
     parser.add_argument("--client", default="java 5.3.3", choices=["java 5.3.3", "java 4.9.8"])
     options = parser.parse_args(arguments)
     client = next(client for client in CLIENTS if str(client) == options.client)

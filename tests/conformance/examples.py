@@ -1,7 +1,7 @@
-"""The projects of ``examples/`` in other languages than Python, run as their readers run them.
+"""Runs the projects of ``examples/`` in languages other than Python, as their readers do.
 
 ``python -m tests.conformance.examples``. JUnit and Go start ``rucola`` from the path and use the official clients. Exit
-status: 0 both passed, 1 one failed, 2 a program is missing.
+status: 0 if both passed, 1 if one failed, 2 if a program is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TIMEOUT_S = 170.0
 
 
 def main() -> int:
-    """Run both; the output of a project is shown when it fails."""
+    """Runs both projects; shows the output of a project that fails."""
     try:
         need("java", "install Java 17 to run the JUnit project")
         maven = [need("mvn", "install Maven 3.8 or newer"), "-q", "-B", f"-Dmaven.repo.local={PEERS / 'm2'}", "test"]

@@ -1,7 +1,7 @@
 """Accounts and TLS with the official Java clients: ``python -m tests.conformance.guarded``.
 
 The same program runs against our broker and the official one of 4.9.7, which is the last published version with
-``plain_acl.yml``. Each runs over plain connections and over TLS, on one port. Exit status as that of
+``plain_acl.yml``. Each runs over plain connections and over TLS, on one port. The exit status is the same as for
 ``tests.conformance.run``.
 """
 
@@ -40,7 +40,7 @@ SETTINGS = {"aclEnable": "true", "autoCreateTopicEnable": "true", "autoCreateSub
 
 
 def main(arguments: list[str]) -> int:
-    """Run every client against both brokers, plain and over TLS."""
+    """Runs every client against both brokers, plain and over TLS."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.guarded", description=__doc__)
     parser.add_argument("--target", action="append", choices=["rucola", "java"])
     parser.add_argument("--version", action="append", choices=VERSIONS)
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _servers(name: str, prefixes: list[str]) -> Servers:
-    """Servers that are not started yet, with accounts and a certificate."""
+    """Returns servers with accounts and a certificate, not started yet."""
     target: Servers
     if name == "rucola":
         target = RucolaServers("async", settings=SETTINGS)
@@ -78,7 +78,7 @@ def _servers(name: str, prefixes: list[str]) -> Servers:
     groups = [f"      - {prefix}Group=SUB" for prefix in prefixes]
     text = ACCOUNT.format(topics="\n".join(topics), groups="\n".join(groups))
     (home / "conf" / "plain_acl.yml").write_text(text)
-    for part in ("namesrv", "broker"):  # 4.9 does not start without them
+    for part in ("namesrv", "broker"):  # servers of 4.9 do not start without logging files
         (home / "conf" / f"logback_{part}.xml").write_text("<configuration/>\n")
     _certificates(home)
     cert, key = str(home / "server.pem"), str(home / "server.key")
@@ -92,12 +92,12 @@ def _servers(name: str, prefixes: list[str]) -> Servers:
 
 
 def _home(target: Servers) -> Path:
-    """The ``ROCKETMQ_HOME`` directory of the official broker."""
+    """Makes the ``ROCKETMQ_HOME`` directory of the official broker."""
     return target.store.parent / "home"
 
 
 def _certificates(folder: Path) -> None:
-    """An authority, and a certificate for 127.0.0.1."""
+    """Makes a certificate authority, and a certificate for 127.0.0.1."""
     openssl = need("openssl", "install OpenSSL to make certificates for the tests")
     common = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     authority = ["-keyout", "authority.key", "-out", "authority.pem", "-subj", "/CN=authority"]

@@ -1,4 +1,4 @@
-"""A running program of scenarios."""
+"""A running program that plays scenarios."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class ScenarioProgram:
     """Prints one JSON line for each scenario, and may request a restart of the servers; use it with ``with``.
 
     Attributes:
-        code: exit code, after all outcomes were read; negative after a time-out.
+        code: exit code once all outcomes are read; negative after a time-out.
     """
 
     def __init__(self, command: list[str], target: Servers, timeout_s: float, environment: Mapping[str, str]) -> None:
         """Args:
-        timeout_s: time after which the program is ended.
+        timeout_s: seconds after which the program is ended.
         """
         self.code = 0
         self._command, self._target, self._timeout_s, self._environment = command, target, timeout_s, environment
@@ -57,8 +57,8 @@ class ScenarioProgram:
                 stream.close()
 
     def outcomes(self) -> Iterator[dict[str, Any]]:
-        """Yields scenarios as they end. Kills the servers with SIGKILL and starts them again when the program requests
-        it.
+        """Yields the outcomes of scenarios as they end. When the program requests it, kills the servers with SIGKILL
+        and restarts them.
         """
         assert self._process.stdin is not None
         for line in self._process.stdout or ():
@@ -71,5 +71,5 @@ class ScenarioProgram:
                 yield outcome
 
     def errors(self) -> str:
-        """What the program wrote to its error stream."""
+        """Returns what the program wrote to its error stream."""
         return "".join(self._errors)

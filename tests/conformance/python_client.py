@@ -2,7 +2,7 @@
 
 Each scenario has its own topics and groups. In ``share_*``, two consumers of ours and one of Java's share a group, with
 every allocation strategy, while members come and go. ``rucola.testing.queue_checker`` checks the histories. Exit
-status: 0 all passed, 1 a scenario failed, 2 set-up failed.
+status: 0 if all passed, 1 if a scenario failed, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rucola import Message, Producer, ProducerConfig
 
 SERVERS = ("rucola", "4.9.7", "5.3.3", "5.5.0")
 BROKER_NAME = "room1@broker-a"
-"""As the strategy by machine room wants it."""
+"""Name of the broker in the form that the strategy by machine room needs."""
 SETTINGS = {"messageDelayLevel": "1s" + 17 * " 1s", "enablePropertyFilter": "true"}
 SCENARIO_TIMEOUT_S = 120.0
 
@@ -37,8 +37,8 @@ class Scene:
     Attributes:
         namesrv: the name server.
         kind: one of ``SERVERS``.
-        name: of the scenario; the names of topic and group contain it.
-        steps: what was done so far and how long it took; shown when the scenario fails.
+        name: name of the scenario; the names of topic and group contain it.
+        steps: lines that say what was done so far and how long it took; shown if the scenario fails.
     """
 
     namesrv: str
@@ -48,12 +48,12 @@ class Scene:
 
     @property
     def topic(self) -> str:
-        """A topic that only this scenario uses."""
+        """Name of a topic that only this scenario uses."""
         return f"topic_{self.name}"
 
     @property
     def group(self) -> str:
-        """A group that only this scenario uses."""
+        """Name of a group that only this scenario uses."""
         return f"group_{self.name}"
 
 
@@ -72,24 +72,24 @@ class OfficialServers(JavaServers):
 
 
 def servers(kind: str) -> Servers:
-    """The servers to run against."""
+    """Returns the servers to run against."""
     if kind == "rucola":
         return RucolaServers(settings=SETTINGS | {"brokerName": BROKER_NAME})
     return OfficialServers(version=kind, settings=SETTINGS)
 
 
 def main(arguments: list[str]) -> int:
-    """Run the scenarios; print one JSON line for each, and a summary."""
+    """Runs the scenarios; prints one JSON line for each, and a summary."""
     scenarios: dict[str, Scenario] = {**python_scenarios.SCENARIOS, **python_sharing.SCENARIOS}
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.python_client", description=__doc__)
-    parser.add_argument("--servers", action="append", choices=SERVERS, help="only these; all unless given")
+    parser.add_argument("--servers", action="append", choices=SERVERS, help="only these servers; all by default")
     parser.add_argument("scenario", nargs="*", choices=[[], *scenarios], help="only these scenarios")
     options = parser.parse_args(arguments)
     failed = False
     for kind in options.servers or SERVERS:
         try:
             if not options.scenario or python_sharing.SCENARIOS.keys() & options.scenario:
-                python_sharing.JavaMember.classpath()  # not in the time of the first scenario that needs it
+                python_sharing.JavaMember.classpath()  # compiles before the scenario starts
             with servers(kind) as pair:
                 asyncio.run(_warm_up(pair.namesrv))
                 passed = [_run(pair, kind, name, scenarios[name]) for name in options.scenario or scenarios]
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _warm_up(namesrv: str) -> None:
-    """On a busy machine, the first send takes a Java broker seconds, longer than a producer waits by default."""
+    """Sends once: on a busy machine, the first send takes a Java broker longer than a producer waits by default."""
     async with Producer("python", namesrv, ProducerConfig(send_msg_timeout_ms=30_000)) as producer:
         await producer.send(Message("warm_up", b"first"))
 

@@ -237,7 +237,7 @@ async def flow_control(scene: Scene) -> None:
             await asyncio.sleep(2)
             assert consumer._service is not None
             held = max(len(one) for one in consumer._service.queues.values())
-            equal(64 < held <= 64 + 32, True)  # one pull beyond the limit, which is only then looked at again
+            equal(64 < held <= 64 + 32, True)  # one pull goes beyond the limit, which is only checked after a pull
             gate.set()
             await got.count(301)
 

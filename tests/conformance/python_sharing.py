@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 QUEUES = 8
 SETTLED_S = 45.0
-"""A member that misses a notification looks for itself after 20 s."""
+"""Time limit in seconds: a member that misses a notification rebalances after 20 s."""
 JAVA_START_S = 60.0
 PAUSE_S = 0.004
 STRATEGIES: dict[str, Callable[[], AllocateMessageQueueStrategy]] = {
@@ -56,7 +56,7 @@ class JavaMember:
 
     @staticmethod
     def classpath() -> str:
-        """The command line of the program, which is compiled if necessary; that may take minutes.
+        """Returns the class path of the program, which is compiled if necessary; that may take minutes.
 
         Raises:
             PeerError: Maven is missing, or failed.
@@ -89,7 +89,7 @@ class JavaMember:
         return member
 
     async def queues(self) -> set[int]:
-        """The queues that it reads now."""
+        """Asks the member for the queues that it reads now."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"queues\n")
         said = await self._said.get()
@@ -122,7 +122,7 @@ class JavaMember:
 
 
 class Sharing:
-    """One run."""
+    """One run of a group whose members come and go."""
 
     def __init__(self, scene: Scene, strategy: str, mode: str) -> None:
         self.scene, self.strategy, self.mode = scene, strategy, mode
@@ -161,7 +161,7 @@ class Sharing:
         await self._join("java", queues[6:])
         await self._settled()
         await asyncio.sleep(0.5)
-        if self.strategy != "CONFIG":  # there nobody takes over
+        if self.strategy != "CONFIG":  # with CONFIG, no member takes over queues
             await self._leave("one")
             await self._settled()
             await self._leave("java")
@@ -198,7 +198,7 @@ class Sharing:
         await (member.stop() if isinstance(member, JavaMember) else member.shutdown())
 
     async def _settled(self) -> None:
-        """Every queue has one owner among the configured members, and keeps it."""
+        """Waits until every configured queue has one owner among the members, and keeps it."""
         loop = asyncio.get_running_loop()
         wanted = QUEUES if self.strategy != "CONFIG" else {1: 3, 3: 8}[len(self.members)]
         still, began = 0, loop.time()
@@ -224,7 +224,7 @@ class Sharing:
         return {name: await self._owned_by(member) for name, member in self.members.items()}
 
     async def _known_to_broker(self) -> str:
-        """The group's members according to the broker, and the ids of our members."""
+        """Says which members the group has according to the broker, and the ids of our members."""
         ours = {name: member for name, member in self.members.items() if isinstance(member, PushConsumer)}
         if not ours:
             return "no member of ours is left"
@@ -244,7 +244,7 @@ class Sharing:
         deadline = asyncio.get_running_loop().time() + 30
         while {delivery.value for delivery in self.history.deliveries} < values:
             if asyncio.get_running_loop().time() > deadline:
-                return  # the checker names what is missing
+                return  # the checker reports missing messages
             await asyncio.sleep(0.1)
 
     async def _send(self, producer: Producer, queues: Sequence[MessageQueue]) -> None:

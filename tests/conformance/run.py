@@ -1,8 +1,8 @@
 """Unmodified official clients against our name server and broker: ``python -m tests.conformance.run``.
 
 The clients are fetched as published (Maven Central, npm, Go modules, PyPI). The same scenarios run against the official
-servers afterwards: if a scenario fails there, the scenario is wrong. Exit status: 0 all passed, 1 a scenario failed, 2
-set-up failed.
+servers afterwards: if one fails there, the scenario is wrong. Exit status: 0 if all passed, 1 if a scenario failed, 2
+if the set-up failed.
 
 A program of scenarios takes the name server, a prefix for topics and groups, and names of scenarios (none means all),
 or ``names``, which lists them. It prints one JSON line for each: name, ok, details. With ``{"restart": true}`` it
@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 CLIENT_TIMEOUT_S = 900
 CLIENTS_AT_ONCE = 3
 KILLING = "crash_"
-"""Beginnings of the names of scenarios during which the servers are killed."""
+"""Beginning of the names of scenarios during which the servers are killed."""
 TARGETS = ("rucola", "java")
 ELSEWHERE = ("cluster_two_brokers",)
 """Scenarios that need other servers: see ``tests.conformance.cluster``."""
@@ -40,7 +40,7 @@ FEATURES = (
     *("send", "pull", "lite", "push", "query", "retry", "rpc", "group", "delay", "filter", "transaction", "pop"),
     *("crash", "cluster"),
 )
-"""The subject of a scenario, by the part of its name before the first underscore."""
+"""The features that scenarios test; the name of a scenario begins with one, before its first underscore."""
 SETTINGS = {
     "messageDelayLevel": "1s" + 16 * " 2s" + " 4s",
     "enablePropertyFilter": "true",
@@ -50,18 +50,18 @@ SETTINGS = {
     "transactionCheckInterval": 1500,
     "transactionCheckMax": 3,
 }
-"""Options of the broker, ours or the official one, with times so short that a test can wait for them."""
+"""Options for our broker and the official one, with times so short that a test can wait for them."""
 
 
 @dataclass(frozen=True)
 class Client:
-    """One official client in one version."""
+    """One version of an official client."""
 
     name: str
     version: str
 
     def command(self, *arguments: str) -> list[str]:
-        """Command line of the program of scenarios, which is compiled at the first use."""
+        """Returns the command line of the program with scenarios, which is compiled at the first use."""
         if self.name == "ali-ons":
             node = need("node", "install Node.js 18 or newer to run the ali-ons client")
             return [node, str(node_program(HERE / "node") / "scenarios.js"), *arguments]
@@ -77,7 +77,7 @@ class Client:
 
     @property
     def makes_topics(self) -> bool:
-        """Whether its consumers and producers wait for a topic that does not exist yet; otherwise they give up."""
+        """Whether the runner must create topics: some clients give up if a topic does not exist yet."""
         return self.name == "java"
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ CLIENTS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """One scenario of one client."""
+    """The outcome of one scenario with one client."""
 
     client: Client
     name: str
@@ -104,17 +104,19 @@ class Outcome:
 
     @property
     def feature(self) -> str:
-        """The row of the summary that counts it."""
+        """Name of the row in the summary that counts this outcome."""
         return self.name.partition("_")[0]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the clients, print every outcome and the summary."""
+    """Runs the clients, and prints every outcome and the summary."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.run", description=__doc__)
     parser.add_argument(
         "--target", action="append", choices=TARGETS, help="only these servers; java: the official ones"
     )
-    parser.add_argument("--client", action="append", choices=[str(client) for client in CLIENTS], help="only this one")
+    parser.add_argument(
+        "--client", action="append", choices=[str(client) for client in CLIENTS], help="only this client"
+    )
     parser.add_argument("--flush", choices=["sync", "async"], default="sync")
     parser.add_argument("scenario", nargs="*", help="only these scenarios")
     options = parser.parse_args(arguments)
@@ -135,10 +137,10 @@ def main(arguments: list[str]) -> int:
 
 
 def run_clients(clients: list[Client], target: Servers, scenarios: list[str], console: Console) -> list[Outcome]:
-    """Outcomes of all clients, several at a time because they mostly wait; then the outcomes of scenarios that kill the
-    servers.
+    """Runs all clients, several at a time because they mostly wait, then the scenarios that kill the servers; yields
+    the outcomes.
     """
-    chosen = {client: chosen_of(client, scenarios) for client in clients}  # builds the programs, one after the other
+    chosen = {client: chosen_of(client, scenarios) for client in clients}  # builds the programs one after another
 
     def run(client: Client, kills: bool) -> list[Outcome]:
         names = [name for name in chosen[client] if name.startswith(KILLING) == kills]
@@ -151,13 +153,13 @@ def run_clients(clients: list[Client], target: Servers, scenarios: list[str], co
 
 
 def chosen_of(client: Client, scenarios: list[str]) -> list[str]:
-    """The scenarios in ``scenarios`` that the client has; all its scenarios when none is given."""
+    """Returns the scenarios of ``scenarios`` that the client has; all its scenarios when none is given."""
     listed = subprocess.run(client.command("names"), capture_output=True, text=True, check=True, timeout=60)
     return [name for name in listed.stdout.split() if name in scenarios or (not scenarios and name not in ELSEWHERE)]
 
 
 def run_client(client: Client, target: Servers, prefix: str, chosen: list[str], console: Console) -> Iterator[Outcome]:
-    """Outcomes of a client's scenarios as they end; a crash or a time-out counts as one more failed outcome."""
+    """Yields the outcomes of a client's scenarios as they end; a crash or a time-out counts as one more failure."""
     if not chosen:
         return
     if not client.makes_topics:
@@ -179,7 +181,7 @@ def run_client(client: Client, target: Servers, prefix: str, chosen: list[str], 
 
 
 def show(outcome: Outcome, console: Console) -> None:
-    """One line for one outcome."""
+    """Prints one line for an outcome."""
     mark = "[green]ok  [/]" if outcome.ok else "[red]FAIL[/]"
     details = json.dumps(outcome.details, ensure_ascii=False)
     console.print(f"{mark} {outcome.client!s:16} {outcome.name:16} ", end="")
@@ -187,7 +189,7 @@ def show(outcome: Outcome, console: Console) -> None:
 
 
 def summary(outcomes: list[Outcome], clients: list[Client], target: str) -> Table:
-    """Passed / total for each feature and client."""
+    """Prints passed / total for each feature and client."""
     table = Table(title=f"official clients against {target}: passed / total")
     table.add_column("feature")
     for client in clients:

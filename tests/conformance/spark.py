@@ -1,7 +1,7 @@
 """Spark's source and sink against the official servers: ``python -m tests.conformance.spark``.
 
 The tests of ``tests/spark`` run here, too. Where they start, kill or stop a broker, it is an official one with its name
-server. Exit status: 0 all passed, 1 a test failed, 2 set-up failed.
+server. Exit status: 0 if all passed, 1 if a test failed, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.peers.servers import JavaServers
 VERSIONS = ("4.9.7", "5.3.3")
 SUITE = Path(__file__).resolve().parents[1] / "spark"
 NO_PEER = ("test_flights_tables.py",)
-"""Files whose tests start no broker."""
+"""Files whose tests do not start a broker."""
 TEST_TIMEOUT_S = 240
 
 
@@ -27,15 +27,15 @@ class _Servers(JavaServers):
     """The official servers, which can be started again and again."""
 
     def start(self) -> None:
-        """Starts both at their earlier addresses."""
+        """Starts name server and broker at their earlier addresses."""
         folder = self._temporary / "home" / "conf"
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ("namesrv", "broker"):  # servers before 5.0 do not start without them
+        for name in ("namesrv", "broker"):  # servers before 5.0 do not start without logging files
             (folder / f"logback_{name}.xml").write_text("<configuration/>\n")
         self._start()
 
     def end(self, *, kill: bool) -> None:
-        """Ends both, the broker first."""
+        """Ends the broker, then the name server."""
         for process in reversed(self._processes):
             process.kill() if kill else process.terminate()
         for process in self._processes:
@@ -52,7 +52,7 @@ class OfficialBroker(BrokerProcess):
         self._servers = _Servers(store=self.store, version=version, settings=settings)
 
     def start(self) -> None:
-        """Starts both and waits until they are ready."""
+        """Starts name server and broker, and waits until they are ready."""
         self._servers.start()
         self.namesrv = self._servers.namesrv
 
@@ -61,22 +61,22 @@ class OfficialBroker(BrokerProcess):
         self._servers.end(kill=True)
 
     def stop(self) -> None:
-        """Stops both cleanly; does nothing when they do not run."""
+        """Stops both servers cleanly; does nothing if they do not run."""
         self._servers.end(kill=False)
 
 
 def main(arguments: list[str]) -> int:
     """Runs the suite once for each version."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.spark", description=__doc__)
-    parser.add_argument("--version", action="append", choices=VERSIONS, help="only this one; all unless given")
-    parser.add_argument("-k", default="", metavar="EXPRESSION", help="only the tests that pytest chooses by it")
+    parser.add_argument("--version", action="append", choices=VERSIONS, help="only this version; all by default")
+    parser.add_argument("-k", default="", metavar="EXPRESSION", help="only the tests that pytest -k selects")
     options = parser.parse_args(arguments)
     tests = [str(path) for path in sorted(SUITE.glob("test_*.py")) if path.name not in NO_PEER]
     chosen = ["-k", options.k] if options.k else []
     passed = True
     for version in options.version or VERSIONS:
         try:
-            server_classpath(version)  # fetched before the tests, whose time is limited
+            server_classpath(version)  # downloads before the tests, whose time is limited
         except PeerError as error:
             print(f"conformance: {error}", file=sys.stderr)
             return 2

@@ -1,5 +1,5 @@
-"""The commands of the official tool and of ours, in the order of the run, and the parts of their output that must be
-equal for all servers.
+"""The commands of the official tool and of ours in the order of the run. Certain parts of their output must be equal
+for all servers.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ _RULES = (
 
 
 def text(output: str) -> list[str]:
-    """All lines, sorted, without the parts that differ between runs."""
+    """Returns all lines, sorted, without the parts that differ between runs."""
     for pattern, word in _RULES:
         output = re.sub(pattern, word, output)
     return sorted(filter(None, (line.strip() for line in output.splitlines()))) or ["nothing printed"]
 
 
 def first(count: int, pattern: str = "") -> Keep:
-    """The first words of each line that matches."""
+    """Returns a function that takes the first words of each line that matches."""
     return lambda output: sorted({" ".join(line.split()[:count]) for line in text(output) if re.search(pattern, line)})
 
 
 def matching(pattern: str) -> Keep:
-    """Lines that match."""
+    """Returns a function that takes the lines that match."""
     return lambda output: [line for line in text(output) if re.search(pattern, line)]
 
 
 def found(pattern: str) -> Keep:
-    """All matches, wherever they are."""
+    """Returns a function that takes all matches, wherever they are in the output."""
     return lambda output: sorted(set(re.findall(pattern, "\n".join(text(output)))))
 
 
 def failed(output: str) -> list[str]:
-    """The exception that ended the command, with its code."""
+    """Returns the exception that ended the command, with its code."""
     return sorted(set(re.findall(r"\w+Exception|CODE: \d+", output)))
 
 
 def _shared_names(output: str) -> list[str]:
-    """Names of options or figures that every broker has."""
+    """Returns the names of options or figures that every broker has."""
     names = {re.split(r"[=:]", line)[0].strip() for line in text(output) if re.search(r"\S\s*[=:]", line)}
     return sorted(names & SHARED)
 
@@ -73,8 +73,9 @@ class Command:
     """One command line.
 
     Attributes:
-        words: may name NS, BROKER, CLIENT, ID, OUR_ID, OFFSET_ID, HOME and the files TOPICS and GROUPS.
-        keep: what is compared.
+        words: the command line. NS, BROKER, CLIENT, ID, OUR_ID, OFFSET_ID, HOME, TOPICS and GROUPS stand for values of
+            the run.
+        keep: takes the parts of the output that are compared.
         code: the exit code that our tool must return; the official one always returns 0.
     """
 
@@ -88,11 +89,11 @@ class Command:
 
     @property
     def name(self) -> str:
-        """The command without its options."""
+        """Name of the command, without its options."""
         return self.words.split()[0]
 
     def line(self, places: dict[str, str]) -> list[str]:
-        """The words with all names replaced by their values."""
+        """Returns the words of the command line, with all names replaced by their values."""
         return [places.get(word, word).replace("_SPACE_", " ") for word in self.words.split()]
 
 
@@ -214,7 +215,7 @@ OFFICIAL = (
     Command("deleteTopic -n NS -c DefaultCluster -t T_new"),
     Command("topicList -n NS", LISTED),
 )
-"""Every command claimed, with the answers of success and of refusal."""
+"""Every supported command, in cases that succeed and in cases that are refused."""
 
 OUR_TRACED = found(r'"#Type":"\w+","#\w+Group":"G_\w+"|"#Status":"\w+"')
 
@@ -324,7 +325,7 @@ OURS = (
     Command("deleteTopic -n NS -c DefaultCluster -t T_ours"),
     Command("topicRoute -n NS -t T_ours", found("code 17"), 1),
 )
-"""The same with our tool, which prints JSON then; it runs after the official one."""
+"""Commands for our tool, which then prints JSON; they run after those of the official tool."""
 
 RULE = "-r Topic:A,Group:B* -a Pub,Sub -d"
 _BOTH = (

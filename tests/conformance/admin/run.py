@@ -1,9 +1,9 @@
-"""Administration, both ways: ``python -m tests.conformance.admin.run``.
+"""Administration with the official tool and with ours: ``python -m tests.conformance.admin.run``.
 
 The official ``mqadmin`` 5.3.3 runs every supported command against our name server and broker and against the official
 ones. Its exit code and the stable parts of its output must be equal. ``rucola mqadmin`` then does the same. Commands
-about users and rules run in a second round, with brokers that require accounts. Exit status: 0 all equal, 1 a
-difference, 2 set-up failed.
+about users and rules run in a second round, with brokers that require accounts. Exit status: 0 if all results are
+equal, 1 if one differs, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class OfficialTool:
         self.places = places
 
     def run(self, command: Command) -> Ended:
-        """Run one command.
+        """Runs one command.
 
         Raises:
             PeerError: the virtual machine ended.
@@ -98,8 +98,8 @@ class OfficialTool:
 
 @contextmanager
 def official_tool(target: Servers, home: Path, alone: bool = False) -> Iterator[OfficialTool]:
-    """The tool, with the messages sent and consumed, or alone. ``home``: a directory for the files that it reads and
-    writes.
+    """Starts the tool, with messages sent and consumed, or alone. ``home`` is a directory for the files that it reads
+    and writes.
     """
     if not alone:
         make_topic(target.namesrv, target.broker, TOPIC, 2)
@@ -129,7 +129,7 @@ def official_tool(target: Servers, home: Path, alone: bool = False) -> Iterator[
 
 
 def our_tool(command: Command, places: dict[str, str]) -> Ended:
-    """``rucola mqadmin`` in this process."""
+    """Runs ``rucola mqadmin`` in this process."""
     output, errors = io.StringIO(), io.StringIO()
     with redirect_stdout(output), redirect_stderr(errors):
         code = rucola(["mqadmin", "--json", *command.line(places)])
@@ -137,14 +137,14 @@ def our_tool(command: Command, places: dict[str, str]) -> Ended:
 
 
 def write_list(home: Path, name: str) -> str:
-    """Path of a file with many topics or groups."""
+    """Writes a file with many topics or groups; returns its path."""
     path = home / name
     path.write_text(json.dumps(LISTS[name]))
     return str(path)
 
 
 def traced(namesrv: str) -> str:
-    """Id of a message that our clients sent, consumed and traced."""
+    """Sends and consumes a message with our clients, which trace it; returns its id."""
     with Producer("G_ours_P", namesrv, ProducerConfig(enable_trace=True)) as producer:
         queue = next(queue for queue in producer.message_queues(TOPIC) if queue.queue_id == 0)
         sent = producer.send(Message(TOPIC, b"traced", keys="traced"), queue)
@@ -156,7 +156,7 @@ def traced(namesrv: str) -> str:
 def run_round(
     name: str, settings: dict[str, str], official: tuple[Command, ...], ours: tuple[Command, ...], console: Console
 ) -> tuple[list[Ended], list[Ended]]:
-    """The results of the commands of both tools with one pair of servers; with the settings of a guarded broker,
+    """Runs the commands of both tools against one pair of servers; returns the results. If the broker has accounts,
     requests are signed.
     """
     guarded = "authenticationEnabled" in settings
@@ -175,10 +175,10 @@ def run_round(
 
 
 def main(arguments: list[str]) -> int:
-    """Run all commands against both pairs of servers, and show the differences."""
+    """Runs all commands against both pairs of servers, and shows the differences."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.admin.run", description=__doc__)
     parser.add_argument("--show", action="store_true", help="print what every command prints")
-    parser.add_argument("--round", action="append", choices=("plain", "access"), help="only this one")
+    parser.add_argument("--round", action="append", choices=("plain", "access"), help="only these servers")
     parser.add_argument("--only", default="", help="only commands whose line contains this")
     options = parser.parse_args(arguments)
     console = Console()
@@ -213,7 +213,7 @@ def main(arguments: list[str]) -> int:
 
 
 def compare(tool: str, commands: tuple[Command, ...], results: list[list[Ended]], show: bool, console: Console) -> int:
-    """How many commands had equal results; the others are shown."""
+    """Returns the number of commands with equal results; shows those that differ."""
     equal = 0
     for command, theirs, ours in zip(commands, *results, strict=True):
         kept = command.keep(theirs.output), command.keep(ours.output)

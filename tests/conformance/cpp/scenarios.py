@@ -1,7 +1,7 @@
 """Scenarios with the official C++ client 1.2 (librocketmq), as the PyPI package ``rocketmq`` ships and binds it.
 
-Arguments: folder with the package, then the arguments that every program gets, see run.py. The package
-calls back in threads of the library.
+Arguments: folder with the package, then the arguments of every program, see run.py. The library calls listeners in its
+own threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketmq.exceptions import RocketMQException
 from rocketmq.ffi import MessageModel
 
 PATIENCE_S = 60.0
-"""Longer than the 30 s between two looks for the route of a retry topic."""
+"""Time limit in seconds: longer than the 30 s after which the client asks again for the route of a retry topic."""
 
 
 class Peer:
@@ -44,14 +44,16 @@ class Peer:
     def consume(
         self, seen: list[Seen], tags: str = "*", refuse: Callable[[Seen], bool] = lambda _: False, **options: object
     ) -> PushConsumer:
-        """Starts a push consumer that adds messages to ``seen``; messages that ``refuse`` accepts come again."""
+        """Starts a push consumer that adds messages to ``seen``; it refuses messages for which ``refuse`` is true, so
+        that they come again.
+        """
         instance = options.pop("instance", "one")
         consumer = PushConsumer(self.group, **options)
         consumer.set_instance_name(f"{self.group}_{instance}")
 
         def take(received: RecvMessage) -> None:
             message = Seen(received)
-            if message.tags == b"Setup":  # the runner's, which made the topic
+            if message.tags == b"Setup":  # the runner's message, which created the topic
                 return
             seen.append(message)
             if refuse(message):
@@ -79,7 +81,7 @@ class Peer:
 
 
 class Refused(Exception):  # noqa: N818 - no error
-    """Makes the library send the message back to the broker."""
+    """Raised in a listener, so that the library sends the message back to the broker."""
 
 
 class Seen:
@@ -102,7 +104,7 @@ def until(what: str, holds: Callable[[], bool]) -> None:
 
 
 def expect(seen: list[Seen], wanted: range | list[int]) -> None:
-    """Checks that exactly these messages arrive, and no others within a short time; none comes twice."""
+    """Checks that exactly these messages arrive: none twice, and no others within a short time."""
     until(f"{len(wanted)} messages", lambda: len(seen) >= len(wanted))
     time.sleep(0.5)
     bodies = sorted(message.body for message in seen)
@@ -129,7 +131,7 @@ def send_sync(peer: Peer) -> dict[str, object]:
 def send_async(peer: Peer) -> dict[str, object]:
     producer = peer.producer()
     done: list[object] = []
-    kept = [peer.message(i) for i in range(50)]  # the library reads them later
+    kept = [peer.message(i) for i in range(50)]  # keeps the texts alive, because the library reads them later
     for message in kept:
         producer.send_async(message, done.append, done.append)
     until("50 answers", lambda: len(done) >= 50)
@@ -153,8 +155,8 @@ def send_oneway(peer: Peer) -> dict[str, object]:
 
 
 def send_batch(peer: Peer) -> dict[str, object]:
-    """This client sends ``batch=1``, which is not ``true``: servers therefore store one message that contains the bytes
-    of all members.
+    """Sends a batch: this client writes ``batch=1`` instead of ``true``, so servers store one message with the bytes of
+    all members.
     """
     result = peer.producer().send_batch([peer.message(i) for i in range(64)])
     equal("status", SendStatus.OK, result.status)
@@ -163,12 +165,14 @@ def send_batch(peer: Peer) -> dict[str, object]:
     until("the message", lambda: bool(seen))
     time.sleep(0.5)
     equal("messages", 1, len(seen))
-    assert seen[0].stored_bytes > 600, seen[0].stored_bytes  # compressed; the binding ends the body at its first zero
+    assert seen[0].stored_bytes > 600, seen[
+        0
+    ].stored_bytes  # the body is compressed; the binding cuts it at its first zero
     return {"stored_bytes": seen[0].stored_bytes}
 
 
 def send_large(peer: Peer) -> dict[str, object]:
-    """A body above 4 KiB is compressed; the message also has a property."""
+    """Sends a body above 4 KiB, which is compressed; the message also has a property."""
     message = Message(peer.topic)
     message.set_body("abcdefgh" * 16_000)
     message.set_property("mine", "值")
@@ -182,7 +186,7 @@ def send_large(peer: Peer) -> dict[str, object]:
 
 
 def send_selector(peer: Peer) -> dict[str, object]:
-    """One queue for each number; the order inside each queue is kept."""
+    """Sends each number to one queue; the order inside each queue is kept."""
     producer = peer.producer()
     for i in range(40):
         producer.send_orderly(peer.message(i), i % 5)
@@ -225,7 +229,7 @@ def push_tags(peer: Peer) -> dict[str, object]:
 
 
 def push_orderly(peer: Peer) -> dict[str, object]:
-    """Needs the broker's queue locks; the order inside each queue is kept."""
+    """Consumes in order, which needs the broker's queue locks; the order inside each queue is kept."""
     peer.send(peer.producer(), 0, 60)
     seen: list[Seen] = []
     peer.consume(seen, orderly=True)
@@ -237,7 +241,7 @@ def push_orderly(peer: Peer) -> dict[str, object]:
 
 
 def push_resume(peer: Peer) -> dict[str, object]:
-    """The next start continues at the offset stored at shutdown."""
+    """The next start of a consumer continues at the offset stored at shutdown."""
     producer = peer.producer()
     peer.send(producer, 0, 30)
     before: list[Seen] = []
@@ -265,10 +269,10 @@ def retry_later(peer: Peer) -> dict[str, object]:
 
 
 def group_broadcast(peer: Peer) -> dict[str, object]:
-    """Each member gets every message."""
+    """Each member of a broadcast group gets every message."""
     members: list[list[Seen]] = [[], []]
     for number, seen in enumerate(members):
-        instance = f"{number}_{time.time_ns()}"  # names the file of the offsets: an earlier run must not have made it
+        instance = f"{number}_{time.time_ns()}"  # the name of the offset file: it must not exist from an earlier run
         peer.consume(seen, instance=instance, message_model=MessageModel.BROADCASTING)
     peer.send(peer.producer(), 0, 40)
     for seen in members:
@@ -277,7 +281,7 @@ def group_broadcast(peer: Peer) -> dict[str, object]:
 
 
 def delay_levels(peer: Peer) -> dict[str, object]:
-    """Levels of the broker under test: 1 s, 2 s, 2 s."""
+    """Delays by level, which the broker under test has set to 1 s, 2 s, 2 s."""
     producer = peer.producer()
     seen: list[Seen] = []
     peer.consume(seen)
@@ -304,12 +308,12 @@ SCENARIOS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named scenarios, or all."""
+    """Runs the named scenarios, or all."""
     if arguments == ["names"]:
         print("\n".join(scenario.__name__ for scenario in SCENARIOS))
         return 0
     namesrv, prefix, *wanted = arguments
-    threading.excepthook = sys.unraisablehook = lambda _: None  # the binding raises Refused once more, in a callback
+    threading.excepthook = sys.unraisablehook = lambda _: None  # the binding raises Refused again in a callback
     failed = False
     for scenario in SCENARIOS:
         if wanted and scenario.__name__ not in wanted:

@@ -13,7 +13,7 @@ import (
 
 type details = map[string]any
 
-// A scenario returns what it saw and panics when something differs from what it must be.
+// A scenario returns what it saw, and panics when something is not as it must be.
 type scenario struct {
 	name string
 	run  func(*peer) details

@@ -13,7 +13,7 @@ import (
 	"github.com/apache/rocketmq-client-go/v2/producer"
 )
 
-// Longer than the 30 s after which the client looks for the route of a retry topic, and the 20 s between two rebalances.
+// Longer than the 30 s after which the client asks for the route of a retry topic, and the 20 s between two rebalances.
 const patience = 75 * time.Second
 
 var background = context.Background()
@@ -53,7 +53,7 @@ func (p *peer) producer(options ...producer.Option) rocketmq.Producer {
 	return client
 }
 
-// Starts a push consumer of everything the selector lets through, but for the runner's message that made the topic.
+// Starts a push consumer of all messages that the selector accepts, except the runner's, which created the topic.
 func (p *peer) consume(selector consumer.MessageSelector, take func(context.Context, *primitive.MessageExt) consumer.ConsumeResult, options ...consumer.Option) {
 	options = append([]consumer.Option{
 		consumer.WithGroupName(p.group), consumer.WithInstance(p.instance()), consumer.WithNsResolver(p.resolver()),
@@ -90,7 +90,7 @@ func (p *peer) send(client rocketmq.Producer, first, last int) {
 	}
 }
 
-// A queue of the topic, as the answer to a send names it.
+// Returns a queue of the topic, as the response to a send names it.
 func (p *peer) queue(client rocketmq.Producer) *primitive.MessageQueue {
 	return sent(client.SendSync(background, p.message(0, "Setup"))).MessageQueue
 }
@@ -107,7 +107,7 @@ func sent(result *primitive.SendResult, err error) *primitive.SendResult {
 	return result
 }
 
-// Messages that were seen, in order of arrival.
+// Returns the messages that arrived, in order of arrival.
 type log struct {
 	sync.Mutex
 	messages []*primitive.MessageExt
@@ -135,7 +135,7 @@ func (l *log) bodies() []string {
 	return bodies
 }
 
-// Waits for so many messages, then a little for one too many; none comes twice.
+// Waits for the messages, then a little longer for one too many; none comes twice.
 func (l *log) expect(wanted []string) {
 	until(fmt.Sprintf("%d messages", len(wanted)), func() bool { return len(l.all()) >= len(wanted) })
 	time.Sleep(500 * time.Millisecond)

@@ -184,7 +184,7 @@ func pushTags(p *peer) details {
 	return details{"messages": len(seen.all())}
 }
 
-// Needs the broker's queue locks; order holds inside each queue.
+// Consumes in order, which needs the broker's queue locks; order holds inside each queue.
 func pushOrderly(p *peer) details {
 	seen := &log{}
 	p.send(p.producer(), 0, 60)
@@ -200,7 +200,7 @@ func pushOrderly(p *peer) details {
 	return details{"queues": len(last)}
 }
 
-// Fails each time: as often as the consumer allows, then into the dead-letter topic of the group.
+// A message fails each time: it is retried as often as the consumer allows, then becomes a dead letter of the group.
 func retryDeadLetter(p *peer) details {
 	client, seen := p.producer(), &log{}
 	broker := sent(client.SendSync(background, p.message(0, "TagA"))).MessageQueue.BrokerName
@@ -219,7 +219,7 @@ func retryDeadLetter(p *peer) details {
 	reader, err := rocketmq.NewPullConsumer(
 		consumer.WithGroupName(p.group+"_reader"), consumer.WithInstance(p.instance()), consumer.WithNsResolver(p.resolver()))
 	must(err)
-	must(reader.Subscribe(p.topic, all)) // a start needs the route of what is subscribed to
+	must(reader.Subscribe(p.topic, all)) // a start needs the routes of subscribed topics
 	must(reader.Start())
 	p.closers = append(p.closers, reader.Shutdown)
 	letters := []*primitive.MessageExt{}
@@ -236,20 +236,20 @@ func retryDeadLetter(p *peer) details {
 	return details{"tries": 3}
 }
 
-// The answer comes back through the broker to the one client that asked.
+// The reply comes back through the broker to the client that sent the request.
 func rpcReply(p *peer) details {
 	replier, asker := p.producer(), p.producer(producer.WithGroupName(p.group+"_asker"))
 	p.consume(all, func(_ context.Context, question *primitive.MessageExt) consumer.ConsumeResult {
 		answer, err := consumer.CreateReplyMessage(question, nil)
 		must(err)
-		answer.Body = []byte("answer to " + string(question.Body)) // 2.1.2 reads properties from the body it is given
+		answer.Body = []byte("answer to " + string(question.Body)) // client 2.1.2 writes properties into a body that it gets
 		if _, err = replier.SendSync(background, answer); err != nil {
 			return consumer.ConsumeRetryLater
 		}
 		return consumer.ConsumeSuccess
 	})
 	p.queue(asker)
-	time.Sleep(3 * time.Second) // its first heartbeat, without which the broker knows nobody to give an answer to
+	time.Sleep(3 * time.Second) // the first heartbeat, without which the broker does not know the client to reply to
 	for i := 0; i < 10; i++ {
 		answer, err := asker.Request(background, 30*time.Second, p.message(i, "TagQ"))
 		must(err)
@@ -258,7 +258,7 @@ func rpcReply(p *peer) details {
 	return details{"answers": 10}
 }
 
-// Each member gets every message.
+// Each member of a broadcast group gets every message.
 func groupBroadcast(p *peer) details {
 	client := p.producer()
 	members := []*log{{}, {}}
@@ -272,7 +272,7 @@ func groupBroadcast(p *peer) details {
 	return details{"members": len(members)}
 }
 
-// Levels of the broker under test: 1 s, 2 s, 2 s.
+// Delay levels, which the broker under test has set to 1 s, 2 s, 2 s.
 func delayLevels(p *peer) details {
 	client, seen := p.producer(), &log{}
 	p.consume(all, seen.take)
@@ -309,7 +309,7 @@ func filterSQL(p *peer) details {
 	return details{"sent": 120, "consumed": len(seen.all())}
 }
 
-// What is decided at once for tags A and B, and when asked for C and D.
+// Decides about half messages: at once for tags A and B, when the broker asks for C and D.
 type decisions struct{ sync.Map }
 
 func (d *decisions) ExecuteLocalTransaction(message *primitive.Message) primitive.LocalTransactionState {

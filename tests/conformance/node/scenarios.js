@@ -7,7 +7,7 @@ const { Producer, Consumer, Message } = require('ali-ons');
 
 const [ nameSrv, prefix, ...wanted ] = process.argv.slice(2);
 const PATIENCE_MS = 75000; // the client looks for the route of a retry topic every 30 s
-// Only asked when no name server address is given.
+// The client uses this only without a name server address.
 const httpclient = { request() { throw new Error('no address service in these scenarios'); } };
 const warnings = [];
 const logger = { info() {}, debug() {}, warn(...text) { warnings.push(text.join(' ')); }, error(...text) { warnings.push(text.join(' ')); } };
@@ -36,12 +36,13 @@ class Peer {
     return producer;
   }
 
-  // Starts a consumer; what it gets goes to `seen`, and what `fails` says it throws at. Returns a function that stops it.
+  // Starts a consumer that adds messages to `seen` and throws at those for which `fails` is true. Returns a function to
+  // stop it.
   async consume(tags, seen, fails = () => false) {
     const consumer = new Consumer({ nameSrv, httpclient, logger, consumerGroup: this.group, rebalanceInterval: 1000 });
     consumer.on('error', error => warnings.push(error.message));
     consumer.subscribe(this.topic, tags, async message => {
-      if (message.tags !== 'Setup') { // the runner's, see run.py
+      if (message.tags !== 'Setup') { // the runner's message, see run.py
         seen.push(message);
         if (fails(message)) {
           throw new Error('not this time');
@@ -133,7 +134,7 @@ const scenarios = {
     return { messages: 25 };
   },
 
-  // The offset stored when the consumer closes is where the next one goes on.
+  // The next consumer continues at the offset stored when the first one closed.
   async push_resume(peer) {
     const producer = await peer.producer();
     await peer.send(producer, 0, 20);
@@ -182,5 +183,5 @@ const scenarios = {
     }
     console.log(JSON.stringify(line));
   }
-  process.exit(failed ? 1 : 0); // client timers must not keep the process
+  process.exit(failed ? 1 : 0); // client timers must not keep the process running
 })();

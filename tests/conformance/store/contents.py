@@ -25,20 +25,20 @@ GEOMETRY = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
-"""Small files, so that log, queues and index all have several."""
+"""Options with small files, so that log, queues and index have several files each."""
 
 START_MS = 1_700_000_000_000
 STEP_MS = 50
-"""Store times lie so far apart; the whole store spans more than the 3 s by which the reference goes back."""
+"""Distance of store times in ms; the store spans more than the 3 s by which the official store goes back."""
 
 V4, V6 = bytes([192, 168, 1, 10]), bytes.fromhex("20010db8000000000000000000000006")
 BORN, STORE = (54321).to_bytes(4, "big"), (10911).to_bytes(4, "big")
 LONG_TOPIC = "%RETRY%" + "g" * 200
-"""Longer than the 127 bytes that records of version 1 can hold; the reference reads version 2 from 5.0 on."""
+"""Longer than the 127 bytes that records of version 1 can hold; the official store reads version 2 since 5.0."""
 
 CRC_PROPERTY = "__CRC32#"
 BATCH_TOPIC = "BatchTopic"
-"""Topics of type BatchCQ, in stores with several kinds of queues."""
+"""The topic of type BatchCQ, in stores with several kinds of queues."""
 INNER_BATCH = 0xC0
 KINDS = {"enableConsumeQueueExt": "true", "enableLmq": "true", "enableMultiDispatch": "true"}
 """Options of a store with all kinds of queues."""
@@ -46,18 +46,18 @@ Put = dict[str, Any]
 
 
 def log_paths(path: Path) -> str:
-    """Directories of the log of a store that has several."""
+    """Returns the log directories of a store that has several."""
     return ",".join(str(path.parent / f"disk{number}") for number in (2, 1, 3))
 
 
 def opened(
     path: Path, record_crc: bool, clock: ManualClock, kinds: bool = False, several: bool = False
 ) -> MessageStore:
-    """A running store that brings its queues and its checkpoint to the disk as often as possible.
+    """Runs a store that syncs its queues and its checkpoint as often as possible.
 
     Args:
         kinds: whether there are light queues, extensions, and a topic of type BatchCQ.
-        several: the log has several directories.
+        several: whether the log has several directories.
     """
     config = MessageStoreConfig(
         store_path_root_dir=str(path),
@@ -90,7 +90,7 @@ def opened(
 
 
 def runs(long_topic: bool, kinds: bool = False) -> Iterator[list[Put]]:
-    """The puts, in order; a list of several messages is a batch."""
+    """Returns the puts in order; a list of several messages is a batch."""
     number = 0
 
     def message(topic: str, queue_id: int, size: int, **fields: Any) -> Put:
@@ -145,12 +145,12 @@ def runs(long_topic: bool, kinds: bool = False) -> Iterator[list[Put]]:
 
 
 def wire_message(body: str) -> str:
-    """A message of an inner batch as text; all its bytes are below 128."""
+    """Returns a message of an inner batch as text; all its bytes are below 128."""
     return "".join(map(chr, pack(">iiiii", 22 + len(body), 0, 0, 0, len(body)))) + body + "\0\0"
 
 
 def light_names(put: Put) -> list[str]:
-    """The light queues that a put names."""
+    """Returns the light queues that a put names."""
     return [name for name in put["properties"].get("INNER_MULTI_DISPATCH", "").split(",") if name]
 
 
@@ -178,7 +178,7 @@ def put_all(
 
 
 def store_message(put: Put) -> StoreMessage:
-    """The message of a put."""
+    """Returns the message of a put."""
     properties = "".join(f"{name}\x01{value}\x02" for name, value in put["properties"].items())
     return StoreMessage(
         put["topic"].encode(),
@@ -195,7 +195,7 @@ def store_message(put: Put) -> StoreMessage:
 
 
 def placed(result: PutMessageResult) -> Put:
-    """The answer of the store."""
+    """Returns a put with the places that the store gave its messages."""
     assert result.status is PutMessageStatus.PUT_OK, result
     return {
         "physicalOffset": result.physical_offset,
@@ -206,7 +206,7 @@ def placed(result: PutMessageResult) -> Put:
 
 
 def as_read(put: Put) -> dict[str, Any]:
-    """A put as every reader of the store must see it, apart from the checksum property."""
+    """Returns a put as every reader of the store must see it, except for the checksum property."""
     hosts = {name: bytes.fromhex(put[name]) for name in ("bornHost", "storeHost")}
     wide = 0x10 * (len(hosts["bornHost"]) > 8) | 0x20 * (len(hosts["storeHost"]) > 8)
     return (
@@ -217,8 +217,8 @@ def as_read(put: Put) -> dict[str, Any]:
 
 
 def in_queues(puts: list[Put]) -> dict[tuple[str, int], list[Put]]:
-    """The puts by queue, in order; prepared and rolled back messages are in none, and some messages are in light
-    queues, too.
+    """Returns the puts by queue, in order. Prepared and rolled back messages are in no queue; some messages are also in
+    light queues.
     """
     queues: dict[tuple[str, int], list[Put]] = {}
     for put in puts:

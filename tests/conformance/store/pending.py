@@ -1,8 +1,8 @@
 """Directories with waiting messages, passed from one broker to another: ``python -m tests.conformance.store.pending``.
 
-Our broker accepts messages that wait for a delay level or a time, half messages, a returned one and popped ones, and is
-stopped or killed. The official broker then opens the directory and must complete all of them. Then the roles are
-reversed. Exit status: 0 all passed, 1 one failed, 2 set-up failed.
+Our broker accepts messages that wait for a delay level or a time, half messages, one sent back by a consumer, and
+popped ones; then it is stopped or killed. The official broker then opens the directory and must complete all of them.
+Then the roles are reversed. Exit status: 0 if all passed, 1 if one failed, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPIC, GROUP, PRODUCERS = "handed_over", "handed_over_group", "handed_over_produ
 POPPED_TOPIC = "handed_over_popped"
 KINDS: dict[str, type[Servers]] = {"rucola": RucolaServers, "java": JavaServers}
 PENDING_MS = 25_000
-"""From the sends until what waits is due: the second broker runs by then."""
+"""Time from the sends until waiting messages are due: by then the second broker runs."""
 PENDING_LEVEL = 2
 SETTINGS = {
     "messageDelayLevel": f"1s {PENDING_MS // 1000}s",
@@ -44,13 +44,15 @@ SETTINGS = {
     "reviveInterval": 1000,
 }
 SETTLED_S = 6.0
-"""Later the progress of either broker is on the disk: offsets every 5 s, outcomes of transactions every 0.3 s."""
+"""Time after which the progress of either broker is on the disk: it writes offsets every 5 s, outcomes of transactions
+every 0.3 s.
+"""
 PATIENCE_S = 90.0
 HALF, COMMIT, ROLLBACK = 4, 8, 12
 PULL_OFFSET, UPDATE_OFFSET, SEND_BACK, HEART_BEAT, END_TRANSACTION, CHECK_TRANSACTION = 14, 15, 36, 34, 37, 39
 UPDATE_GROUP, POP_MESSAGE, ACK_MESSAGE = 200, 200050, 200051
 AT_ONCE = "delayed, came before"
-"""May come again after a kill: the progress of the delay levels is written every 10 s."""
+"""Body of the message that may come again after a kill: the progress of delay levels is written every 10 s."""
 
 
 @dataclass
@@ -64,13 +66,13 @@ class Expected:
     never: list[str] = field(default_factory=list)
 
     def add(self, body: str, due_ms: int = 0, topic: str = TOPIC) -> None:
-        """A message that must come once."""
+        """Adds a message that must come once."""
         self.bodies.setdefault(topic, []).append(body)
         self.due_ms[body] = due_ms
 
 
 def main() -> int:
-    """Run both directions, each after a clean stop and after a kill; two run at a time, because they mostly wait."""
+    """Runs both directions, each after a clean stop and after a kill; two run at a time, because they mostly wait."""
     console = Console()
     runs = [(*direction, killed) for direction in (("rucola", "java"), ("java", "rucola")) for killed in (False, True)]
     failed = 0
@@ -89,7 +91,9 @@ def main() -> int:
 
 
 def hand_over(first: str, second: str, killed: bool) -> Iterator[str]:
-    """The differences between the expected messages and the messages that the second broker has at the end."""
+    """Passes a directory from one broker to the other; yields how the second one's messages differ from
+    ``expected``.
+    """
     with TemporaryDirectory(prefix="rucola-pending-") as directory:
         store = Path(directory) / "store"
         with KINDS[first](store=store, settings=SETTINGS) as servers:
@@ -110,12 +114,12 @@ def hand_over(first: str, second: str, killed: bool) -> Iterator[str]:
 
 
 def before(expected: Expected) -> dict[str, list[str]]:
-    """The part of ``expected`` that must come before the hand-over."""
+    """Returns the part of ``expected`` that must come before the second broker gets the directory."""
     return {TOPIC: [body for body in expected.bodies[TOPIC] if not expected.due_ms[body]]}
 
 
 def prepare(servers: Servers) -> Expected:
-    """Messages in every waiting state."""
+    """Sends messages for every waiting state; returns what must become of them."""
     expected = Expected()
     for topic in (TOPIC, POPPED_TOPIC):
         make_topic(servers.namesrv, servers.broker, topic, 1)
@@ -150,7 +154,7 @@ def prepare(servers: Servers) -> Expected:
 
 
 def prepare_halves(servers: Servers, expected: Expected) -> None:
-    """Half messages: two are decided now, and two when the broker asks."""
+    """Sends half messages: two are decided now, and two when the broker asks."""
     for body, decision in (
         ("half, committed", COMMIT),
         ("half, rolled back", ROLLBACK),
@@ -169,7 +173,7 @@ def prepare_halves(servers: Servers, expected: Expected) -> None:
 
 
 def pop(servers: Servers, expected: Expected) -> None:
-    """Two messages are popped, one of them acknowledged."""
+    """Sends two messages, pops both and acknowledges one of them."""
     for body in ("popped and acknowledged", "popped"):
         send(servers, body, {}, topic=POPPED_TOPIC)
     fields(servers, UPDATE_OFFSET, consumerGroup=GROUP, topic=POPPED_TOPIC, queueId=0, commitOffset=1)
@@ -187,8 +191,8 @@ def pop(servers: Servers, expected: Expected) -> None:
 
 
 def decide(servers: Servers, expected: Expected) -> list[str]:
-    """A producer that decides about half messages when it is asked; it records the bodies about which it was asked,
-    each once.
+    """Runs a producer that decides about half messages when the broker asks; returns the bodies about which it was
+    asked, each once.
     """
     keys = {f"key of {body}": body for body in expected.bodies[TOPIC] + expected.never}
     asked: set[str] = set()
@@ -211,7 +215,7 @@ def end_transaction(
     request: Callable[[int, dict[str, Any]], object], body: str, place: int, half_offset: str, decision: int,
     asked: bool = False,
 ) -> None:  # fmt: skip
-    """Commits or rolls back."""
+    """Commits or rolls back a half message."""
     names = {"producerGroup": PRODUCERS, "topic": TOPIC, "tranStateTableOffset": half_offset, "commitLogOffset": place,
              "commitOrRollback": decision, "fromTransactionCheck": str(asked).lower(), "msgId": f"key of {body}",
              "transactionId": f"key of {body}"}  # fmt: skip
@@ -219,7 +223,7 @@ def end_transaction(
 
 
 def send_back(servers: Servers, physical_offset: int) -> None:
-    """A consumer refuses a message, which then waits for the pending level."""
+    """Sends a message back, as a consumer does that refuses it; it then waits for the pending level."""
     fields(
         servers, SEND_BACK, offset=physical_offset, group=GROUP, delayLevel=PENDING_LEVEL, originMsgId="key",
         originTopic=TOPIC, unitMode="false", maxReconsumeTimes=5,
@@ -227,7 +231,7 @@ def send_back(servers: Servers, physical_offset: int) -> None:
 
 
 def send(servers: Servers, body: str, properties: dict[str, str], flag: int = 0, topic: str = TOPIC) -> dict[str, str]:
-    """Sends a message by hand; returns the fields of the answer."""
+    """Sends a message by hand; returns the fields of the response."""
     properties = {"UNIQ_KEY": f"key of {body}", "TAGS": "TagA", **properties}
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     return fields(
@@ -237,7 +241,7 @@ def send(servers: Servers, body: str, properties: dict[str, str], flag: int = 0,
 
 
 def fields(servers: Servers, code: int, body: bytes = b"", /, **names: object) -> dict[str, str]:
-    """Fields of the answer to a request that must succeed."""
+    """Sends a request that must succeed; returns the fields of the response."""
     answer: dict[str, Any] = call(servers.broker, code, names, body)
     if answer["code"] != 0:
         raise PeerError(f"{servers.name}: request {code} was refused: {answer}")
@@ -245,9 +249,7 @@ def fields(servers: Servers, code: int, body: bytes = b"", /, **names: object) -
 
 
 def differences(servers: Servers, expected: Expected, wanted: dict[str, list[str]], killed: bool) -> Iterator[str]:
-    """Compares the broker's messages in the topics of ``wanted`` with ``wanted``, when all are there or the time is
-    over.
-    """
+    """Compares the messages in the topics of ``wanted`` with ``wanted``, when all are there or the time is over."""
     deadline = time.monotonic() + PATIENCE_S
     for topic, bodies in wanted.items():
         while True:
@@ -255,7 +257,7 @@ def differences(servers: Servers, expected: Expected, wanted: dict[str, list[str
             if set(bodies) <= {message.body.decode() for message in found} or time.monotonic() > deadline:
                 break
             time.sleep(0.3)
-    time.sleep(2.5)  # one too many would come now
+    time.sleep(2.5)  # a message too many would come now
     for topic, bodies in wanted.items():
         found = [message for message in asyncio.run(read(servers.namesrv, topic)) if message.tags != "Setup"]
         counts = Counter(message.body.decode() for message in found)
@@ -272,7 +274,7 @@ def differences(servers: Servers, expected: Expected, wanted: dict[str, list[str
 
 
 async def read(namesrv: str, topic: str) -> list[MessageExt]:
-    """All messages of a topic; empty while there is no route."""
+    """Returns all messages of a topic; an empty list while there is no route."""
     found: list[MessageExt] = []
     async with PullConsumer("handed_over_reader", namesrv) as consumer:
         try:

@@ -1,8 +1,9 @@
 """Our stores, opened by the official message store and then by ours again: ``python -m tests.conformance.store.run``.
 
-This is done for each version of the official store, with and without record checksums, stopped and killed. We write a
-store. The official one reads all of it by queue, by key, by time and by place, appends, and stops. We open the result,
-find its messages and ours, and append again. Exit status: 0 all checks passed, 1 one failed, 2 set-up failed.
+Our store writes a directory, and is stopped or killed. The official one reads all of it by queue, by key, by time and
+by offset, appends, and stops. Our store opens the result, finds the messages of both, and appends again. This is done
+for each version of the official store, with and without record checksums. Exit status: 0 if all checks passed, 1 if one
+failed, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -52,17 +53,17 @@ VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 TIMEOUT_S = 180
 APPENDED = 60
 SHOWN = 10
-"""Largest number of failures that are printed for a case."""
+"""Maximum number of failures that are printed for a case."""
 LATER_MS = 1_900_000_000_000
-"""Our clock when we open the store again. It is later than all times in the store."""
+"""Time of the clock when our store opens the directory again; it is later than all times in the store."""
 JAVA_OPENS = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
-"""Version 4.9 unmaps files through these, closed since Java 16."""
+"""Options that open packages through which version 4.9 unmaps files; Java has closed them since 16."""
 Answers = dict[str, dict[str, Any]]
 
 
 @dataclass
 class Case:
-    """One store: its reader, and how it was written."""
+    """One store: the version that reads it, and how it was written."""
 
     version: str
     killed: bool
@@ -70,7 +71,7 @@ class Case:
     kinds: bool = False
     several: bool = False
     restored: bool = False
-    """The official store gets what a restore from a raw archive has written."""
+    """Whether the official store gets what a restore from a raw archive has written."""
     checks: Counter[bool] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -87,7 +88,9 @@ class Case:
 
     @property
     def version_5(self) -> bool:
-        """Version 5 reads records of version 2, finds times between two messages, and supports record checksums."""
+        """Whether the reader is version 5: it reads records of version 2, finds times between two messages, and has
+        record checksums.
+        """
         return not self.version.startswith("4.")
 
     def __str__(self) -> str:
@@ -99,7 +102,7 @@ class Case:
 
 
 def main(arguments: list[str]) -> int:
-    """Run all cases, print the failures and the summary."""
+    """Runs all cases, and prints the failures and the summary."""
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.store.run", description=__doc__)
     parser.add_argument("--version", action="append", choices=VERSIONS, help="only this version")
     versions = parser.parse_args(arguments).version or list(VERSIONS)
@@ -114,7 +117,7 @@ def main(arguments: list[str]) -> int:
         Case(version, killed, True, True) for version in versions if version != "4.9.7" for killed in (False, True)
     ]
     cases += [Case(version, killed, True, several=True) for version in versions for killed in (False, True)]
-    # 4.9 searches by the times of queue files, which it has just made.
+    # Version 4.9 searches by the times of queue files, and would have just made them.
     cases += [
         Case(version, killed, True, restored=True)
         for version in versions
@@ -162,10 +165,11 @@ def run(case: Case, directory: Path) -> None:
 
 
 def write(case: Case, store: Path, puts: Path) -> list[Put]:
-    """A store of ours, written by a separate process."""
+    """Writes a store of ours in a separate process."""
     options = ["--crc"] * case.record_crc + ["--long-topic"] * case.version_5 + ["--kinds"] * case.kinds
     options += ["--several"] * case.several
-    # A checkpoint that is up to date makes the official store look at least, one that is behind at most of the log.
+    # With a checkpoint that is up to date, the official store recovers the least of the log; with one that is behind,
+    # the most.
     options += (["--kill"] + ["--settle"] * case.record_crc) * case.killed
     command = [sys.executable, "-m", "tests.conformance.store.write", str(store), str(puts), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -187,7 +191,7 @@ def set_times(store: Path, puts: list[Put]) -> None:
 
 
 def questions(case: Case, puts: list[Put]) -> Iterator[str]:
-    """The list of messages for the official store."""
+    """Returns the list of requests for the official store."""
     yield "state"
     for topic, queue_id in in_queues(puts):
         yield f"queue\t{topic}\t{queue_id}"
@@ -205,8 +209,8 @@ def questions(case: Case, puts: list[Put]) -> Iterator[str]:
 
 
 def times(case: Case, queue: list[Put]) -> Iterator[int]:
-    """Store times to search for; times between two messages only if the official store promises to find the later
-    one.
+    """Returns store times to search for; times between two messages only if the official store promises to find the
+    later one.
     """
     counts = Counter(put["storeTimestamp"] for put in queue)
     for put in queue[:-1]:
@@ -217,21 +221,23 @@ def times(case: Case, queue: list[Put]) -> Iterator[int]:
 
 
 def appended_lines() -> Iterator[str]:
-    """Messages that the official store puts: for existing queues and for a new one, and enough for several segments."""
+    """Returns messages that the official store puts: into existing queues and a new one, and enough for several
+    segments.
+    """
     for number in range(APPENDED):
         topic, queue_id = [("TopicTest", number % 4), ("FromOfficial", 1), ("Orders", 0)][number % 3]
         yield f"put\t{topic}\t{queue_id}\tKEYS\\1official-{number} both\\2TAGS\\1Tag1\\2\tbody {number} {'x' * 4000}"
 
 
 class OfficialError(RuntimeError):
-    """The official store did not start, or did not answer everything."""
+    """Raised when the official store did not start, or did not handle every line."""
 
 
 def official(case: Case, store: Path, questions_file: Path) -> list[dict[str, Any]]:
-    """Answers of the official store, which works in the directory itself.
+    """Runs the official store in the directory itself; returns its results.
 
     Raises:
-        OfficialError: see there.
+        OfficialError: the store did not start, or did not handle every line.
     """
     classpath = java_program(HERE / "java", case.version)
     java = need("java", "install Java 17 to run the official message store")
@@ -275,7 +281,8 @@ def compare(case: Case, puts: list[Put], answers: Answers) -> None:
             wanted = [as_read(put) for put in puts if put["topic"] == words[0] and has_key(put, words[1])]
             found = [without_crc(case, message) for message in answer["messages"]]
             if case.killed:
-                # It drops the newest index file and then puts the record at the end of the one before a second time.
+                # The official store drops the newest index file, then puts the last record of the file before into the
+                # index again.
                 found = [message for at, message in enumerate(found) if message not in found[:at]]
             case.check(line, found, wanted)
         elif kind == "record":
@@ -284,13 +291,13 @@ def compare(case: Case, puts: list[Put], answers: Answers) -> None:
         elif kind == "time":
             queue = in_queues(puts)[words[0], int(words[1])]
             at, first = next((at, put) for at, put in enumerate(queue) if put["storeTimestamp"] >= int(words[2]))
-            # In a light queue a message has another offset than in its own.
+            # In a light queue, a message has another offset than in its own queue.
             expected = at if words[0].startswith(LMQ_PREFIX) else first["queueOffset"]
             case.check(line, answer["queueOffset"], expected)
 
 
 def without_crc(case: Case, message: dict[str, Any]) -> dict[str, Any]:
-    """The message without the checksum, which must exist if, and only if, it was requested."""
+    """Returns the message without its checksum, and whether the checksum exists exactly when it was requested."""
     properties = dict(message.get("properties", {}))
     if (properties.pop(CRC_PROPERTY, None) is not None) != case.record_crc:
         return {"wrong": f"{CRC_PROPERTY} of {message}"}
@@ -298,7 +305,7 @@ def without_crc(case: Case, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def has_key(put: Put, key: str) -> bool:
-    """Whether a query by key must find it; rolled back messages are not in the index."""
+    """Whether a query by key must find the message; rolled back messages are not in the index."""
     properties = put["properties"]
     return put["sysFlag"] & 12 != 12 and key in (
         properties.get("UNIQ_KEY"),
@@ -345,7 +352,7 @@ def read_again(
 
 
 def append_on(case: Case, store: MessageStore, queues: dict[tuple[str, int], list[tuple[int, bytes]]]) -> int:
-    """Puts some more messages; returns the end of the log."""
+    """Appends some more messages; returns the end of the log."""
     for run, _ in zip(runs(long_topic=False), range(9), strict=False):
         results = store.put_messages([store_message(put | {"properties": {}}) for put in run])
         for put, result in zip(run, results, strict=True):
@@ -359,7 +366,7 @@ def append_on(case: Case, store: MessageStore, queues: dict[tuple[str, int], lis
 
 
 def read(store: MessageStore, topic: str, queue_id: int) -> list[MessageExt]:
-    """All messages of a queue, by pulls."""
+    """Returns all messages of a queue, read by pulls."""
     messages: list[MessageExt] = []
     queue_offset = 0
     while True:
@@ -371,7 +378,7 @@ def read(store: MessageStore, topic: str, queue_id: int) -> list[MessageExt]:
 
 
 def summary(cases: list[Case], versions: list[str]) -> Table:
-    """Passed / total for each version, and for each kind of end."""
+    """Prints passed / total for each version, and for each kind of end."""
     table = Table(title="stores of ours in the official message store and back: checks passed / total")
     table.add_column("official store")
     for column in ("clean", "killed"):

@@ -1,8 +1,8 @@
 """Writes a store and ends as requested: ``python -m tests.conformance.store.write DIRECTORY PUTS.json [options]``.
 
-It is a separate process, so that it can be killed: ``--kill`` ends it with SIGKILL while the store runs and some
-messages are not dispatched yet. With ``--settle`` it waits first until the checkpoint is as late as possible. PUTS.json
-contains the messages and their places.
+It is a separate process, so that it can be killed: ``--kill`` ends the process with SIGKILL while the store runs and
+some messages are not dispatched yet. With ``--settle``, it first waits until the checkpoint covers all messages.
+PUTS.json contains the messages and their places.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance.store.write", description=__doc__)
     parser.add_argument("directory", type=Path)
     parser.add_argument("puts", type=Path)
-    parser.add_argument("--crc", action="store_true", help="each record carries a checksum")
-    parser.add_argument("--long-topic", action="store_true", help="with records of version 2")
-    parser.add_argument("--kinds", action="store_true", help="with batch queues, extensions and light queues")
-    parser.add_argument("--several", action="store_true", help="the log has several directories")
+    parser.add_argument("--crc", action="store_true", help="add a checksum to each record")
+    parser.add_argument("--long-topic", action="store_true", help="add records of version 2")
+    parser.add_argument("--kinds", action="store_true", help="add batch queues, extensions and light queues")
+    parser.add_argument("--several", action="store_true", help="use several directories for the log")
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--settle", action="store_true")
     options = parser.parse_args(arguments)
@@ -52,7 +52,7 @@ def settle(checkpoint: Path, puts: list[Put], clock: ManualClock) -> None:
     deadline = time.monotonic() + SETTLE_TIMEOUT_S
     while StoreCheckpoint.decode(checkpoint.read_bytes()).physic_msg_timestamp_ms < puts[-1]["storeTimestamp"]:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{checkpoint} did not follow")
+            raise TimeoutError(f"{checkpoint} does not cover the last message")
         clock.advance(STEP_MS)
         time.sleep(0.005)
 

@@ -14,7 +14,10 @@ import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueByMachi
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** What the allocation strategies give: one JSON line for each case. The output is {@code tests/golden/allocations.jsonl}. */
+/**
+ * Prints the results of the allocation strategies: one JSON line for each case. The output is {@code
+ * tests/golden/allocations.jsonl}.
+ */
 public final class Allocating {
     private Allocating() {
     }

@@ -20,7 +20,7 @@ import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Request/reply: the answer comes back through the broker to the one client that asked. */
+/** Request/reply: the reply comes back through the broker to the client that sent the request. */
 final class Asking {
     private Asking() {
     }
@@ -30,7 +30,9 @@ final class Asking {
         all.put("rpc_silence", Asking::silence);
     }
 
-    /** The callback form: with 5.3.3 the answer to the send ends the blocking form, and calls back with nothing at first. */
+    /**
+     * Asks with a callback: in 5.3.3 the response to the send ends the blocking form, and calls back once with null.
+     */
     private static CompletableFuture<Message> ask(Peer peer, DefaultMQProducer producer, String question, long timeoutMs) throws Exception {
         CompletableFuture<Message> answer = new CompletableFuture<>();
         producer.request(peer.message("TagQ", "key", question), new RequestCallback() {

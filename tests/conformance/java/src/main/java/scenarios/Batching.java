@@ -25,7 +25,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
-/** Topics of type BatchCQ, which clients know from 5.0 on: what a producer calls a batch is one record there. */
+/** Topics of type BatchCQ, which clients have since 5.0: a batch of a producer is one record there. */
 final class Batching {
     private static final int UPDATE_AND_CREATE_TOPIC = 17;
     private static final int BATCHES = 3;
@@ -44,8 +44,8 @@ final class Batching {
     }
 
     /**
-     * Before the first batch the minimum offset of a queue is -1, except in the statistics. A batch has one id, its members
-     * have an offset each, and consumers get them one by one.
+     * Before the first batch the minimum offset of a queue is -1, except in the statistics. A batch has one id; its
+     * members have one offset each, and consumers get them one by one.
      */
     private static Map<String, Object> batches(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
@@ -122,7 +122,7 @@ final class Batching {
         equal("code", 0, client.getMQClientAPIImpl().getRemotingClient().invokeSync(address, request, 5_000).getCode());
     }
 
-    /** Smallest and largest offset of each queue, as the administration reads them. */
+    /** Returns the smallest and largest offset of each queue, as administration requests read them. */
     private static String statistics(MQClientInstance client, String address, String topic) throws Exception {
         Map<Integer, String> offsets = new TreeMap<>();
         var table = client.getMQClientAPIImpl().getTopicStatsInfo(address, topic, 5_000).getOffsetTable();

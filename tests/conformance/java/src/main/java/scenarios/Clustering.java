@@ -32,7 +32,10 @@ final class Clustering {
         all.put("cluster_two_brokers", Clustering::twoBrokers);
     }
 
-    /** The topic comes to be on both, both get their half, all is consumed in order of its queue, and found by key and id. */
+    /**
+     * The topic is created on both brokers, each gets half of the messages, and all are consumed in queue order and
+     * found by key and id.
+     */
     private static Map<String, Object> twoBrokers(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         Map<String, Integer> shares = new TreeMap<>();
@@ -53,7 +56,7 @@ final class Clustering {
         });
         consumer.start();
         until("all messages", () -> seen.size() >= MESSAGES ? seen : null);
-        Thread.sleep(500);   // one too many would come now
+        Thread.sleep(500);   // a message too many would come now
         equal("messages", MESSAGES, seen.size());
         equal("different messages", (long) MESSAGES, seen.stream().map(Peer::body).distinct().count());
         Map<String, Long> next = new TreeMap<>();

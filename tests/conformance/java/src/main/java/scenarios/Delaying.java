@@ -14,7 +14,7 @@ import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Messages that come later, with the level table that tests/conformance/run.py gives the broker. */
+/** Delayed messages, with the level table that tests/conformance/run.py gives the broker. */
 final class Delaying {
     private static final int LEVELS = 18;
 
@@ -27,7 +27,7 @@ final class Delaying {
         all.put("crash_delay", peer -> levels(peer, true));
     }
 
-    /** One message for each level: none before its time, all with what they were sent with, none lost in a crash. */
+    /** One message for each level: none comes early, all come unchanged, and none is lost in a crash. */
     private static Map<String, Object> levels(Peer peer, boolean crash) throws Exception {
         DefaultMQProducer producer = peer.producer();
         Map<String, SendResult> results = new HashMap<>();
@@ -44,7 +44,8 @@ final class Delaying {
             List<MessageExt> read = peer.readAll(1);
             return read.stream().map(Peer::body).distinct().count() == LEVELS ? read : null;
         });
-        check(crash || found.size() == LEVELS, found.size() + " messages");   // progress is kept now and then: some come again
+        // progress is stored at intervals: some come again
+        check(crash || found.size() == LEVELS, found.size() + " messages");
         for (MessageExt message : found) {
             int level = Integer.parseInt(body(message).substring("level ".length()));
             long waited = message.getStoreTimestamp() - message.getBornTimestamp();

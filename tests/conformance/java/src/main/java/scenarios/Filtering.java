@@ -47,7 +47,9 @@ final class Filtering {
         return consume(peer, MessageSelector.bySql(EXAMPLE), i -> i % 3 != 2 && i % 5 != 0 && i % 7 <= 3, crash);
     }
 
-    /** What the selector lets through, all of it and nothing else, sent before and after the subscription and a crash. */
+    /**
+     * All messages that the selector accepts come, and no others: sent before and after the subscription and a crash.
+     */
     private static Map<String, Object> consume(Peer peer, MessageSelector selector, IntPredicate wanted, boolean crash) throws Exception {
         DefaultMQProducer producer = peer.producer();
         send(peer, producer, 0);
@@ -65,11 +67,11 @@ final class Filtering {
         return Map.of("sent", sent, "consumed", seen.size());
     }
 
-    /** Exactly what is wanted of the first {@code sent} messages; after a crash some of it may come again. */
+    /** Waits for exactly the wanted ones of the first {@code sent} messages; after a crash some may come again. */
     private static void expect(List<MessageExt> seen, int sent, IntPredicate wanted, boolean crash) throws Exception {
         Set<String> bodies = IntStream.range(0, sent).filter(wanted).mapToObj(i -> "message " + i).collect(Collectors.toSet());
         until(bodies.size() + " different messages", () -> seen.stream().map(Peer::body).distinct().count() >= bodies.size() ? seen : null);
-        Thread.sleep(1000);   // one too many would come now
+        Thread.sleep(1000);   // a message too many would come now
         equal("bodies", bodies, seen.stream().map(Peer::body).collect(Collectors.toSet()));
         check(crash || seen.size() == bodies.size(), "some came twice: " + seen.size());
     }

@@ -29,8 +29,8 @@ import org.apache.rocketmq.common.message.MessageExt;
 /** Several members of a group, one of them killed, and a group whose offsets are set from outside. */
 final class Grouping {
     /**
-     * The broker tells the members at once. One whose question for the list of members then gets no answer within its 3 s,
-     * or whose broker has not seen the end of the connection yet, comes to it again with the next rebalance, 20 s later.
+     * The broker notifies the members at once. A member may then get no list of members within 3 s, or the broker may
+     * not have seen the end of a connection yet; such a member tries again with the next rebalance, 20 s later.
      */
     private static final long BALANCED_MS = 3_000 + 20_000 + 3_000;
 
@@ -43,7 +43,7 @@ final class Grouping {
         all.put("group_reset", Grouping::reset);
     }
 
-    /** Each member gets every message. */
+    /** Each member of a broadcast group gets every message. */
     private static Map<String, Object> broadcast(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         sent(producer.send(peer.message("TagA", "key", "makes the topic")));
@@ -70,8 +70,8 @@ final class Grouping {
     }
 
     /**
-     * Three members on eight queues, one a process that is killed: the others take its queues over in time, nothing is
-     * lost, and each member sees the messages of a queue in order.
+     * Three members share eight queues, and the process of one is killed. The others take over its queues in time,
+     * nothing is lost, and each member sees the messages of a queue in order.
      */
     private static Map<String, Object> killed(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
@@ -85,7 +85,7 @@ final class Grouping {
             Map<Integer, List<Long>> order = new ConcurrentHashMap<>();
             DefaultMQPushConsumer consumer = peer.pushConsumer(peer.group);
             consumer.setInstanceName("member" + i);
-            consumer.setConsumeThreadMin(1);   // more would take the messages of a queue side by side
+            consumer.setConsumeThreadMin(1);   // more threads would take messages of a queue at the same time
             consumer.setConsumeThreadMax(1);
             consumer.subscribe(peer.topic, "*");
             consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -111,7 +111,7 @@ final class Grouping {
                 return sent[0] >= 80 && victims.size() > 0 && orders.stream().noneMatch(Map::isEmpty) ? true : null;
             });
         } finally {
-            victim.toHandle().destroyForcibly();   // the process itself would throw away what it printed and nobody read yet
+            victim.toHandle().destroyForcibly();   // Process.destroyForcibly would discard output that is not read yet
             victim.waitFor();
         }
         long killedAt = System.nanoTime();
@@ -134,12 +134,12 @@ final class Grouping {
         return Map.of("queues_of_the_killed", taken, "its_messages", victims.size(), "balanced_again_ms", balancedMs);
     }
 
-    /** Apart from what came again because another member had not said yet that it was consumed. */
+    /** Messages without those that came again because another member had not committed their offsets yet. */
     private static boolean rises(List<Long> offsets) {
         return List.copyOf(new LinkedHashSet<>(offsets)).equals(List.copyOf(new TreeSet<>(offsets)));
     }
 
-    /** Back to the beginning while the consumer runs, by the request that mqadmin sends. */
+    /** Resets offsets to the beginning while the consumer runs, by the request that mqadmin sends. */
     private static Map<String, Object> reset(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         for (int i = 0; i < 20; i++) {
@@ -177,7 +177,7 @@ final class Grouping {
             .getProcessQueueTable().keySet().stream().filter(queue -> queue.getTopic().equals(peer.topic)).count()).sum();
     }
 
-    /** A member in a process of its own; what it consumes goes to {@code seen}. */
+    /** Starts a member in a process of its own; what it consumes goes to {@code seen}. */
     private static Process process(Peer peer, Set<String> seen) throws Exception {
         String java = ProcessHandle.current().info().command().orElse("java");
         Process process = new ProcessBuilder(java, "-Xmx256m", "-Duser.home=" + System.getProperty("user.home"),
@@ -192,7 +192,7 @@ final class Grouping {
         return process;
     }
 
-    /** The enum moved to another package between the versions. */
+    /** Sets broadcasting by reflection: the enum moved to another package between versions. */
     @SuppressWarnings({"unchecked", "rawtypes"})
     private static void setBroadcasting(DefaultMQPushConsumer consumer) throws Exception {
         for (Method method : DefaultMQPushConsumer.class.getMethods()) {

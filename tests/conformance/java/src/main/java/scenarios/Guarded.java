@@ -30,7 +30,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.exception.RemotingException;
 
 /**
- * Accounts and TLS; a program of its own, run by tests.conformance.guarded.
+ * Scenarios for accounts and TLS, in a program of their own, which tests.conformance.guarded runs.
  * Arguments: name server, prefix of topics and groups, accounts file of the broker, whether over TLS.
  */
 final class Guarded {
@@ -82,7 +82,7 @@ final class Guarded {
         System.exit(failed ? 1 : 0);
     }
 
-    /** Sends and consumption that the account may do; the topic and the retry topic come to be by their use. */
+    /** The account sends and consumes as it may; the topic and the retry topic are created by use. */
     private Map<String, Object> allowed() throws Exception {
         DefaultMQProducer producer = producer("alice-account", SECRET);
         List<String> seen = new CopyOnWriteArrayList<>();
@@ -112,7 +112,7 @@ final class Guarded {
         return Map.of("consumed", seen.size());
     }
 
-    /** After a SIGKILL and a new start the account may do what it could, and nothing else. */
+    /** After a SIGKILL and a new start, the account has the same permissions as before. */
     private Map<String, Object> afterKill() throws Exception {
         DefaultMQProducer producer = producer("alice-account", SECRET);
         DefaultMQProducer unsigned = producer(null, null);
@@ -156,7 +156,7 @@ final class Guarded {
             int send = refused(() -> producer.send(message(prefix + "Shut", "no")));
             int readOnly = refused(() -> producer.send(message(prefix + "ReadOnly", "no")));
             MessageQueue queue = queue(reader, prefix + "Open");
-            reader.pull(queue, "*", 0, 1);   // allowed; the reader knows the broker's address from now on
+            reader.pull(queue, "*", 0, 1);   // allowed; now the reader knows the broker's address
             MessageQueue shut = new MessageQueue(prefix + "Shut", queue.getBrokerName(), 0);
             int pull = refused(() -> reader.pull(shut, "*", 0, 1));
             return Map.of("send", send, "send_read_only", readOnly, "pull", pull);
@@ -193,7 +193,7 @@ final class Guarded {
         }
     }
 
-    /** The account gets a topic and loses it again while the broker runs. */
+    /** The account gets the permission for a topic, and loses it again, while the broker runs. */
     private Map<String, Object> changedFile() throws Exception {
         DefaultMQProducer producer = producer("alice-account", SECRET);
         String before = Files.readString(accounts);
@@ -212,7 +212,7 @@ final class Guarded {
         }
     }
 
-    /** Sends what may have to wait for a connection. */
+    /** Sends a message, again and again if there is no connection yet. */
     private static void sendAgain(DefaultMQProducer producer, Message message) throws Exception {
         until("a send that works", () -> {
             try {
@@ -253,7 +253,7 @@ final class Guarded {
         return reader;
     }
 
-    /** A queue of the topic, whose broker the reader knows then. */
+    /** Returns a queue of the topic; the reader then knows its broker. */
     private static MessageQueue queue(DefaultMQPullConsumer reader, String topic) throws Exception {
         return until("a route of " + topic, () -> {
             try {
@@ -272,7 +272,7 @@ final class Guarded {
         return new Message(topic, "TagA", "key", body.getBytes(StandardCharsets.UTF_8));
     }
 
-    /** The code of the broker's refusal: 1 of the reference, whose hook raises; 16 of ours. */
+    /** Code of a refusal: 1 by the official broker, whose hook raises; 16 by ours. */
     private static int refused(Callable<?> call) throws Exception {
         try {
             call.call();

@@ -4,7 +4,7 @@ import java.util.Collection;
 import java.util.Map;
 import java.util.stream.Collectors;
 
-/** Just enough JSON for the result lines, so that the programs need nothing besides the client. */
+/** Just enough JSON for the result lines, so that the programs need no library except the client. */
 final class Json {
     private Json() {
     }

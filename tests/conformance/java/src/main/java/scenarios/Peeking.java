@@ -16,7 +16,7 @@ import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
-/** Questions of 5.x about what there is to pop, over the official client's connection. */
+/** Requests of 5.x about messages that could be popped, over the official client's connection. */
 final class Peeking {
     private static final int PEEK = 200052;
     private static final int NOTIFICATION = 200054;
@@ -36,7 +36,10 @@ final class Peeking {
         all.put("pop_look", Peeking::look);
     }
 
-    /** A peek takes nothing; a question is answered at once when there is something, else when a message comes, or in vain. */
+    /**
+     * A peek takes no message. A NOTIFICATION gets its response at once if there is a message, else when one comes or
+     * time is over.
+     */
     private static Map<String, Object> look(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         sent(producer.send(peer.message("TagA", "key", "first")));

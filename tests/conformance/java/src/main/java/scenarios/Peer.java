@@ -22,11 +22,11 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.exception.RemotingException;
 
-/** What a scenario works with: its own topic and group, clients that are shut down at the end, and checks. */
+/** The environment of a scenario: its own topic and group, clients that are shut down at the end, and checks. */
 final class Peer implements AutoCloseable {
     /**
-     * Longer than the 30 s between two heartbeats, as a client may skip the one that its new assignment calls for, and the
-     * 20 s from then to its next rebalance.
+     * Longer than the 30 s between two heartbeats plus the 20 s until the next rebalance: a client may skip the
+     * heartbeat that its new assignment needs.
      */
     static final long PATIENCE_MS = 60_000;
 
@@ -55,13 +55,13 @@ final class Peer implements AutoCloseable {
         return producer("producer");
     }
 
-    /** A producer of a group, and with an identity, of its own. */
+    /** Starts a producer with its own group and its own identity. */
     DefaultMQProducer producer(String name) throws MQClientException {
         DefaultMQProducer producer = new DefaultMQProducer(group + "_" + name);
         producer.setInstanceName(name);
         producer.setNamesrvAddr(namesrv);
         producer.setSendMsgTimeout(10_000);
-        producer.setRetryTimesWhenSendFailed(0);        // a failure must show, not be hidden by a second try
+        producer.setRetryTimesWhenSendFailed(0);        // a retry would hide a failure
         producer.setRetryTimesWhenSendAsyncFailed(0);
         producer.start();
         closers.push(producer::shutdown);
@@ -98,13 +98,13 @@ final class Peer implements AutoCloseable {
         return new Message(topic, tag, key, body.getBytes(StandardCharsets.UTF_8));
     }
 
-    /** SIGKILL for name server and broker and a new start, by the runner: see tests/conformance/run.py. */
+    /** Lets the runner kill name server and broker with SIGKILL and start them again: see tests/conformance/run.py. */
     static void askForRestart() throws Exception {
         System.out.println("{\"restart\": true}");
         check(System.in.read() == '\n', "the runner did not start the servers again");
     }
 
-    /** The same, until the broker answers again. */
+    /** Lets the runner kill and restart the servers, then waits until the broker responds again. */
     void restart() throws Exception {
         askForRestart();
         until("an answer of the broker", () -> {
@@ -116,7 +116,7 @@ final class Peer implements AutoCloseable {
         });
     }
 
-    /** Sends what may have to wait for the client to connect again. */
+    /** Sends a message, again and again until the client is connected again. */
     SendResult sendAgain(Callable<SendResult> send) throws Exception {
         return sent(until("a send that works again", () -> {
             try {
@@ -127,7 +127,7 @@ final class Peer implements AutoCloseable {
         }));
     }
 
-    /** Queues of the topic as the name server tells them, waited for. */
+    /** Waits for the topic's route; returns the queues of the topic. */
     List<MessageQueue> queues() throws Exception {
         return new ArrayList<>(until("a route of " + topic, () -> {
             try {
@@ -138,7 +138,10 @@ final class Peer implements AutoCloseable {
         }));
     }
 
-    /** All messages of the topic in queue order, read with the pull consumer once at least {@code count} are visible. */
+    /**
+     * Returns all messages of the topic in queue order, read by a pull consumer once at least {@code count} are
+     * visible.
+     */
     List<MessageExt> readAll(int count) throws Exception {
         return until(count + " messages in " + topic, () -> {
             List<MessageExt> found = new ArrayList<>();
@@ -161,7 +164,7 @@ final class Peer implements AutoCloseable {
         }
     }
 
-    /** Queues of a topic that the broker makes when it needs it; none before. */
+    /** Returns the queues of a topic that the broker creates when needed; an empty list before that. */
     List<MessageQueue> queuesOf(String name) throws Exception {
         try {
             return new ArrayList<>(reader().fetchSubscribeMessageQueues(name));
@@ -177,7 +180,7 @@ final class Peer implements AutoCloseable {
         return reader;
     }
 
-    /** The dead letters of the group, once there are so many. */
+    /** Returns the dead letters of the group, once there are {@code count}. */
     List<MessageExt> deadLetters(int count) throws Exception {
         String name = "%DLQ%" + group;
         return until(count + " dead letters", () -> {
@@ -207,7 +210,8 @@ final class Peer implements AutoCloseable {
 
     static SendResult sent(SendResult result) {
         equal("send status", SendStatus.SEND_OK, result.getSendStatus());
-        for (String id : result.getMsgId().split(",")) {   // a batch has one for each member; 56 digits on an IPv6 host
+        // a batch has an id for each member; ids have 56 digits on an IPv6 host
+        for (String id : result.getMsgId().split(",")) {
             check(id.matches("[0-9A-F]{32}|[0-9A-F]{56}"), "message id " + id);
         }
         for (String id : result.getOffsetMsgId().split(",")) {

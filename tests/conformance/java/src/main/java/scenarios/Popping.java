@@ -20,7 +20,7 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 
-/** Push consumers of 5.x whose group pops. */
+/** Push consumers of 5.x in groups with POP mode. */
 final class Popping {
     private static final int SET_MESSAGE_REQUEST_MODE = 401;
     private static final int MESSAGES = 20;
@@ -36,7 +36,7 @@ final class Popping {
         }
     }
 
-    /** Every message once; one that is refused comes again, as the same message tried for the second time. */
+    /** Every message comes once; one that is refused comes again as the same message, with one retry counted. */
     private static Map<String, Object> consume(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         send(peer, producer, 0, MESSAGES);
@@ -55,7 +55,7 @@ final class Popping {
         return Map.of("messages", found.size());
     }
 
-    /** What was acknowledged does not come again after a SIGKILL; what was refused before it, or is sent after it, does. */
+    /** After a SIGKILL, acknowledged messages do not come again; messages refused before it, or sent after it, come. */
     private static Map<String, Object> crash(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         send(peer, producer, 0, MESSAGES);
@@ -77,7 +77,7 @@ final class Popping {
         return Map.of("messages", found.size());
     }
 
-    /** Takes every message and has one come again. */
+    /** Consumes every message, and refuses one once. */
     private static MessageListenerConcurrently refusing(String body, List<MessageExt> found) {
         return (messages, context) -> {
             found.addAll(messages);
@@ -103,7 +103,7 @@ final class Popping {
         consumer.start();
     }
 
-    /** Lets the group pop, as mqadmin's setConsumeMode does. */
+    /** Sets the group to POP mode, as mqadmin's setConsumeMode does. */
     private static void popping(Peer peer, DefaultMQProducer producer) throws Exception {
         MQClientInstance client = producer.getDefaultMQProducerImpl().getmQClientFactory();
         String address = client.findBrokerAddressInPublish(peer.queues().get(0).getBrokerName());

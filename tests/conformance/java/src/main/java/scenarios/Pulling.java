@@ -122,7 +122,7 @@ final class Pulling {
         return Map.of("waited_ms", waited);
     }
 
-    /** Offsets kept at the broker, and search by time. */
+    /** Offsets stored at the broker, and search by time. */
     private static Map<String, Object> offsets(Peer peer) throws Exception {
         MessageQueue queue = fill(peer, peer.producer(), 10);
         DefaultMQPullConsumer consumer = peer.pullConsumer(peer.group);
@@ -146,14 +146,15 @@ final class Pulling {
     }
 
     /**
-     * The client's seek races with its pull task: one that is just between two pulls takes the new offset for itself and
-     * is cancelled then, and the seek is lost. So before each seek everything there is has been polled, and the task waits
-     * in a pull that the broker holds.
+     * The client's seek races with its pull task: a task that is just between two pulls takes the new offset and is
+     * then cancelled, so the seek is lost. Before each seek, all messages are therefore polled, and the task waits in a
+     * pull that the broker holds.
      */
     private static Map<String, Object> liteAssign(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         MessageQueue queue = fill(peer, producer, 20);
-        int count = (int) peer.pullConsumer(peer.group + "_offsets").maxOffset(queue);   // one more when the first went there too
+        // one more if the first message is there too
+        int count = (int) peer.pullConsumer(peer.group + "_offsets").maxOffset(queue);
         DefaultLitePullConsumer consumer = peer.litePullConsumer();
         consumer.setAutoCommit(false);
         consumer.start();
@@ -180,7 +181,7 @@ final class Pulling {
         return Map.of("messages", count);
     }
 
-    /** All messages there are, and no pull under way but one at the end of the queue. */
+    /** Polls all messages, until only a pull at the end of the queue is under way. */
     private static List<MessageExt> pollAll(DefaultLitePullConsumer consumer, int count) throws Exception {
         List<MessageExt> polled = poll(consumer, count);
         equal("messages", count, polled.size());

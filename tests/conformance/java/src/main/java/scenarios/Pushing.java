@@ -63,7 +63,7 @@ final class Pushing {
         seen.forEach(message -> check(bodies.add(body(message)), "twice: " + body(message)));
     }
 
-    /** Messages sent before the start and while it runs. */
+    /** Messages sent before the start of the consumer and while it runs. */
     private static Map<String, Object> concurrent(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         send(peer, producer, 0, 50);
@@ -87,7 +87,7 @@ final class Pushing {
         return Map.of("messages", 30);
     }
 
-    /** Needs the broker's queue locks; order holds inside each queue. */
+    /** Consumes in order, which needs the broker's queue locks; order holds inside each queue. */
     private static Map<String, Object> orderly(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         send(peer, producer, 0, 60);
@@ -108,7 +108,9 @@ final class Pushing {
         return Map.of("queues", next.size());
     }
 
-    /** A second member joins: the broker tells the first, they share the queues, nothing comes twice after that. */
+    /**
+     * A second member joins: the broker notifies the first, they share the queues, and nothing comes twice after that.
+     */
     private static Map<String, Object> twoMembers(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         send(peer, producer, 0, 20);
@@ -137,7 +139,7 @@ final class Pushing {
         return Map.of("first", first.size(), "second", second.size(), "share", share);
     }
 
-    /** The offset stored at shutdown is where the next start goes on. */
+    /** The next start of the consumer continues at the offset stored at shutdown. */
     private static Map<String, Object> resume(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         send(peer, producer, 0, 30);

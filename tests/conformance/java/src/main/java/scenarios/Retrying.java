@@ -21,13 +21,16 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** What becomes of messages that a consumer does not take: again later, again at once, or never. */
+/** Messages that a consumer refuses: they come again later, again at once, or never. */
 final class Retrying {
     private static final int NEW_GROUPS = 200;
     private static final int GROUPS_AT_ONCE = 20;
-    /** A client whose two questions for routes cross may rebalance before it has the answer, with any broker. */
+    /**
+     * Limit for clients that ask for two routes at a time: with any broker, they may rebalance before they have the
+     * response.
+     */
     private static final int IN_TIME_MIN = 190;
-    /** The third delay level of these brokers; it is 10 s where nothing else is set. */
+    /** The third delay level of the brokers in this run; its default is 10 s. */
     private static final long FIRST_RETRY_MS = 2_000;
     private static final long RETRY_SLACK_MS = 4_000;
 
@@ -43,7 +46,7 @@ final class Retrying {
         all.put("retry_new_groups", Retrying::newGroups);
     }
 
-    /** Fails once, comes back under its own topic after the time of its delay level, then is done. */
+    /** A message fails once, comes back under its own topic after the time of its delay level, then is consumed. */
     private static Map<String, Object> later(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         SendResult origin = sent(producer.send(peer.message("TagA", "key0", "fails once")));
@@ -55,7 +58,7 @@ final class Retrying {
             return !body(message).equals("fails once") || message.getReconsumeTimes() > 0;
         });
         until("the second try", () -> seen.size() >= 3 ? seen : null);
-        Thread.sleep(1500);   // a third try would come now
+        Thread.sleep(1500);   // a third attempt would come now
         equal("tries", 3, seen.size());
         MessageExt again = seen.get(2);
         equal("body", "fails once", body(again));
@@ -71,7 +74,10 @@ final class Retrying {
         return Map.of("tries", 3);
     }
 
-    /** Fails each time: as often as the consumer allows, then into the dead-letter topic of the group. */
+    /**
+     * A message fails each time: it is retried as often as the consumer allows, then becomes a dead letter of the
+     * group.
+     */
     private static Map<String, Object> deadLetter(Peer peer) throws Exception {
         SendResult origin = sent(peer.producer().send(peer.message("TagA", "key0", "fails for good")));
         List<MessageExt> seen = new CopyOnWriteArrayList<>();
@@ -92,7 +98,7 @@ final class Retrying {
         return Map.of("tries", seen.size());
     }
 
-    /** Delay level -1: a dead letter at once. */
+    /** A message refused with delay level -1 becomes a dead letter at once. */
     private static Map<String, Object> refused(Peer peer) throws Exception {
         sent(peer.producer().send(peer.message("TagA", "key0", "refused")));
         List<MessageExt> seen = new CopyOnWriteArrayList<>();
@@ -107,7 +113,7 @@ final class Retrying {
         return Map.of("dead", 1);
     }
 
-    /** An orderly consumer tries a failed message again before anything behind it. */
+    /** An orderly consumer retries a failed message before any later one. */
     private static Map<String, Object> orderly(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         for (int i = 0; i < 12; i++) {
@@ -133,7 +139,7 @@ final class Retrying {
         return Map.of("tries", tries.size());
     }
 
-    /** An orderly consumer gives up on a message: it becomes a dead letter, those behind it are consumed. */
+    /** An orderly consumer gives up on a message: it becomes a dead letter, and later messages are consumed. */
     private static Map<String, Object> orderlyDead(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         for (int i = 0; i < 4; i++) {
@@ -161,10 +167,10 @@ final class Retrying {
     }
 
     /**
-     * New groups, each with a client of its own: the retry topic has a route when the first heartbeat is answered. The client
-     * asks for routes 10 ms after its start and every 30 s, so before or after that heartbeat; here it does so right after it,
-     * as well. Then it reads the retry topic from the start, and the first retry comes when its delay is over; without the
-     * route it comes with the next rebalance, 20 s later.
+     * New groups, each with a client of its own: the retry topic has a route once the first heartbeat got its response.
+     * The client asks for routes 10 ms after its start and every 30 s, perhaps before that heartbeat; here it also asks
+     * right after it. So it reads the retry topic from the start, and the first retry comes when its delay is over.
+     * Without the route, the retry would come with the next rebalance, 20 s later.
      */
     private static Map<String, Object> newGroups(Peer peer) throws Exception {
         sent(peer.producer().send(peer.message("TagA", "key0", "fails once")));
@@ -210,7 +216,7 @@ final class Retrying {
         return seen;
     }
 
-    /** All at once, as each waits a second for its threads. */
+    /** Shuts down all at the same time, because each waits a second for its threads. */
     private static void shutDown(List<DefaultMQPushConsumer> consumers) throws InterruptedException {
         List<Thread> threads = new ArrayList<>();
         for (DefaultMQPushConsumer consumer : consumers) {
@@ -223,7 +229,7 @@ final class Retrying {
         }
     }
 
-    /** Says whether the message was taken. */
+    /** Consumes a message; returns whether it was accepted. */
     private interface Concurrent {
         boolean take(MessageExt message, org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext context);
     }

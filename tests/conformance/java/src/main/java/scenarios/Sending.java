@@ -43,7 +43,7 @@ final class Sending {
         all.put("send_threads", Sending::threads);
     }
 
-    /** The first send also creates the topic. Queue offsets rise by one in each queue. */
+    /** Sends one by one: the first send also creates the topic, and queue offsets rise by one in each queue. */
     private static Map<String, Object> sync(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         Map<Integer, Long> next = new HashMap<>();
@@ -61,7 +61,7 @@ final class Sending {
         return Map.of("messages", 40, "queues", next.size());
     }
 
-    /** What a message carries comes back unchanged: flag, tag, keys, properties, unusual bytes. */
+    /** All parts of a message come back unchanged: flag, tag, keys, properties, unusual bytes. */
     private static Map<String, Object> fields(Peer peer) throws Exception {
         Message full = peer.message("TagB", "first second", "caf\u00e9 \u6d88\u606f \ud83d\udce8");
         full.setFlag(-7);
@@ -165,7 +165,7 @@ final class Sending {
         return Map.of("messages", 64);
     }
 
-    /** One queue per order id, chosen by a selector; order is kept inside each queue. */
+    /** A selector chooses one queue per order id; order is kept inside each queue. */
     private static Map<String, Object> selector(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         for (int i = 0; i < 40; i++) {
@@ -200,7 +200,7 @@ final class Sending {
         return Map.of("queues", seen.size());
     }
 
-    /** Sixteen threads on one producer: answers must find their senders. */
+    /** Sixteen threads share one producer: each must get the responses to its own sends. */
     private static Map<String, Object> threads(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         sent(producer.send(peer.message("TagA", "first", "makes the topic")));

@@ -23,7 +23,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * One consumer of a group that others, in whatever language, are in too. Arguments: name server, group, topic, strategy,
+ * One consumer in a group with consumers of other languages. Arguments: name server, group, topic, strategy,
  * {@code orderly} or {@code concurrent}, and for the strategy CONFIG the queues as {@code broker:id,broker:id}. Prints
  * {@code G body queue offset} for each message, {@code R client id} when started or {@code X error},
  * {@code Q queue,queue} when asked for its queues with the line {@code queues}; ends with its input.
@@ -52,7 +52,7 @@ public final class Sharing {
         consumer.subscribe(topic, "*");
         try {
             consumer.start();
-        } catch (Exception error) {   // the threads of half a client would keep this process
+        } catch (Exception error) {   // threads of a half started client would keep the process running
             say("X " + error);
             System.exit(1);
         }

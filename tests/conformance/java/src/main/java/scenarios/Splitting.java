@@ -22,7 +22,7 @@ import org.apache.rocketmq.common.message.Message;
 final class Splitting {
     private static final int MESSAGES = 100_000;
     private static final int BATCH_BYTES = 1_000_000;
-    private static final int OVERHEAD_BYTES = 20;   // of a message in a batch: lengths, flag, checksum
+    private static final int OVERHEAD_BYTES = 20;   // per message in a batch: lengths, flag, checksum
 
     private Splitting() {
     }
@@ -32,7 +32,7 @@ final class Splitting {
         all.put("crash_split", peer -> split(peer, true));
     }
 
-    /** Every message arrives; with a crash in the middle of the batches, whose answers had come for the half before it. */
+    /** Every message arrives, even with a crash after half of the batches were acknowledged. */
     private static Map<String, Object> split(Peer peer, boolean crash) throws Exception {
         List<List<Message>> batches = batches(peer);
         DefaultMQProducer producer = peer.producer();

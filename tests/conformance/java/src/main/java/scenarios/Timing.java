@@ -15,7 +15,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageExt;
 
-/** Messages that name the time of their delivery, which brokers of 5.x serve; clients of 4.9 may set the properties too. */
+/** Messages with a time of delivery, for brokers of 5.x; clients of 4.9 can set the properties too. */
 final class Timing {
     private static final int MESSAGE_ILLEGAL = 13;
 
@@ -31,7 +31,10 @@ final class Timing {
         }
     }
 
-    /** Delays in seconds and milliseconds, wall-clock times, times that have passed: none early, each once and whole. */
+    /**
+     * Delays in seconds and milliseconds, wall-clock times, times that have passed: no message comes early, each comes
+     * once and unchanged.
+     */
     private static Map<String, Object> times(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         long start = System.currentTimeMillis();
@@ -63,7 +66,7 @@ final class Timing {
         return Map.of("messages", found.size());
     }
 
-    /** A time too far ahead, and one that is no number. */
+    /** A time too far ahead, and one that is not a number, are refused. */
     private static Map<String, Object> refused(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         for (String value : new String[] {"259201", "soon"}) {
@@ -79,7 +82,7 @@ final class Timing {
         return Map.of("code", MESSAGE_ILLEGAL);
     }
 
-    /** A message that names another one of the same time keeps it from coming. */
+    /** A message that cancels another one with the same time keeps it from coming. */
     private static Map<String, Object> withdrawn(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         String due = String.valueOf(System.currentTimeMillis() + 3000);
@@ -95,7 +98,7 @@ final class Timing {
         return onlyOneStays(peer);
     }
 
-    /** The same with the handle that the send was answered. */
+    /** Cancels a message by the handle in the response to its send. */
     private static Map<String, Object> recalled(Peer peer) throws Exception {
         DefaultMQProducer producer = peer.producer();
         String due = String.valueOf(System.currentTimeMillis() + 3000);
@@ -120,7 +123,7 @@ final class Timing {
         return Map.of("messages", found.size());
     }
 
-    /** What clients before 5.3.2 do not have. */
+    /** Methods that clients before 5.3.2 do not have. */
     private static Method recall() {
         try {
             return DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class);

@@ -17,7 +17,7 @@ import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
-/** Half messages and what their producer decides: at once, when it is asked, or never. */
+/** Half messages about which the producer decides at once, when it is asked, or never. */
 final class Transacting {
     private static final String GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC";
     private static final int CHECK_MAX = 3;   // transactionCheckMax of tests/conformance/run.py
@@ -31,14 +31,14 @@ final class Transacting {
     }
 
     /**
-     * TagA is committed, TagB rolled back; TagC and TagD the same when asked; TagE is never decided.
-     * With a crash before anything was asked: the same outcome for each.
+     * TagA is committed and TagB rolled back at once, TagC and TagD when the broker asks; TagE is never decided. After
+     * a crash before the broker asked, the outcomes are the same.
      */
     private static Map<String, Object> all(Peer peer, boolean crash) throws Exception {
         Map<String, Integer> asked = new ConcurrentHashMap<>();
         TransactionMQProducer producer = new TransactionMQProducer(peer.group + "_producer");
         producer.setNamesrvAddr(peer.namesrv());
-        producer.setHeartbeatBrokerInterval(1000);   // the first one after the crash lets the broker ask
+        producer.setHeartbeatBrokerInterval(1000);   // the first heartbeat after the crash lets the broker ask
         producer.setTransactionListener(new TransactionListener() {
             @Override
             public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
@@ -74,7 +74,7 @@ final class Transacting {
                 equal("send status", SendStatus.SEND_OK, producer.sendMessageInTransaction(message, null).getSendStatus());
             }
             if (crash) {
-                Thread.sleep(500);   // transactionOpBatchInterval: until then what was decided is in memory only
+                Thread.sleep(500);   // transactionOpBatchInterval: before that, decisions are only in memory
                 peer.restart();
             }
             List<MessageExt> givenUp = until("the message given up", () -> givenUp(peer));

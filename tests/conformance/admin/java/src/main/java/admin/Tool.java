@@ -16,11 +16,12 @@ import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /**
- * A producer and a consumer that stay alive, and the official tool beside them.
+ * The official tool, in one process with a producer and a consumer that stay alive.
  *
  * <p>Arguments: name server, topic, group. Prints {@code ready ID OFFSET_ID CLIENT} once the messages are consumed and the first one's trace
- * is found; without topic and group {@code ready} at once, with the tool alone. Then each line of standard input is one command, its words
- * separated by tabs; the answer is one line: what the command printed, in base64.
+ * is found; without topic and group, only the tool runs, and {@code ready} is printed at once. Then each line of
+ * standard input is one command, its words separated by tabs; the output is one line: what the command printed, in
+ * base64.
  */
 public final class Tool {
     private static final int MESSAGES = 8;
@@ -64,7 +65,7 @@ public final class Tool {
         });
         consumer.start();
         consumed.await(60, java.util.concurrent.TimeUnit.SECONDS);
-        // The offsets reach the broker with the next two rounds; the traces of the producer go after five seconds.
+        // The offsets reach the broker with the next two reports; the producer sends traces after five seconds.
         Thread.sleep(6500);
         out.println("ready " + ids[0] + " " + ids[1] + " " + consumer.buildMQClientId());
         serve(out);

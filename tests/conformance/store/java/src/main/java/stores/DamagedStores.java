@@ -20,11 +20,11 @@ import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
 
 /**
- * Opens one store directory after the other with the official message store and says what it serves.
+ * Opens store directories one after another with the official message store and says what it serves.
  *
- * <p>{@code DamagedStores key=value ...}: the options are those of all stores. Each line of the input is a directory, in
- * which the store works and which it changes; each is answered by one line of JSON: {@code queues}, for each queue the
- * places in the log of the messages that pulls get, or {@code error}. Services are not started: recovery alone decides.
+ * <p>{@code DamagedStores key=value ...}: the options are those of all stores. Each line of the input is a directory,
+ * which the store opens and changes; for each, one line of JSON is printed: {@code queues}, for each queue the places
+ * in the log of the messages that pulls get, or {@code error}. Services are not started: recovery alone decides.
  */
 public final class DamagedStores {
     private static final int PULLS_MAX = 10_000;
@@ -110,7 +110,7 @@ public final class DamagedStores {
         }
     }
 
-    /** What the constructor started; a store that was never started is not shut down either. */
+    /** Ends what the constructor started, because a store that was never started is not shut down either. */
     private static void stop(DefaultMessageStore store) throws Exception {
         for (Field field : DefaultMessageStore.class.getDeclaredFields()) {
             field.setAccessible(true);

@@ -4,7 +4,10 @@ import java.util.Collection;
 import java.util.Map;
 import java.util.stream.Collectors;
 
-/** Writes maps, lists, strings, numbers and booleans as JSON; the store's versions share no library for it. */
+/**
+ * Writes maps, lists, strings, numbers and booleans as JSON; the versions of the store have no library for this in
+ * common.
+ */
 final class Json {
     private Json() {
     }

@@ -16,7 +16,7 @@ import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-/** What differs between the versions: how the store is made, and where the class of a message to be put lives. */
+/** Hides what differs between the versions: the constructor of the store, and the package of the message class. */
 final class OfficialStore {
     private static final String[] MESSAGE_CLASSES = {
         "org.apache.rocketmq.common.message.MessageExtBrokerInner", "org.apache.rocketmq.store.MessageExtBrokerInner"};
@@ -29,7 +29,7 @@ final class OfficialStore {
         ConcurrentHashMap<String, Object> topics = new ConcurrentHashMap<>();
         String batchTopic = (String) options.remove("batchTopic");
         if (batchTopic != null) {
-            // Attributes are there from version 5 on.
+            // Attributes exist since version 5.
             TopicConfig topic = new TopicConfig(batchTopic);
             TopicConfig.class.getMethod("setAttributes", Map.class).invoke(topic, Map.of("queue.type", "BatchCQ"));
             topics.put(batchTopic, topic);
@@ -73,7 +73,7 @@ final class OfficialStore {
             try {
                 return Class.forName(name);
             } catch (ClassNotFoundException elsewhere) {
-                // The next version's place.
+                // The class has this place in the next version.
             }
         }
         throw new ClassNotFoundException(String.join(", ", MESSAGE_CLASSES));

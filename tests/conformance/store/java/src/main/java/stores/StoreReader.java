@@ -29,7 +29,7 @@ import org.apache.rocketmq.store.SelectMappedBufferResult;
  * Opens a store directory with the official message store, in place, and does what a list says.
  *
  * <p>{@code StoreReader LIST key=value ...}: the options are those of the store. A line of the list is a word and its
- * arguments, separated by tabs, and is answered by one line of JSON:
+ * arguments, separated by tabs; its result is one line of JSON:
  * <pre>
  * state                                 load result and offsets of the log
  * queue   topic queueId                 offsets and all messages, by pulls
