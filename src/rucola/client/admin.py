@@ -105,8 +105,7 @@ class AdminClient:
         return await self._name_servers.route_info(topic)
 
     async def masters(self, broker: str | None, cluster: str | None) -> list[str]:
-        """Addresses of masters: ``broker`` if given, otherwise the masters of ``cluster`` or of
-        all clusters.
+        """Addresses of masters: ``broker`` if given, otherwise the masters of ``cluster`` or of all clusters.
 
         Raises:
             ClientError: the cluster does not exist.

@@ -1,4 +1,4 @@
-"""The messages of one queue between pull and consumption, from which its consumer offset follows.
+"""Holds the messages of one queue between pull and consumption; its consumer offset follows from them.
 
 The consumer offset is the lowest queue offset not yet consumed, so a slow message is never skipped because of a later
 one. It is computed on request, not with each message. All times are those of the event loop, in seconds, which never go
@@ -15,17 +15,17 @@ from rucola.common.message import MessageExt
 from rucola.common.message_queue import MessageQueue
 
 LOCK_LIVE_S = 30.0
-"""How long a lock is valid without confirmation; the broker keeps it for 60 s."""
+"""How long a consumer relies on a lock without confirmation, in seconds; the broker keeps it for 60 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """Limits of one queue from which on pulling stops.
+    """Limits for one queue; pulling stops while a limit is exceeded.
 
     Attributes:
         messages: number of messages.
         size_bytes: total size of their records.
-        span: distance of the highest queue offset from the lowest; 0 for no limit.
+        span: distance from the lowest to the highest queue offset; 0 for no limit.
     """
 
     messages: int
@@ -34,7 +34,7 @@ class FlowLimits:
 
 
 class ProcessQueue:
-    """The messages of one queue that were pulled and not yet consumed.
+    """The messages of one queue that were pulled but not consumed yet.
 
     Args:
         queue: the queue.
@@ -42,10 +42,10 @@ class ProcessQueue:
 
     Attributes:
         dropped: whether the queue no longer belongs to this consumer, so that results for its messages do not count.
-        last_pull_at: start of the last pull.
+        last_pull_at: time at which the last pull started.
         size_bytes: total size of the records held.
         pulled, consumed, failed: numbers of messages since the queue was added.
-        on_removed: called when messages were consumed.
+        on_removed: function that is called when messages were consumed.
     """
 
     def __init__(self, queue: MessageQueue, now: float) -> None:
@@ -57,7 +57,7 @@ class ProcessQueue:
         self.pulled = self.consumed = self.failed = 0
         self.on_removed: Callable[[], None] | None = None
         self._held: dict[int, MessageExt] = {}
-        self._offsets: deque[int] = deque()  # ascending; consumed offsets are removed only at both ends
+        self._offsets: deque[int] = deque()  # ascending; consumed offsets are removed only at the two ends
         self._next = -1
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ class ProcessQueue:
         return message.queue_offset in self._held
 
     def put(self, messages: Iterable[MessageExt]) -> None:
-        """Adds pulled messages; messages already held are not replaced."""
+        """Adds pulled messages; does not replace messages that are already held."""
         held, offsets = self._held, self._offsets
         before = len(held)
         highest, unsorted = self._next - 1, False
@@ -84,11 +84,11 @@ class ProcessQueue:
                 unsorted = True
         self.pulled += len(held) - before
         self._next = highest + 1
-        if unsorted:  # the broker sent a consumed offset again, lower than those held
+        if unsorted:  # the broker sent an offset again that was consumed and is lower than the held ones
             self._offsets = deque(sorted(held))
 
     def remove(self, messages: Sequence[MessageExt]) -> None:
-        """Removes messages that are consumed or were sent back. Messages not held are ignored."""
+        """Removes messages that were consumed or sent back. Ignores messages that are not held."""
         for message in messages:
             if self._held.pop(message.queue_offset, None) is not None:
                 self.size_bytes -= message.store_size
@@ -98,7 +98,7 @@ class ProcessQueue:
 
     @property
     def progress(self) -> int | None:
-        """The consumer offset: lowest queue offset not yet consumed; None if nothing was consumed yet."""
+        """The consumer offset: the lowest queue offset not yet consumed; None if nothing was consumed yet."""
         if not self.consumed:
             return None
         low, _ = self.span_ends
@@ -106,7 +106,7 @@ class ProcessQueue:
 
     @property
     def span_ends(self) -> tuple[int | None, int | None]:
-        """Lowest and highest queue offset held."""
+        """The lowest and the highest queue offset of the held messages; None if there are none."""
         held, offsets = self._held, self._offsets
         while offsets and offsets[0] not in held:
             offsets.popleft()
@@ -136,8 +136,8 @@ class OrderlyProcessQueue(ProcessQueue):
     """A queue whose messages are consumed in order, one batch after another.
 
     Attributes:
-        locked_at: when the broker last confirmed the lock of the queue; None if it has not.
-        consuming: messages in the listener, or passed to earlier calls that did not commit.
+        locked_at: time at which the broker last confirmed the lock of the queue; None if it never did.
+        consuming: messages that are in the listener, or were passed to earlier calls that did not commit.
     """
 
     def __init__(self, queue: MessageQueue, now: float) -> None:
@@ -148,7 +148,7 @@ class OrderlyProcessQueue(ProcessQueue):
         self._waiting: deque[MessageExt] = deque()
 
     def is_locked(self, now: float) -> bool:
-        """Whether the broker confirmed the lock recently enough."""
+        """Whether the broker confirmed the lock recently enough to rely on it."""
         return self.locked_at is not None and now - self.locked_at <= LOCK_LIVE_S
 
     @property
@@ -170,7 +170,7 @@ class OrderlyProcessQueue(ProcessQueue):
         return taken
 
     def commit(self) -> int | None:
-        """Marks all messages taken as consumed; returns the queue offset after them, None if there were none."""
+        """Marks all taken messages as consumed; returns the queue offset after them, or None if there were none."""
         consumed, self.consuming = self.consuming, []
         if not consumed:
             return None
@@ -178,12 +178,12 @@ class OrderlyProcessQueue(ProcessQueue):
         return consumed[-1].queue_offset + 1
 
     def take_again(self, messages: Sequence[MessageExt]) -> None:
-        """Puts back the last messages taken, so that ``take`` returns them again."""
+        """Puts back ``messages``, the last ones taken, so that ``take`` returns them again."""
         del self.consuming[len(self.consuming) - len(messages) :]
         self._waiting.extendleft(reversed(messages))
 
     def roll_back(self) -> None:
-        """Puts back all messages taken but not committed."""
+        """Puts back all messages that were taken but not committed."""
         self.take_again(list(self.consuming))
 
     def clear(self) -> None:

@@ -36,7 +36,7 @@ from rucola.runtime.clock import Clock, SystemClock
 _UNIQ_KEY = message_const.UNIQ_KEY
 _TIMED = frozenset({message_const.TIMER_DELAY_SEC, message_const.TIMER_DELAY_MS, message_const.TIMER_DELIVER_MS})
 _SPECIAL = _TIMED | {message_const.SHARDING_KEY, message_const.RECONSUME_TIME}
-"""Properties that require the general path, because they affect more than the stored message."""
+"""Properties whose messages take the slower general path, because they affect more than the stored message."""
 
 
 class Producer:
@@ -44,14 +44,14 @@ class Producer:
 
     Life cycle: ``async with Producer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
-    A failed send is repeated as configured: after connection losses and timeouts, and after the response codes that
-    RocketMQ's producer retries. A repeated message may be stored twice, with the same UNIQ_KEY.
+    A failed send is repeated as configured: after connection losses and timeouts, and after the response codes for
+    which RocketMQ's producer retries. A repeated message may be stored twice, with the same UNIQ_KEY.
 
     Args:
         group: producer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        clock: for time stamps and ids.
+        clock: gives the time for time stamps and ids.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -102,7 +102,7 @@ class Producer:
 
     @property
     def in_flight(self) -> int:
-        """Number of messages submitted and not yet confirmed."""
+        """Number of messages that were submitted and are not confirmed yet."""
         return self._pipeline.in_flight
 
     async def start(self) -> None:
@@ -130,7 +130,7 @@ class Producer:
                 await self._pipeline.flush()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of ``topic`` to which messages can be sent.
+        """The queues of ``topic`` to which messages can be sent.
 
         Raises:
             ClientError: no broker has the topic, and none would create it.
@@ -204,7 +204,8 @@ class Producer:
             The result of each message, in order.
 
         Raises:
-            SendManyError: some messages were not sent; the error has the result or error of each. The others were sent.
+            SendManyError: some messages were not sent; the error has the result or error of each. The other messages
+                were sent.
             ClientError: ``timeout_ms`` is invalid, or the producer is not started.
         """
         self._check_running()
@@ -253,14 +254,14 @@ class Producer:
         members = list(map(self._encoder.batch_member, messages))
         size = sum(map(len, members))
         if size > self._config.max_message_size:
-            raise ClientError(f"the batch takes {size} bytes, the limit is {self._config.max_message_size}")
+            raise ClientError(f"the batch takes {size} bytes; the limit is {self._config.max_message_size}")
         await self._pipeline.ready()
         return await self._submit_batch(messages, members, queue, timeout_ms)
 
     def submit_packed(self, topic: str, body: bytes, *, timeout_ms: int | None = None) -> asyncio.Future[SendResult]:
         """Sends several messages, packed by ``rucola.protocol.batch_members``, to one queue without waiting.
 
-        All of them are stored, or none. They go unchecked, and no trace is written.
+        All of them are stored, or none. The messages are not checked, and no trace is written.
 
         Args:
             topic: their topic; its queues are used in turn.
@@ -276,7 +277,7 @@ class Producer:
         self._check_running()
         self._encoder.check_topic(topic)
         if len(body) > self._config.max_message_size:
-            raise ClientError(f"the batch takes {len(body)} bytes, the limit is {self._config.max_message_size}")
+            raise ClientError(f"the batch takes {len(body)} bytes; the limit is {self._config.max_message_size}")
         encoded = self._encoder.batch([body], wait_store_ok=True)
         retries = self._config.retry_times_when_send_failed
         return self._pipeline.submit(
@@ -345,7 +346,7 @@ class Producer:
         timeout_ms = self._timeout_ms(timeout_ms)
         loop = asyncio.get_running_loop()
         until = loop.time() + timeout_ms / 1000
-        if not self._met_brokers:  # the reply can arrive from any broker of the cluster, so each must know this client
+        if not self._met_brokers:  # any broker of the cluster may deliver the reply, so each must know this client
             await self._greet_brokers(timeout_ms / 2000)
         left_ms = max(1, round((until - loop.time()) * 1000))
 
@@ -355,7 +356,7 @@ class Producer:
         try:
             return await self._requests.request(message, timeout_ms, until, send)
         except RequestTimeoutError:
-            self._met_brokers = False  # the reply may have gone to a broker that is new
+            self._met_brokers = False  # the reply may have gone to a new broker
             raise
 
     async def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
@@ -388,7 +389,7 @@ class Producer:
     async def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None
     ) -> None:
-        """Sends one message without a response; a loss is not noticed.
+        """Sends one message without requesting a response; a loss is not noticed.
 
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.
@@ -437,7 +438,7 @@ class Producer:
         """Sends heartbeats to all brokers; waits for at most ``patience_s`` seconds."""
         with suppress(
             TimeoutError
-        ):  # the heartbeats have arrived, or the send will report that no name server responds
+        ):  # if the heartbeats have not arrived, the send will report that no name server responds
             async with asyncio.timeout(patience_s):
                 await self._instance.meet_all_brokers()
                 await self._instance.heartbeat()
@@ -485,7 +486,7 @@ class Producer:
     def _chosen(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> tuple[MessageQueue | ChosenQueue | None, Callable[..., PendingSend]]:
-        """The queue for the message (None for the queues in turn), and the class of its pending send."""
+        """Returns the queue for the message, None for the queues in turn, and the constructor of its pending send."""
         make: Callable[..., PendingSend] = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
         if message_const.RECONSUME_TIME in message.properties and is_retry_topic(message.topic):
             make = retry_send(message)
@@ -528,7 +529,7 @@ class Producer:
 
 
 def tracing(group: str, role: str, namesrv: str, config: ClientConfig, clock: Clock) -> TraceDispatcher:
-    """The trace dispatcher of a client: an inner producer with the same servers, credentials and TLS settings.
+    """Makes the trace dispatcher of a client; its inner producer has the same servers, credentials and TLS settings.
 
     Args:
         group: group of the client.

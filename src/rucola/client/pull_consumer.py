@@ -46,7 +46,7 @@ _STATUS = {
 logger = logging.getLogger(__name__)
 
 _OFFSET_ID_BYTES = (16, 28)
-"""Length of an offset message id: address, port and physical offset, for IPv4 and IPv6."""
+"""Lengths of an offset message id (address, port and physical offset in hex) for IPv4 and IPv6."""
 _FOREVER_MS = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
 
@@ -63,7 +63,7 @@ class PullConsumer:
         group: consumer group, whose offsets ``committed`` and ``commit`` read and write.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        clock: for the client id.
+        clock: gives the time for the client id.
         registers: whether heartbeats register the group. Brokers then create its retry topic, and the group if it is
             new. A group that every broker has, such as TOOLS_CONSUMER, needs no registration.
 
@@ -126,17 +126,17 @@ class PullConsumer:
                 await self._instance.shutdown()
 
     async def topics(self) -> list[str]:
-        """Names of all topics of the name server, including internal ones."""
+        """Names of all topics that the name server knows, including internal ones."""
         self._check_running()
         return await self._instance.name_servers.topic_list()
 
     async def cluster_info(self) -> ClusterInfo:
-        """Clusters and brokers of the name server."""
+        """The clusters and brokers that the name server knows."""
         self._check_running()
         return await self._instance.name_servers.cluster_info()
 
     async def message_queues(self, topic: str) -> list[MessageQueue]:
-        """Readable queues of ``topic``, freshly fetched from the name server.
+        """The readable queues of ``topic``, freshly fetched from the name server.
 
         Raises:
             ClientError: no broker has the topic.
@@ -154,14 +154,14 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
-        """Reads messages of one queue. With ``enable_trace`` returned messages count as consumed.
+        """Reads messages of one queue. With ``enable_trace``, returned messages are traced as consumed.
 
         Args:
             queue: the queue.
             queue_offset: first queue offset to read.
             max_messages: largest number of messages; the broker may return fewer.
             expression: tags, ``A || B``, or ``*`` for all; ``MessageSelector.by_sql(...)`` for a condition.
-            suspend_timeout_ms: how long the broker may hold a pull that finds no message; 0 for not at all.
+            suspend_timeout_ms: how long the broker may hold a pull that finds no message; with 0 it responds at once.
 
         Raises:
             ClientError: an argument is invalid; the message names it and the reason.
@@ -190,7 +190,9 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> RawPullResult:
-        """Same as ``pull``, but returns the stored records: not decoded, not checked, tags compared only by hash."""
+        """Like ``pull``, but returns the records as stored: not decoded and not checked, with tags compared only by
+        hash.
+        """
         self._check_running()
         check_queue(queue)
         check_number("queue_offset", queue_offset, 0)
@@ -277,7 +279,7 @@ class PullConsumer:
         await self._told(queue, call)
 
     async def message_by_id(self, offset_msg_id: str) -> MessageExt:
-        """The message with this offset id (``SendResult.offset_msg_id``), requested from the broker in the id.
+        """Fetches the message with this offset id (``SendResult.offset_msg_id``) from the broker that the id names.
 
         Raises:
             ClientError: the id is not an offset id. A UNIQ_KEY looks similar; use ``query_by_unique_key`` for it.
@@ -302,7 +304,7 @@ class PullConsumer:
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int | None = None,
     ) -> list[MessageExt]:
-        """Messages of ``topic`` with ``key`` among their keys, from all its brokers, oldest first.
+        """Finds messages of ``topic`` with ``key`` among their keys, on all its brokers; oldest first.
 
         Args:
             topic: the topic.
@@ -320,7 +322,7 @@ class PullConsumer:
         return [message for message in found if key in (message.keys or "").split(message_const.KEY_SEPARATOR)]
 
     async def query_index(self, topic: str, broker_name: str, key: str, max_messages: int) -> QueryAnswer:
-        """The records that one broker's index finds for a key or UNIQ_KEY, neither decoded nor checked.
+        """Returns the records that one broker's index finds for a key or UNIQ_KEY, neither decoded nor checked.
 
         Args:
             topic: the topic.
@@ -337,7 +339,7 @@ class PullConsumer:
         return await self._instance.api.query_message(self._instance.routes.broker(broker_name), header)
 
     async def query_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
-        """Messages of ``topic`` with this UNIQ_KEY, oldest first; several if a send was repeated.
+        """Finds messages of ``topic`` with this UNIQ_KEY, oldest first; several if a send was repeated.
 
         Raises:
             ClientError: no broker has the topic.
@@ -367,7 +369,7 @@ class PullConsumer:
         return self._instance.routes.master(queue.broker_name)
 
     async def _told(self, queue: MessageQueue, call: Awaitable[T]) -> T:
-        """The result of ``call``; if the broker fails, its address is fetched again before the next call."""
+        """Runs ``call`` and returns its result; if the broker fails, the next call fetches its address again."""
         try:
             return await call
         except BrokerError as error:

@@ -18,7 +18,7 @@ class PullStatus(Enum):
 
 
 class PullResult(NamedTuple):
-    """Messages of one queue.
+    """The messages and offsets that a pull from one queue returned.
 
     Attributes:
         status: outcome of the pull.
@@ -36,7 +36,7 @@ class PullResult(NamedTuple):
 
 
 class RawPullResult(NamedTuple):
-    """Same as ``PullResult``, but with the stored records, back to back."""
+    """Like ``PullResult``, but with the records as stored, back to back."""
 
     status: PullStatus
     next_begin_offset: int

@@ -1,4 +1,4 @@
-"""One pull of a consumer: selects the broker, builds the request, decodes the response.
+"""Pulls for consumers: selects the broker, builds the request, decodes the response.
 
 Source: RocketMQ 5.3.3, ``PullAPIWrapper``.
 """
@@ -50,7 +50,7 @@ class Pulled(NamedTuple):
 
 
 class Puller:
-    """Pulls for one group.
+    """Makes the pulls of one group.
 
     Args:
         instance: the client.
@@ -59,7 +59,7 @@ class Puller:
         max_messages: largest number of messages per pull.
         suspend_ms: how long brokers hold a pull that finds no message.
         timeout_ms: timeout of a pull.
-        lite: for a lite pull consumer: pulls include the subscription, but no consumer offset.
+        lite: whether this is a lite pull consumer, whose pulls include the subscription but no consumer offset.
         post_subscription: whether pulls include the subscription.
     """
 
@@ -91,7 +91,7 @@ class Puller:
             queue: the queue.
             queue_offset: first queue offset to read.
             subscription: the filter.
-            commit_offset: the group's consumer offset, which the broker stores.
+            commit_offset: the group's consumer offset, for the broker to store.
 
         Raises:
             BrokerError: the broker refuses.

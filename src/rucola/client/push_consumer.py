@@ -46,7 +46,7 @@ class PushConsumer:
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
         allocate_strategy: divides the queues, the same for all consumers of the group; averagely by default.
-        clock: for client id, versions and the time slices of threads.
+        clock: gives the time for client id, versions and the time slices of threads.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -80,7 +80,7 @@ class PushConsumer:
 
     async def __aexit__(self, *exc_info: object) -> None:
         if self._iteration is not None and exc_info[:1] in ((), (None,)):
-            self._iteration.settle_own()  # for a loop left by break, not by an error
+            self._iteration.settle_own()  # this loop was left by break, not by an error
         await self.shutdown()
 
     def __aiter__(self) -> AsyncIterator[MessageExt]:
@@ -93,7 +93,7 @@ class PushConsumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now, sorted."""
+        """The queues that this consumer currently reads, sorted."""
         return sorted(self._service.queues) if self._service is not None else []
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
@@ -204,14 +204,14 @@ class PushConsumer:
     async def send_message_back(self, message: MessageExt, delay_level: int = 0) -> bool:
         """Has the broker deliver a copy of ``message`` to the group later; the message itself is not affected.
 
-        For ``async for`` loops, in which every message counts as consumed.
+        Use this in ``async for`` loops, in which every message counts as consumed.
 
         Args:
             message: a message of this consumer.
             delay_level: 1 to 18, 0 for the broker's choice, -1 for an immediate dead letter.
 
         Returns:
-            Whether it succeeded; the log has the reason of a failure.
+            Whether the broker accepted the message; the log has the reason for a failure.
         """
         self._running()
         return await self._send_back.send_back(message, delay_level)

@@ -1,9 +1,9 @@
-"""The queues of a push consumer: added and removed by the rebalance, pulled while the limits allow, and consumed.
+"""The queues of a push consumer: the rebalance adds and removes them; they are pulled while limits allow, and consumed.
 
-Each queue has one task that pulls, with at most one pull in progress. Messages go into its ``ProcessQueue`` and to the
-consumption, which removes them. The process queue determines the consumer offset, which reaches the broker with the
-next pull, every 5 s, and when the queue is given up. Everything runs on one event loop. Source: RocketMQ 5.3.3,
-``DefaultMQPushConsumerImpl``.
+Each queue has one task that pulls, with at most one pull in progress. Its messages go into a ``ProcessQueue`` and to
+the consumption, which removes them. The process queue determines the consumer offset, which reaches the broker with the
+next pull, every 5 s, and when the consumer gives up the queue. Everything runs on one event loop. Source: RocketMQ
+5.3.3, ``DefaultMQPushConsumerImpl``.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 FIRST_PULL_DELAY_S = 0.5
-"""Thus the previous reader of the queue can send its progress to the broker first; a consumer that is alone need not
-wait.
+"""Pause before a new queue is read, in seconds. In this time its previous reader can send its progress to the broker; a
+consumer that is alone in its group does not wait.
 """
 BROKER_BUSY_DELAY_S = 0.02
 UNKNOWN_TO_BROKER_DELAY_S = 0.5
@@ -46,7 +46,7 @@ class Consumption(Protocol):
     """
 
     def start(self) -> None:
-        """Starts to consume."""
+        """Starts the consumption."""
 
     def add(self, queue: ProcessQueue) -> None:
         """Adds a queue that this consumer now reads."""
@@ -92,7 +92,7 @@ class PushService:
             self.locks = QueueLocks(member, self._orderly_queues, self._lock_lost)
 
     def start(self) -> None:
-        """Starts to consume."""
+        """Starts the consumption."""
         self._consumption.start()
         if self.locks is not None:
             self.locks.start()
@@ -107,12 +107,12 @@ class PushService:
         self.note_progress()
 
     def connected(self, address: str) -> None:
-        """A connection to a broker was opened, perhaps after a restart of the broker."""
+        """Called when a connection to a broker was opened, perhaps because the broker restarted."""
         if self.locks is not None:
             self.locks.confirm_soon()
 
     async def unlock_all(self) -> None:
-        """Unlocks all orderly queues for other consumers of the group."""
+        """Unlocks all orderly queues, so that other consumers of the group can read them."""
         if self.locks is not None:
             await self.locks.stop()
 
@@ -137,7 +137,7 @@ class PushService:
             self._member.offsets.update(queue.queue, consumer_offset, increase_only=False)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Gives up these queues of ``topic``, sets their offsets, and adds them again."""
+        """Gives up those queues of ``topic`` that are in ``offsets``, sets their offsets, and adds them again."""
         wanted = [queue for queue in self.queues.values() if queue.queue.topic == topic and queue.queue in offsets]
         for queue in wanted:
             await self._restart(queue, offsets[queue.queue])
@@ -278,7 +278,7 @@ class PushService:
         self._member.rebalance_soon()
 
     def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
-        """Another consumer may have read the queue, and only that consumer knows its progress."""
+        """Drops a queue that another consumer may have read, without storing an offset: only that consumer knows it."""
         self._drop(queue)
         self._forget(queue)
         self._member.rebalance_soon()

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 20.0
 SURE_S = 55.0
-"""For this long after the broker's confirmation, no other consumer can have read the queue."""
+"""For this long after the broker's confirmation, in seconds, no other consumer can have read the queue."""
 TIMEOUT_MS = 1_000
 
 
@@ -29,8 +29,8 @@ class QueueLocks:
     Args:
         member: the consumer as a member of its group.
         queues: returns the queues that are read.
-        lost: called with a queue that another consumer has locked, or that was unconfirmed for so long that it may
-            have.
+        lost: called with a queue that another consumer has locked, or whose lock was unconfirmed for so long that
+            another consumer may have it.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class QueueLocks:
             event(logger, logging.INFO, "queue not unlocked", queue=queue.queue, error=error)
 
     async def confirm(self) -> None:
-        """Requests all locks again."""
+        """Requests the locks of all queues again, which confirms them."""
         loop = asyncio.get_running_loop()
         asked_at = loop.time()
         by_broker: dict[str, list[OrderlyProcessQueue]] = {}
@@ -104,7 +104,7 @@ class QueueLocks:
         return True
 
     def confirm_soon(self) -> None:
-        """Confirms at once: a broker that was restarted has no locks."""
+        """Confirms all locks at once, because a broker that was restarted has none."""
         self._wanted.set()
 
     async def _confirm_regularly(self) -> None:

@@ -15,7 +15,7 @@ QueueSelector = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 
 
 class ChosenQueue:
-    """The queue of one message, chosen once the route of its topic is known, and kept for retries."""
+    """The queue of one message; it is chosen as soon as the route of the topic is known, and kept for retries."""
 
     __slots__ = ("_message", "_selector")
 
@@ -41,5 +41,5 @@ class ChosenQueue:
 
 
 def by_sharding_key(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """The queue of the message's sharding key: the same as with RocketMQ's ``SelectMessageQueueByHash`` in Java."""
+    """The queue for the message's sharding key; RocketMQ's ``SelectMessageQueueByHash`` in Java chooses the same."""
     return queues[abs(string_hash(message.sharding_key or "")) % len(queues)]

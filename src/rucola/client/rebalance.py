@@ -1,4 +1,4 @@
-"""Division of the queues among the consumers of a group; each consumer computes it for itself, repeatedly.
+"""Divides the queues among the consumers of a group; each consumer repeatedly computes the division for itself.
 
 There is no coordinator. Every consumer asks a broker for the members of its group, divides the sorted queues among the
 sorted members, adds its new queues and gives up the queues that it lost. Brokers notify the members when one joins or
@@ -30,23 +30,23 @@ MIN_INTERVAL_S = 1.0
 
 
 class QueueOwner(Protocol):
-    """Reads the queues. None of these methods raises."""
+    """The object that reads the assigned queues. None of its methods raises an exception."""
 
     def topics(self) -> Collection[str]:
         """The subscribed topics, including the group's retry topic."""
         ...
 
     def owned(self) -> Collection[MessageQueue]:
-        """The queues that are read now, and those that ``remove_queue`` has not yet given up."""
+        """The queues that are currently read, and those that ``remove_queue`` has not given up yet."""
         ...
 
     def leaving(self) -> Collection[MessageQueue]:
-        """The queues that ``remove_queue`` has not yet given up."""
+        """The queues that are to be removed but that ``remove_queue`` has not given up yet."""
         ...
 
     async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
-        """Starts to read ``queue``; returns False if the next round must try again. ``alone``: the group has no other
-        member.
+        """Starts to read ``queue``; returns False if the next round must try again. ``alone`` says that the group has
+        no other member.
         """
         ...
 
@@ -55,7 +55,7 @@ class QueueOwner(Protocol):
         ...
 
     async def queues_changed(self, topic: str, queues: Sequence[MessageQueue], mine: Collection[MessageQueue]) -> None:
-        """The division of ``topic`` has changed."""
+        """Called when the division of ``topic`` has changed; ``mine`` are this consumer's queues among ``queues``."""
         ...
 
 
@@ -91,7 +91,7 @@ class Rebalance:
         self._round = asyncio.Lock()
 
     def soon(self) -> None:
-        """Starts a round as soon as the last one is a second old."""
+        """Starts a round as soon as one second has passed since the last round."""
         self._wanted.set()
 
     async def run(self) -> None:
@@ -119,9 +119,10 @@ class Rebalance:
                 try:
                     balanced &= await self._rebalance_topic(topic)
                 except RucolaError as error:
-                    balanced &= is_retry_topic(topic)  # the broker creates it at the first heartbeat or failure
+                    # the broker creates the retry topic at the first heartbeat or failure
+                    balanced &= is_retry_topic(topic)
                     event(logger, logging.INFO, "not rebalanced", group=self._group, topic=topic, error=error)
-                except Exception:  # the strategy may be the application's
+                except Exception:  # the strategy may be the application's own
                     balanced = False
                     logger.exception("queues of %s could not be divided for group %s", topic, self._group)
             for queue in [one for one in self._owner.owned() if one.topic not in topics]:
@@ -162,9 +163,7 @@ class Rebalance:
         return all(gone) and all(come) and not leaving & wanted
 
     async def _consumer_ids(self, topic: str, queues: Sequence[MessageQueue]) -> list[str]:
-        """The group's members according to one of the topic's brokers; after a failure another broker is queried
-        first.
-        """
+        """The group's members according to one of the topic's brokers; after a failure, asks another broker first."""
         names = sorted({queue.broker_name for queue in queues})
         if not names:
             raise ClientError(f"topic {topic} has no queue that can be read")

@@ -1,7 +1,7 @@
 """Messages as a consumer receives them: decoded only as far as their attributes are read.
 
-A pull returns up to 32 records. A kernel walks and checks them; each message is then one object with the bytes of its
-record and the row that the walk filled. Each attribute is decoded when it is first read, and then kept.
+A pull returns up to 32 records. A kernel walks and checks them. Each message is then one object with the bytes of its
+record and the table row that the walk filled. An attribute is decoded when it is first read, and then kept.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class PullOrigin:
 
 
 class ReceivedMessage(MessageExt):
-    """A ``MessageExt`` whose attributes are decoded when they are first read. It can be modified like any other.
+    """A ``MessageExt`` whose attributes are decoded when they are first read. It can be modified like any other
+    message.
 
     In addition to the stored properties it has MIN_OFFSET and MAX_OFFSET of the queue at the time of the pull.
     """
@@ -98,7 +99,7 @@ class ReceivedMessage(MessageExt):
 
     @property
     def transaction_id(self) -> str | None:
-        """For a transactional message, the id that its sender gave."""
+        """For a transactional message, the transaction id that its sender set."""
         return self.uniq_key if self.sys_flag & TRANSACTION_MASK else None
 
     def _span(self, pos_column: int, length: int) -> bytes:
@@ -137,10 +138,12 @@ class ReceivedMessage(MessageExt):
 
 
 def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0) -> list[MessageExt]:
-    """The messages in the body of a pull response. Their checksums are checked.
+    """Decodes the messages in the body of a pull response.
+
+    Their checksums are checked.
 
     Args:
-        queue_offset: the requested offset; lower messages in a batch are left out.
+        queue_offset: the requested offset; messages of a batch with lower offsets are left out.
 
     Raises:
         FormatError: a record is truncated, does not parse or has a wrong checksum.

@@ -1,9 +1,9 @@
-"""A listener wrapper that skips messages that were consumed already.
+"""Wraps a listener so that it skips messages that were already consumed.
 
-RocketMQ delivers at least once. A repeated send, a repeated Spark task, or a consumer that dies before its offset is
-stored can deliver a message twice, with the same UNIQ_KEY. This wrapper keeps the keys of consumed messages for some
-time, only in this process. It does not recognise repeats that reach another consumer of the group or that arrive after
-a restart.
+RocketMQ delivers at least once. A message may arrive twice, with the same UNIQ_KEY: after a repeated send or Spark
+task, or if a consumer dies before its offset is stored. The wrapper keeps the keys of consumed messages for some time,
+and only in this process. It does not recognise repeats that reach another consumer of the group or that arrive after a
+restart.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rucola.errors import ClientError
 from rucola.runtime.clock import Clock, SystemClock
 
 KEYS_MAX = 1_000_000
-"""Largest number of keys, about 200 bytes each; the oldest are removed first."""
+"""Default limit on the number of keys, about 200 bytes each; the oldest keys are removed first."""
 _GOOD = (
     None,
     ConsumeConcurrentlyStatus.CONSUME_SUCCESS,
@@ -34,7 +34,8 @@ _Key = tuple[str, str]
 def drop_repeats(
     listener: MessageListener, *, within: timedelta, keys_max: int = KEYS_MAX, clock: Clock | None = None
 ) -> MessageListener:
-    """``listener`` for ``register_message_listener``, called once for all messages of a topic with the same UNIQ_KEY.
+    """Wraps ``listener`` for ``register_message_listener``: one call handles all messages with the same topic and
+    UNIQ_KEY.
 
     A repeat of a consumed message counts as consumed without a call. A repeat of a message still being consumed is
     delivered again later. A message on which the listener failed does not count as a repeat.
@@ -85,7 +86,9 @@ def drop_repeats(
 
 
 class _ConsumedKeys:
-    """The keys of consumed messages, oldest first, and of messages being consumed. Any thread may call its methods."""
+    """The keys of consumed messages, oldest first, and of messages that are being consumed. Any thread may call its
+    methods.
+    """
 
     def __init__(self, seconds: float, keys_max: int, clock: Clock) -> None:
         self._seconds = seconds
@@ -96,10 +99,10 @@ class _ConsumedKeys:
         self._under_way: set[_Key] = set()
 
     def begin(self, message: MessageExt) -> _Key | None:
-        """Registers a message to be consumed and returns the value for ``end``; None for a repeat.
+        """Registers a message that is about to be consumed; returns the key for ``end``, or None for a repeat.
 
         Raises:
-            ReconsumeLater: the message is a repeat of one still being consumed, which may fail.
+            ReconsumeLater: the message repeats one that is still being consumed and may fail.
         """
         key = message.topic, message.uniq_key or message.offset_msg_id
         with self._lock:

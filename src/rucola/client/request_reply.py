@@ -1,4 +1,4 @@
-"""Requests that wait for their consumer's reply. Source: RocketMQ 5.3.3, RequestFutureHolder and
+"""Requests that wait for their consumers' replies. Source: RocketMQ 5.3.3, RequestFutureHolder and
 ClientRemotingProcessor#receiveReplyMessage.
 """
 
@@ -50,7 +50,7 @@ class RequestTable:
             message: the request; only its UNIQ_KEY is changed.
             timeout_ms: timeout of send and reply together.
             until: end of the timeout, by the event loop's time.
-            send: sends the message passed to it.
+            send: function that sends the message passed to it.
 
         Raises:
             RequestTimeoutError: no reply arrived in time.
@@ -75,7 +75,7 @@ class RequestTable:
             del self._waiting[correlation_id]
 
     def close(self) -> None:
-        """Fails all waiting requests: the client shuts down."""
+        """Fails all waiting requests, because the client shuts down."""
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(ClientError("the producer was shut down before the reply came"))
@@ -94,7 +94,7 @@ class RequestTable:
 
 
 def reply_message(request: MessageExt, body: bytes) -> Message:
-    """The reply message to ``request``.
+    """Makes the reply message for ``request``.
 
     Raises:
         ClientError: ``request`` was not sent as a request.
@@ -112,7 +112,7 @@ def reply_message(request: MessageExt, body: bytes) -> Message:
 
 
 def _received(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
-    """The reply as a message; it may not be stored, so it has no position."""
+    """Decodes the reply as a message; it has no position, because it may not be stored."""
     if header.sys_flag & MessageSysFlag.COMPRESSED:
         body = decompress(body, header.sys_flag)
     return MessageExt(

@@ -1,4 +1,4 @@
-"""Routes of a client: topics, queues and broker addresses, and their updates.
+"""The routes of a client (queues of topics, addresses of brokers) and their updates.
 
 Source: protocol.md 4.3, 4.4; RocketMQ 5.3.3, MQClientInstance#updateTopicRouteInfoFromNameServer and
 TopicPublishInfo.
@@ -24,12 +24,12 @@ logger = logging.getLogger(__name__)
 
 MASTER_ID = 0
 _REFRESH_PAUSE_S = 1.0
-"""Shortest interval between route requests for a topic after failed sends."""
+"""Shortest interval between route requests for a topic after failed sends, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """The queues of one topic.
+    """The queues of one topic, for producers and for consumers.
 
     Attributes:
         publish_queues: queues to which a producer may send, sorted by broker name and queue id; for an ordered topic in
@@ -44,7 +44,7 @@ class TopicRoute:
 
 
 def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
-    """The queues of ``topic`` according to ``data``."""
+    """Makes the route of ``topic`` from ``data``."""
     masters = {broker.broker_name for broker in data.broker_datas if MASTER_ID in broker.broker_addrs}
     sources = sorted(data.queue_datas, key=lambda source: source.broker_name)
     readable = [source for source in sources if source.perm & PermName.READ]
@@ -66,7 +66,7 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def default_topic_route(topic: str, data: TopicRouteData, queue_nums_max: int) -> TopicRoute:
-    """Queues for a topic that does not exist yet, from the route of the topic that serves as its template."""
+    """Makes the route of a topic that does not exist yet from ``data``, the route of the topic that is its template."""
     sources = [
         replace(
             source,
@@ -79,13 +79,13 @@ def default_topic_route(topic: str, data: TopicRouteData, queue_nums_max: int) -
 
 
 class RouteTable:
-    """Routes of the topics that a client uses.
+    """The routes of the topics that a client uses.
 
     Args:
         name_servers: source of the routes.
-        create_topic_key: template for unknown topics to publish to; None for consumers.
-        default_topic_queue_nums: largest number of queues of such a topic.
-        on_brokers_changed: called when a new address appears.
+        create_topic_key: topic whose route is the template for unknown topics; None for consumers.
+        default_topic_queue_nums: largest number of queues for an unknown topic.
+        on_brokers_changed: called when a new broker address appears.
         on_route_changed: called with the topic when its queues or the addresses of its brokers have changed.
     """
 
@@ -105,12 +105,12 @@ class RouteTable:
         self._default_topic_queue_nums = default_topic_queue_nums
         self._on_brokers_changed = on_brokers_changed
         self._on_route_changed = on_route_changed
-        self._own: set[str] = set()  # topics with a route of their own, not that of the default topic
+        self._own: set[str] = set()  # topics with a route of their own, not the route of the default topic
         self._lookups: dict[str, asyncio.Task[TopicRoute]] = {}
         self._asked_at: dict[str, float] = {}
 
     async def route(self, topic: str) -> TopicRoute:
-        """The route of ``topic``, fetched once and kept.
+        """Returns the route of ``topic``; fetches it only the first time.
 
         Raises:
             ClientError: no broker has the topic, and none would create it.
@@ -128,14 +128,12 @@ class RouteTable:
         return await asyncio.shield(lookup)
 
     def refresh_wanted(self, topic: str) -> bool:
-        """Whether to fetch the route of a topic again after its broker failed."""
+        """Whether to fetch the route of ``topic`` again after a broker failed; at most about once per second."""
         now = asyncio.get_running_loop().time()
         return topic not in self._lookups and now - self._asked_at.get(topic, -math.inf) >= _REFRESH_PAUSE_S
 
     async def refresh_all(self) -> None:
-        """Fetches the routes of all topics in use. If a fetch fails, the old route stays, because brokers may
-        return.
-        """
+        """Fetches the routes of all topics in use. After a failure the old route stays, because brokers may return."""
         for topic in list(self.routes):
             try:
                 await self.refresh(topic)
@@ -143,11 +141,11 @@ class RouteTable:
                 event(logger, logging.WARNING, "route not refreshed", topic=topic, error=error)
 
     def has_master(self, broker_name: str) -> bool:
-        """Whether the address of the master ``broker_name`` is known."""
+        """Whether the address of broker ``broker_name``'s master is known."""
         return MASTER_ID in self.brokers.get(broker_name, {})
 
     def master(self, broker_name: str) -> str:
-        """Address of the master ``broker_name``.
+        """Address of broker ``broker_name``'s master.
 
         Raises:
             ClientError: there is none.
@@ -158,7 +156,7 @@ class RouteTable:
         return address
 
     def broker(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Address to read from: of member ``broker_id`` if available, otherwise of any member.
+        """Address to read from: that of member ``broker_id`` if available, otherwise that of any member.
 
         Raises:
             ClientError: the broker is unknown.
@@ -228,7 +226,7 @@ class RouteTable:
 
 
 def _order_counts(conf: str) -> list[tuple[str, int]]:
-    """Parses ``broker:queues;broker:queues`` in order; other items are left out."""
+    """Parses ``broker:queues;broker:queues`` in order; leaves out malformed items."""
     counts = []
     for item in conf.split(";"):
         name, _, count = item.partition(":")

@@ -1,4 +1,4 @@
-"""Sends back messages that a consumer could not consume: by request 36 to their broker, otherwise as a new message.
+"""Sends back messages that a consumer could not consume: by CONSUMER_SEND_MSG_BACK (36), otherwise as new messages.
 
 Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl#sendMessageBack``.
 """
@@ -24,7 +24,7 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 TIMES_MAX = 16
-"""Number of retries unless configured."""
+"""Number of retries if none is configured."""
 ORDERLY_TIMES_MAX = (1 << 31) - 1
 TIMEOUT_MS = 5_000
 INNER_GROUP = "CLIENT_INNER_PRODUCER"
@@ -33,7 +33,7 @@ _NOT_SENT = frozenset({message_const.MIN_OFFSET, message_const.MAX_OFFSET, messa
 
 
 class SendBack:
-    """Sends messages of one group back.
+    """Sends back messages of one group.
 
     Args:
         member: the consumer as a member of its group.
@@ -52,7 +52,7 @@ class SendBack:
         self._producer: Producer | None = None
 
     async def send_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Has a message delivered again; returns False if both ways failed, which is logged.
+        """Has a message delivered again; returns False, and logs it, if request 36 and a new message both failed.
 
         Args:
             message: a pulled message.

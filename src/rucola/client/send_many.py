@@ -1,8 +1,9 @@
-"""Sends any number of messages of any topics: grouped into batches, split by size, concurrently.
+"""Sends any number of messages for any topics: groups them into batches by topic and size, and sends these
+concurrently.
 
-A batch goes to one queue and is stored as a whole or not at all. Messages that RocketMQ does not accept in a batch are
-sent individually: delayed messages, half messages and retries, messages with a sharding key, and those to be
-compressed.
+A batch goes to one queue and is stored as a whole or not at all. Some messages are sent individually: those that
+RocketMQ does not accept in a batch (delayed messages, half messages and retries), those with a sharding key, and those
+to be compressed.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from rucola.common.message import Message
 from rucola.errors import RucolaError, SendManyError
 
 _MESSAGES_MAX = 1_000
-"""Largest number of messages in a batch, so that many small messages are spread over the queues too."""
+"""Largest number of messages in a batch, so that many small messages are spread over the queues, too."""
 _ALONE = message_const.DELAYING | {message_const.SHARDING_KEY, message_const.TRAN_MSG}
 
 Outcome = SendResult | RucolaError | None
 
 
 class _Batch:
-    """Messages of one topic to be sent together."""
+    """Messages for one topic that are sent together."""
 
     def __init__(self, number: int = 0, message: Message | None = None) -> None:
         self.numbers = [] if message is None else [number]
@@ -36,7 +37,7 @@ class _Batch:
 
 
 class ManyMessages:
-    """One call of ``send_many``.
+    """The work of one ``send_many`` call.
 
     Args:
         encoder: the producer's encoder.
@@ -67,7 +68,7 @@ class ManyMessages:
         self._sent: list[tuple[asyncio.Future[SendResult], _Batch]] = []
 
     async def send(self, messages: Iterable[Message]) -> list[SendResult]:
-        """The result of each message, in order.
+        """Sends all messages; returns the result of each message, in order.
 
         Raises:
             SendManyError: a message could not be sent; the error has all results.
@@ -81,7 +82,8 @@ class ManyMessages:
                 await self._send(batch)
             for future, batch in self._sent:
                 await self._await(future, batch)
-        except BaseException:  # cancelled, or the caller's iterator failed: the other results are not needed
+        # this call was cancelled, or the caller's iterator failed, so the other results are not needed
+        except BaseException:
             for future, _ in self._sent:
                 future.cancel()
             raise

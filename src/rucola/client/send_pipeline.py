@@ -1,4 +1,4 @@
-"""Messages in flight: chooses the queue of each, counts them, and limits their number.
+"""Messages in flight: this module chooses the queue of each, counts them, and limits their number.
 
 Source: protocol.md 4.4; RocketMQ 5.3.3, DefaultMQProducerImpl#selectOneMessageQueue.
 """
@@ -30,10 +30,10 @@ _TURN_MESSAGES = 64
 
 
 class _TopicTargets:
-    """Targets for the messages of one topic, valid for one version of the routes.
+    """The targets for messages of one topic, valid for one version of the routes.
 
     Attributes:
-        turns: endless iteration over ``order``.
+        turns: endless iterator over ``order``.
         direct: whether a message may use the next target without further checks.
     """
 
@@ -50,7 +50,7 @@ class _TopicTargets:
             deque(islice(self.turns, first_turn % len(order)), 0)
 
     def next(self, failed: str | None, is_available: Callable[[str], bool] | None = None) -> SendTarget:
-        """Round robin; skips queues of the failed broker and of unavailable brokers if there are others."""
+        """The next target, round robin; skips the failed broker and unavailable brokers if there are others."""
         if self.several_brokers:
             if is_available is not None:
                 for target in islice(self.turns, len(self.order)):
@@ -71,7 +71,8 @@ class SendPipeline:
         config: the producer's settings.
         instance: the producer's connections and routes.
         wall_ms: clock for the messages' time stamps.
-        first_turn: start of the round robin of every topic; random, so that many producers do not start together.
+        first_turn: start of the round robin in every topic; random, so that many producers do not start with the same
+            queue.
     """
 
     def __init__(
@@ -90,7 +91,8 @@ class SendPipeline:
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._faults = LatencyFaultTolerance() if config.send_latency_fault_enable else None
-        self.waited_for = bool(self._faults)  # whether callers wait for room or the end, or latencies are measured
+        # whether callers wait for room or for the end of all sends, or latencies are measured
+        self.waited_for = bool(self._faults)
         self.client = instance.client
         self.backoff_ms = config.retry_backoff_ms
         self.backoff_max_ms = config.retry_backoff_max_ms
@@ -181,19 +183,19 @@ class SendPipeline:
             self._instance.keep(self._refresh(topic))
 
     def broker_refused(self, send: PendingSend) -> None:
-        """Avoids the broker for some time, if configured."""
+        """Marks the broker as one to avoid for some time, if configured."""
         if self._faults is not None:
             self._faults.failed(send.broker_name, self._loop.time())
 
     def succeeded(self, send: PendingSend) -> None:
-        """``send`` is no longer in flight; record the latency of its broker."""
+        """Takes ``send`` out of flight; records the latency of its broker."""
         if self._faults is not None:
             now = self._loop.time()
             self._faults.answered(send.broker_name, now - send.deadline + send.timeout_ms / 1000, now)
         self.finished(send)
 
     def finished(self, send: PendingSend) -> None:
-        """``send`` is no longer in flight."""
+        """Takes ``send`` out of flight."""
         self.in_flight -= 1
         self.in_flight_bytes -= send.size
         if self._room_waiters and self._has_room():
@@ -238,7 +240,7 @@ class SendPipeline:
             if self._routes.has_master(queue.broker_name)
         ]
         if old is not None and places == [(target.queue, target.address) for target in old.order]:
-            old.version = self._routes.version  # another topic's route has changed: continue the round robin
+            old.version = self._routes.version  # only another topic's route has changed, so the round robin continues
             old.by_queue = {target.queue: target for target in old.order}
             return old
         order = [self._target(queue) for queue, _ in places]
@@ -261,7 +263,7 @@ class SendPipeline:
         send.send(target)
 
     def _send_when_routed(self, send: PendingSend) -> None:
-        """Lets the first messages to a topic wait together for its route, each within its own timeout."""
+        """Lets the first messages for a topic wait together for its route, each within its own timeout."""
         if send.topic not in self._unrouted:
             self._unrouted[send.topic] = {}
             self._instance.keep(self._find_route(send.topic))
@@ -273,7 +275,7 @@ class SendPipeline:
 
     async def _find_route(self, topic: str) -> None:
         """Fetches the route repeatedly, with growing pauses, until it succeeds or no waiting message has time left."""
-        failure: RucolaError | None = ClientError("the producer was shut down")  # used if this task is cancelled
+        failure: RucolaError | None = ClientError("the producer was shut down")  # the error if this task is cancelled
         pause_s = max(self.backoff_ms, _ROUTE_PAUSE_MS_MIN) / 1000
         try:
             while failure is not None:
@@ -291,12 +293,12 @@ class SendPipeline:
             for send, timer in self._unrouted.pop(topic).items():
                 timer.cancel()
                 if failure is not None:
-                    send.fail(copy.copy(failure))  # a copy for each, because each may be raised with its own traceback
+                    send.fail(copy.copy(failure))  # each gets a copy, because each may be raised with its own traceback
                 elif not send.ended():
                     self._send_routed(send)
 
     def _keep_patient(self, topic: str, pause_s: float, error: RemotingError) -> bool:
-        """Fails messages without a route that have at most ``pause_s`` left; returns whether others remain."""
+        """Fails waiting messages that have at most ``pause_s`` seconds left; returns whether others remain."""
         waiting = self._unrouted[topic]
         for send in [send for send in waiting if send.time_left_s <= pause_s]:
             waiting.pop(send).cancel()

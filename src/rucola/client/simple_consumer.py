@@ -1,5 +1,4 @@
-"""The simple consumer: receives, processes and acknowledges messages one by one; unacknowledged messages are delivered
-again.
+"""The simple consumer: the application receives messages and acknowledges each; others are delivered again.
 
 It pops messages (POP), so it owns no queues: any number of consumers can share any number of queues. Source: RocketMQ
 5.3.3, ``PopMessageProcessor`` and related classes; the names are those of the 5.x clients' ``SimpleConsumer``.
@@ -35,7 +34,8 @@ INVISIBLE_MIN_MS, INVISIBLE_MAX_MS = 10_000, 43_200_000
 
 
 class SimpleConsumer:
-    """Receives messages and acknowledges each. Needs brokers of RocketMQ 5.0 or later, or Rucola.
+    """Receives messages, which the application acknowledges one by one. Needs brokers of RocketMQ 5.0 or later, or
+    Rucola.
 
     Life cycle: ``subscribe``, then ``async with consumer``, or ``start`` and ``shutdown``, on one event loop.
 
@@ -50,7 +50,7 @@ class SimpleConsumer:
         group: consumer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        clock: for client id and versions.
+        clock: gives the time for client id and versions.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -110,7 +110,7 @@ class SimpleConsumer:
             self._renewing = asyncio.ensure_future(self._renew())
 
     async def shutdown(self) -> None:
-        """Unregisters and closes. Unacknowledged messages are delivered again."""
+        """Unregisters and closes. Brokers deliver unacknowledged messages again."""
         if not self._instance.running:
             return
         self._ended = True
@@ -151,12 +151,12 @@ class SimpleConsumer:
         invisible_duration_ms: int | None = None,
         await_duration_ms: int | None = None,
     ) -> list[MessageExt]:
-        """The next messages of any subscribed topic. A cancellation loses no messages.
+        """Returns the next messages from any subscribed topic. A cancellation loses no messages.
 
         Args:
             max_messages: largest number of messages, 1 to 32; fewer may be returned even if more are available.
-            invisible_duration_ms: how long they are hidden from other consumers, 10 s to 12 h; None for the configured
-                time.
+            invisible_duration_ms: how long the messages are hidden from other consumers, 10 s to 12 h; None for the
+                configured time.
             await_duration_ms: how long to wait for messages; None for the configured time.
 
         Returns:
@@ -222,7 +222,7 @@ class SimpleConsumer:
         self._more.set()
 
     async def _renew(self) -> None:
-        """Extends the invisible time of messages for which half of it has passed."""
+        """Extends the invisible time of each message as soon as half of it has passed."""
         loop = asyncio.get_running_loop()
         while True:
             while self._renewals and (self._renewals[0].done or self._renewals[0].due <= loop.time()):
@@ -273,7 +273,7 @@ class _Renewal:
 
 
 def _key(message: MessageExt) -> tuple[str, str, int, int]:
-    """Key of a received message that does not change when its invisible time does.
+    """A key that identifies a received message and does not change with its invisible time.
 
     Raises:
         ClientError: the message was not received by a simple consumer.

@@ -14,12 +14,12 @@ from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 
 def subscription_data(topic: str, expression: str | MessageSelector, version: int) -> SubscriptionData:
-    """The subscription in the form for brokers.
+    """Makes the subscription as brokers receive it.
 
     Args:
         topic: the topic.
         expression: the filter.
-        version: grows with every change, ms since the epoch.
+        version: version of the subscription, which grows with every change: the time in ms since the epoch.
 
     Raises:
         ClientError: the expression is invalid.
@@ -32,6 +32,6 @@ def subscription_data(topic: str, expression: str | MessageSelector, version: in
 
 
 def selected(messages: Sequence[MessageExt], subscription: SubscriptionData) -> Sequence[MessageExt]:
-    """The messages that match the subscription; needed because brokers compare only the hashes of tags."""
+    """Yields the messages that match the subscription, because brokers compare only the hashes of tags."""
     tags = subscription.tags_set
     return [message for message in messages if message.tags in tags] if tags else messages

@@ -2,10 +2,10 @@
 
 Records are collected and sent together: when the configured number is reached, or 5 s after the first. The application
 never waits for them, and they cause no retries. Records beyond a limit are dropped, so that a failing broker cannot
-fill the client's memory. Belongs to one event loop.
+fill the client's memory. The dispatcher belongs to one event loop.
 
 Source: protocol.md 4.11; RocketMQ 5.3.3, AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
-Unlike there, each message of a batch has a record of its own, so that it can be found by its id.
+Unlike in RocketMQ, each message of a batch has a record of its own, so that it can be found by its id.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 PENDING_MAX = 2048
-"""Limit of records that wait or are in flight; further ones are dropped."""
+"""Limit on the number of records that wait or are in flight; further ones are dropped."""
 TRACE_BYTES_MAX = 128_000
 """Largest body of one trace message."""
 KEYS_CHARACTERS_MAX = 8_000
@@ -51,7 +51,7 @@ class TraceSender(Protocol):
         """Sends the messages in flight, then stops."""
 
     def submit(self, message: Message) -> asyncio.Future[SendResult]:
-        """Sends without waiting."""
+        """Sends a message without waiting."""
 
 
 def trace_group(group: str, role: str) -> str:
@@ -68,8 +68,8 @@ class TraceDispatcher:
         group: group of the producer or consumer.
         sender: sends the trace messages; started and shut down by the dispatcher.
         topic: topic of the traces.
-        batch_size: records per message.
-        wall_ms: the clock.
+        batch_size: number of records per message.
+        wall_ms: clock, in milliseconds since the epoch.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class TraceDispatcher:
                 await self._sender.shutdown()
 
     def traced(self, messages: Sequence[Message], make: Callable[..., PendingSend]) -> Callable[..., PendingSend]:
-        """Constructor of a traced send of ``messages``; ``make`` is the constructor of an untraced send."""
+        """Returns the constructor of a traced send of ``messages``; ``make`` is the constructor of an untraced send."""
         if messages[0].topic == self._topic:
             return make
         return partial(TracedSend, SentTrace(self, self._group, messages))
@@ -129,7 +129,7 @@ class TraceDispatcher:
         for record in records:
             if len(self._waiting) + self._on_their_way >= PENDING_MAX:
                 self.dropped += 1
-                if self.dropped & (self.dropped - 1) == 0:  # 1, 2, 4, 8, ... are logged
+                if self.dropped & (self.dropped - 1) == 0:  # the counts 1, 2, 4, 8, ... are logged
                     event(logger, logging.WARNING, "trace dropped", group=self._group, records=self.dropped)
                 continue
             self._waiting.append(record)
@@ -205,7 +205,7 @@ class SentTrace:
 
 
 class TracedSend(TimedSend):
-    """A traced send; the further arguments are those of ``PendingSend``."""
+    """A traced send; the arguments after ``trace`` are those of ``PendingSend``."""
 
     __slots__ = ("_began_ms", "_region", "_trace")
 
@@ -241,7 +241,7 @@ def _message_type(message: Message) -> MessageType:
 
 
 def _parts(records: list[TraceRecord], size: int) -> Iterable[list[TraceRecord]]:
-    """``records`` in parts that each fit into a message."""
+    """Divides ``records`` into parts that each fit into one message."""
     part: list[TraceRecord] = []
     body = keys = 0
     for record in records:

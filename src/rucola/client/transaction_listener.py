@@ -19,7 +19,9 @@ class LocalTransactionState(Enum):
 
 
 class TransactionListener(Protocol):
-    """The application's part in its transactions. Plain functions run in threads, coroutines on the event loop."""
+    """The functions of the application that execute and check its local transactions. Plain functions run in threads,
+    coroutine functions on the event loop.
+    """
 
     def execute_local_transaction(
         self, message: Message, argument: object
@@ -27,11 +29,11 @@ class TransactionListener(Protocol):
         """Executes the local transaction; ``message`` is stored as a half message. ``message.uniq_key`` is the
         transaction id.
 
-        An exception counts as ``UNKNOW``: the broker checks later.
+        An exception counts as ``UNKNOW``, so the broker checks later.
         """
 
     def check_local_transaction(self, message: MessageExt) -> LocalTransactionState | Awaitable[LocalTransactionState]:
-        """Returns the state of the local transaction; another process may have executed it, or none."""
+        """Returns the state of the local transaction, which another process may have executed, or none at all."""
 
 
 class TransactionSendResult(NamedTuple):
@@ -40,7 +42,7 @@ class TransactionSendResult(NamedTuple):
     Attributes:
         send_result: result of the send of the half message.
         local_transaction_state: state returned by the listener.
-        local_error: exception raised by the listener; None without one.
+        local_error: exception raised by the listener, or None.
     """
 
     send_result: SendResult

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _CHECKS_AT_A_TIME = 16
 _CHECKS_MAX = 2_000
-"""Limit of checks that wait for a response; the broker repeats further ones."""
+"""Limit on the number of checks that wait for a response; the broker repeats further checks."""
 _PAUSE_S = 1.0
 
 
@@ -46,7 +46,7 @@ _DECISIONS = {
 
 
 class TransactionProducer(Producer):
-    """Sends transactional messages, and normal ones like a ``Producer``.
+    """Sends transactional messages, and normal messages like a ``Producer``.
 
     Life cycle: ``async with TransactionProducer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
@@ -59,7 +59,7 @@ class TransactionProducer(Producer):
         listener: executes and checks local transactions.
         config: settings.
         topics: topics whose brokers may send checks; by default all brokers may.
-        clock: for time stamps and ids.
+        clock: gives the time for time stamps and ids.
 
     Raises:
         ClientError: the name of the group or of a topic is invalid.
@@ -100,7 +100,7 @@ class TransactionProducer(Producer):
     async def send_message_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
     ) -> TransactionSendResult:
-        """Stores ``message`` as a half message, calls the listener, and sends its decision to the broker.
+        """Stores ``message`` as a half message, calls the listener, and sends the listener's decision to the broker.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
@@ -108,7 +108,7 @@ class TransactionProducer(Producer):
             timeout_ms: for all attempts to store the half message together; by default as configured.
 
         Returns:
-            The result of the send and the listener's state. If the broker does not receive the state, it checks later.
+            The result of the send, and the listener's state. If the broker does not receive the state, it checks later.
 
         Raises:
             ClientError: the message cannot be sent in a transaction, or its topic has no route.
@@ -153,7 +153,7 @@ class TransactionProducer(Producer):
     async def _end(
         self, address: str, header: EndTransactionRequestHeader, state: LocalTransactionState, message: Message
     ) -> None:
-        """Sends the state to the broker. A response confirms it; without one the broker checks again."""
+        """Sends the state to the broker. If no response confirms it, the broker checks again."""
         if state in _DECISIONS:
             try:
                 await self._instance.api.end_transaction(address, header, self._config.mq_client_api_timeout_ms)
@@ -237,7 +237,7 @@ class TransactionProducer(Producer):
             while True:
                 await self._until_met(self._instance.meet_all_brokers)
                 await asyncio.sleep(self._config.poll_name_server_interval_ms / 1000)
-        routes = self._instance.routes  # their refresh is part of the periodic one
+        routes = self._instance.routes  # they are refreshed together with all routes
         await asyncio.gather(*(self._until_met(partial(routes.route, topic)) for topic in self._asking_topics))
 
     async def _until_met(self, look_up: Callable[[], Awaitable[object]]) -> None:

@@ -40,7 +40,7 @@ class UniqueIds:
         return self.next_at(self._clock.wall_ms())
 
     def next_at(self, now_ms: int) -> str:
-        """A new id, for a caller that has just read the same clock."""
+        """Returns a new id; for callers that have just read the same clock, whose time is ``now_ms``."""
         counter = self._counter
         low_byte = counter & 0xFF
         if now_ms != self._prefix_ms or not low_byte:
@@ -49,7 +49,7 @@ class UniqueIds:
         return self._prefix + _LOW_BYTES[low_byte]
 
     def _begin(self, now_ms: int, high_byte: int) -> None:
-        """Prepares the common prefix of the ids of one millisecond, for up to 256 of them."""
+        """Prepares the common prefix of up to 256 ids of one millisecond."""
         if not self._month_ms <= now_ms < self._next_month_ms:
             self._month_ms, self._next_month_ms = _month_of(now_ms)
         self._prefix_ms = now_ms
@@ -57,7 +57,7 @@ class UniqueIds:
 
 
 def _month_of(wall_ms: int) -> tuple[int, int]:
-    """Start of the month that holds ``wall_ms`` and of the next, in local time, as milliseconds since the epoch."""
+    """Returns the starts of the local month around ``wall_ms`` and of the next month, in ms since the epoch."""
     start = datetime.fromtimestamp(wall_ms / 1000).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     following = start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
     return int(start.timestamp() * 1000), int(following.timestamp() * 1000)

@@ -23,14 +23,14 @@ class Producer:
 
     Life cycle: ``with Producer(...)``, or ``start`` and ``shutdown``.
 
-    A failed send is repeated as configured: after connection losses and timeouts, and after the response codes that
-    RocketMQ's producer retries. A repeated message may be stored twice, with the same UNIQ_KEY.
+    A failed send is repeated as configured: after connection losses and timeouts, and after the response codes for
+    which RocketMQ's producer retries. A repeated message may be stored twice, with the same UNIQ_KEY.
 
     Args:
         group: producer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        clock: for time stamps and ids.
+        clock: gives the time for time stamps and ids.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -57,7 +57,7 @@ class Producer:
 
     @property
     def in_flight(self) -> int:
-        """Number of messages submitted and not yet confirmed."""
+        """Number of messages that were submitted and are not confirmed yet."""
         return self._async.in_flight
 
     def start(self) -> None:
@@ -73,7 +73,7 @@ class Producer:
         self._loop.run(self._async.shutdown())
 
     def message_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues of ``topic`` to which messages can be sent.
+        """The queues of ``topic`` to which messages can be sent.
 
         Raises:
             ClientError: no broker has the topic, and none would create it.
@@ -145,7 +145,8 @@ class Producer:
             The result of each message, in order.
 
         Raises:
-            SendManyError: some messages were not sent; the error has the result or error of each. The others were sent.
+            SendManyError: some messages were not sent; the error has the result or error of each. The other messages
+                were sent.
             ClientError: ``timeout_ms`` is invalid, or the producer is not started.
         """
         return self._loop.run(self._async.send_many(messages, timeout_ms=timeout_ms))
@@ -182,7 +183,7 @@ class Producer:
     ) -> concurrent.futures.Future[SendResult]:
         """Sends several messages, packed by ``rucola.protocol.batch_members``, to one queue without waiting.
 
-        All of them are stored, or none. They go unchecked, and no trace is written.
+        All of them are stored, or none. The messages are not checked, and no trace is written.
 
         Args:
             topic: their topic; its queues are used in turn.
@@ -256,7 +257,7 @@ class Producer:
     def send_oneway(
         self, message: Message, queue: MessageQueue | None = None, *, selector: QueueSelector | None = None
     ) -> None:
-        """Sends one message without a response; a loss is not noticed.
+        """Sends one message without requesting a response; a loss is not noticed.
 
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.

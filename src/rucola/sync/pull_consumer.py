@@ -29,7 +29,7 @@ class PullConsumer:
         group: consumer group, whose offsets ``committed`` and ``commit`` read and write.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        clock: for the client id.
+        clock: gives the time for the client id.
         registers: whether heartbeats register the group. Brokers then create its retry topic, and the group if it is
             new. A group that every broker has, such as TOOLS_CONSUMER, needs no registration.
 
@@ -71,15 +71,15 @@ class PullConsumer:
         self._loop.run(self._async.shutdown())
 
     def topics(self) -> list[str]:
-        """Names of all topics of the name server, including internal ones."""
+        """Names of all topics that the name server knows, including internal ones."""
         return self._loop.run(self._async.topics())
 
     def cluster_info(self) -> ClusterInfo:
-        """Clusters and brokers of the name server."""
+        """The clusters and brokers that the name server knows."""
         return self._loop.run(self._async.cluster_info())
 
     def message_queues(self, topic: str) -> list[MessageQueue]:
-        """Readable queues of ``topic``, freshly fetched from the name server.
+        """The readable queues of ``topic``, freshly fetched from the name server.
 
         Raises:
             ClientError: no broker has the topic.
@@ -95,14 +95,14 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
-        """Reads messages of one queue. With ``enable_trace`` returned messages count as consumed.
+        """Reads messages of one queue. With ``enable_trace``, returned messages are traced as consumed.
 
         Args:
             queue: the queue.
             queue_offset: first queue offset to read.
             max_messages: largest number of messages; the broker may return fewer.
             expression: tags, ``A || B``, or ``*`` for all; ``MessageSelector.by_sql(...)`` for a condition.
-            suspend_timeout_ms: how long the broker may hold a pull that finds no message; 0 for not at all.
+            suspend_timeout_ms: how long the broker may hold a pull that finds no message; with 0 it responds at once.
 
         Raises:
             ClientError: an argument is invalid; the message names it and the reason.
@@ -122,7 +122,9 @@ class PullConsumer:
         *,
         suspend_timeout_ms: int = 0,
     ) -> RawPullResult:
-        """Same as ``pull``, but returns the stored records: not decoded, not checked, tags compared only by hash."""
+        """Like ``pull``, but returns the records as stored: not decoded and not checked, with tags compared only by
+        hash.
+        """
         return self._loop.run(
             self._async.pull_raw(queue, queue_offset, max_messages, expression, suspend_timeout_ms=suspend_timeout_ms)
         )
@@ -167,7 +169,7 @@ class PullConsumer:
         self._loop.run(self._async.commit(queue, consumer_offset))
 
     def message_by_id(self, offset_msg_id: str) -> MessageExt:
-        """The message with this offset id (``SendResult.offset_msg_id``), requested from the broker in the id.
+        """Fetches the message with this offset id (``SendResult.offset_msg_id``) from the broker that the id names.
 
         Raises:
             ClientError: the id is not an offset id. A UNIQ_KEY looks similar; use ``query_by_unique_key`` for it.
@@ -184,7 +186,7 @@ class PullConsumer:
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int | None = None,
     ) -> list[MessageExt]:
-        """Messages of ``topic`` with ``key`` among their keys, from all its brokers, oldest first.
+        """Finds messages of ``topic`` with ``key`` among their keys, on all its brokers; oldest first.
 
         Args:
             topic: the topic.
@@ -203,7 +205,7 @@ class PullConsumer:
         )
 
     def query_index(self, topic: str, broker_name: str, key: str, max_messages: int) -> QueryAnswer:
-        """The records that one broker's index finds for a key or UNIQ_KEY, neither decoded nor checked.
+        """Returns the records that one broker's index finds for a key or UNIQ_KEY, neither decoded nor checked.
 
         Args:
             topic: the topic.
@@ -217,7 +219,7 @@ class PullConsumer:
         return self._loop.run(self._async.query_index(topic, broker_name, key, max_messages))
 
     def query_by_unique_key(self, topic: str, unique_key: str) -> list[MessageExt]:
-        """Messages of ``topic`` with this UNIQ_KEY, oldest first; several if a send was repeated.
+        """Finds messages of ``topic`` with this UNIQ_KEY, oldest first; several if a send was repeated.
 
         Raises:
             ClientError: no broker has the topic.

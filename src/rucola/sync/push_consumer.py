@@ -33,7 +33,7 @@ class PushConsumer:
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
         allocate_strategy: divides the queues, the same for all consumers of the group; averagely by default.
-        clock: for client id, versions and the time slices of threads.
+        clock: gives the time for client id, versions and the time slices of threads.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -69,7 +69,7 @@ class PushConsumer:
 
     @property
     def assignment(self) -> list[MessageQueue]:
-        """The queues that this consumer reads now, sorted."""
+        """The queues that this consumer currently reads, sorted."""
         return self._async.assignment
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
@@ -135,13 +135,13 @@ class PushConsumer:
     def send_message_back(self, message: MessageExt, delay_level: int = 0) -> bool:
         """Has the broker deliver a copy of ``message`` to the group later; the message itself is not affected.
 
-        For ``for`` loops, in which every message counts as consumed.
+        Use this in ``for`` loops, in which every message counts as consumed.
 
         Args:
             message: a message of this consumer.
             delay_level: 1 to 18, 0 for the broker's choice, -1 for an immediate dead letter.
 
         Returns:
-            Whether it succeeded; the log has the reason of a failure.
+            Whether the broker accepted the message; the log has the reason for a failure.
         """
         return self._loop.run(self._async.send_message_back(message, delay_level))

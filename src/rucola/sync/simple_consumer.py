@@ -17,7 +17,8 @@ from rucola.runtime.clock import Clock
 
 
 class SimpleConsumer:
-    """Receives messages and acknowledges each. Needs brokers of RocketMQ 5.0 or later, or Rucola.
+    """Receives messages, which the application acknowledges one by one. Needs brokers of RocketMQ 5.0 or later, or
+    Rucola.
 
     Life cycle: ``subscribe``, then ``with consumer``, or ``start`` and ``shutdown``.
 
@@ -32,7 +33,7 @@ class SimpleConsumer:
         group: consumer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        clock: for client id and versions.
+        clock: gives the time for client id and versions.
 
     Raises:
         ClientError: the group's name is invalid.
@@ -69,7 +70,7 @@ class SimpleConsumer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Unregisters and closes. Unacknowledged messages are delivered again."""
+        """Unregisters and closes. Brokers deliver unacknowledged messages again."""
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
@@ -94,12 +95,12 @@ class SimpleConsumer:
         invisible_duration_ms: int | None = None,
         await_duration_ms: int | None = None,
     ) -> list[MessageExt]:
-        """The next messages of any subscribed topic. A cancellation loses no messages.
+        """Returns the next messages from any subscribed topic. A cancellation loses no messages.
 
         Args:
             max_messages: largest number of messages, 1 to 32; fewer may be returned even if more are available.
-            invisible_duration_ms: how long they are hidden from other consumers, 10 s to 12 h; None for the configured
-                time.
+            invisible_duration_ms: how long the messages are hidden from other consumers, 10 s to 12 h; None for the
+                configured time.
             await_duration_ms: how long to wait for messages; None for the configured time.
 
         Returns:

@@ -17,7 +17,7 @@ from rucola.sync.producer import Producer
 
 
 class TransactionProducer(Producer):
-    """Sends transactional messages, and normal ones like a ``Producer``.
+    """Sends transactional messages, and normal messages like a ``Producer``.
 
     Life cycle: ``with TransactionProducer(...)``, or ``start`` and ``shutdown``.
 
@@ -30,7 +30,7 @@ class TransactionProducer(Producer):
         listener: executes and checks local transactions.
         config: settings.
         topics: topics whose brokers may send checks; by default all brokers may.
-        clock: for time stamps and ids.
+        clock: gives the time for time stamps and ids.
 
     Raises:
         ClientError: the name of the group or of a topic is invalid.
@@ -63,7 +63,7 @@ class TransactionProducer(Producer):
     def send_message_in_transaction(
         self, message: Message, argument: object = None, *, timeout_ms: int | None = None
     ) -> TransactionSendResult:
-        """Stores ``message`` as a half message, calls the listener, and sends its decision to the broker.
+        """Stores ``message`` as a half message, calls the listener, and sends the listener's decision to the broker.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
@@ -71,7 +71,7 @@ class TransactionProducer(Producer):
             timeout_ms: for all attempts to store the half message together; by default as configured.
 
         Returns:
-            The result of the send and the listener's state. If the broker does not receive the state, it checks later.
+            The result of the send, and the listener's state. If the broker does not receive the state, it checks later.
 
         Raises:
             ClientError: the message cannot be sent in a transaction, or its topic has no route.
