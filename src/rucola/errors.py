@@ -136,7 +136,7 @@ class TableConflictError(RucolaError):
 
 
 class RemotingError(RucolaError):
-    """A connection failed or a peer did not answer."""
+    """A connection failed or a peer did not respond."""
 
     retriable = True
 

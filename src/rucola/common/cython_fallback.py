@@ -28,7 +28,7 @@ class CType:
         return CType(self.convert, size)
 
     def __call__(self, value: Any) -> Any:
-        """``value`` converted to this type."""
+        """Returns ``value`` converted to this type."""
         return self.convert(value)
 
 
@@ -40,22 +40,22 @@ def declare(kind: CType, value: Any = None, visibility: str = "private") -> Any:
 
 
 def cast(kind: CType, value: Any) -> Any:
-    """``value`` converted to ``kind``."""
+    """Returns ``value`` converted to ``kind``."""
     return kind(value)
 
 
 def cfunc(function: F) -> F:
-    """``function`` itself."""
+    """Returns ``function`` itself."""
     return function
 
 
 def cclass(kind: C) -> C:
-    """``kind`` itself."""
+    """Returns ``kind`` itself."""
     return kind
 
 
 def exceptval(*_values: object, **_options: object) -> Callable[[F], F]:
-    """A decorator that changes nothing."""
+    """Returns a decorator that changes nothing."""
     return cfunc
 
 

@@ -24,11 +24,11 @@ class DataVersion:
     counter: int = 0
 
     def next(self, timestamp_ms: int, state_version: int = 0) -> DataVersion:
-        """The version after one more change."""
+        """Returns the version after one more change."""
         return DataVersion(state_version, timestamp_ms, self.counter + 1)
 
     def to_dict(self) -> dict[str, Any]:
-        """The members of RocketMQ's JSON, sorted by name."""
+        """Returns the members of RocketMQ's JSON, sorted by name."""
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp_ms}
 
     @classmethod

@@ -12,7 +12,7 @@ _PROTECTED = "a loopback address such as 127.0.0.1; other addresses need TLS (a 
 
 
 def host_bytes(address: str, port: int) -> bytes:
-    """The 8 (IPv4) or 20 (IPv6) bytes for ``address`` and ``port``.
+    """Returns the 8 (IPv4) or 20 (IPv6) bytes for ``address`` and ``port``.
 
     A zone such as ``%eth0`` is dropped; a mapped IPv4 address stays IPv6.
 
@@ -39,7 +39,7 @@ def host_parts(host: bytes) -> tuple[str, int]:
 
 
 def host_text(host: bytes) -> str:
-    """``address:port`` of a host in record form, with brackets around an IPv6 address.
+    """Returns ``address:port`` of a host in record form, with brackets around an IPv6 address.
 
     Raises:
         ValueError: if ``host`` has neither 8 nor 20 bytes.
@@ -48,7 +48,7 @@ def host_text(host: bytes) -> str:
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Host name or address, and port, of ``host:port``. Splits at the last colon and removes brackets.
+    """Splits ``host:port`` at the last colon into host name or address, and port; removes brackets.
 
     Raises:
         ValueError: if the host is missing, or there is no port in 0..65535.
@@ -61,7 +61,7 @@ def split_address(text: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """``host:port``, with brackets around an IPv6 address."""
+    """Returns ``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -10,19 +10,19 @@ INT32_MIN: Final = -0x80000000
 
 
 def to_int32(value: int) -> int:
-    """``value`` wrapped to a signed 32-bit integer, as the cast ``(int)`` does."""
+    """Returns ``value`` wrapped to a signed 32-bit integer, as the cast ``(int)`` does."""
     value &= 0xFFFFFFFF
     return value - 0x100000000 if value & 0x80000000 else value
 
 
 def to_int64(value: int) -> int:
-    """``value`` wrapped to a signed 64-bit integer, as the cast ``(long)`` does."""
+    """Returns ``value`` wrapped to a signed 64-bit integer, as the cast ``(long)`` does."""
     value &= 0xFFFFFFFFFFFFFFFF
     return value - 0x10000000000000000 if value & 0x8000000000000000 else value
 
 
 def read_int32(value: Any) -> int:
-    """``value``, a number or its text, as an int32.
+    """Returns ``value``, a number or its text, as an int32.
 
     Raises:
         ValueError: the value is not a number, or does not fit.
@@ -32,7 +32,7 @@ def read_int32(value: Any) -> int:
 
 
 def read_int64(value: Any) -> int:
-    """``value``, a number or its text, as an int64; raises the same errors as ``read_int32``."""
+    """Returns ``value``, a number or its text, as an int64; raises the same errors as ``read_int32``."""
     return _within(value, 63)
 
 
@@ -47,7 +47,9 @@ def _within(value: Any, bits: int) -> int:
 
 
 def string_hash(text: str) -> int:
-    """``String.hashCode``: over UTF-16 code units, so characters outside the basic plane count as two."""
+    """Returns Java's ``String.hashCode``, which is computed over UTF-16 code units, so that characters outside the
+    basic plane count as two.
+    """
     value = 0
     if text.isascii():
         for unit in text.encode():
@@ -151,7 +153,9 @@ def _unescape(text: str) -> str:
 
 
 def format_properties(properties: Mapping[str, str]) -> str:
-    """The text of a Java properties file: one ``key=value`` per line, in order, readable by ``parse_properties``."""
+    """Returns the text of a Java properties file: one ``key=value`` per line, in order, readable by
+    ``parse_properties``.
+    """
     return "".join(f"{_escape(key, True)}={_escape(value, False)}\n" for key, value in properties.items())
 
 

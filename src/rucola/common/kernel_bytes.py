@@ -12,35 +12,35 @@ INT32_MAX = 2**31 - 1
 
 
 def low32(value: int) -> int:
-    """The low 32 bits of ``value`` as an unsigned number."""
+    """Returns the low 32 bits of ``value`` as an unsigned number."""
     return value & 0xFFFFFFFF
 
 
 def signed32(value: int) -> int:
-    """The low 32 bits of ``value`` as a signed number."""
+    """Returns the low 32 bits of ``value`` as a signed number."""
     return ((value + 2**31) & 0xFFFFFFFF) - 2**31
 
 
 def int16(data: Any, at: int) -> int:
-    """The signed number in the two bytes from ``at`` on."""
+    """Returns the signed number in the two bytes from ``at`` on."""
     value: int = (data[at] << 8) | data[at + 1]
     return value - ((value & 0x8000) << 1)
 
 
 def uint32(data: Any, at: int) -> int:
-    """The unsigned number in the four bytes from ``at`` on."""
+    """Returns the unsigned number in the four bytes from ``at`` on."""
     value: int = (data[at] << 24) | (data[at + 1] << 16) | (data[at + 2] << 8) | data[at + 3]
     return value
 
 
 def int32(data: Any, at: int) -> int:
-    """The signed number in the four bytes from ``at`` on."""
+    """Returns the signed number in the four bytes from ``at`` on."""
     value = uint32(data, at)
     return value - ((value & 0x80000000) << 1)
 
 
 def int64(data: Any, at: int) -> int:
-    """The signed number in the eight bytes from ``at`` on."""
+    """Returns the signed number in the eight bytes from ``at`` on."""
     return (int32(data, at) << 32) | uint32(data, at + 4)
 
 
@@ -67,7 +67,7 @@ def copy(target: Any, at: int, data: Any, start: int, size: int) -> None:
 
 
 def find(data: Any, byte: int, start: int, end: int) -> int:
-    """The position of the first ``byte`` in ``data[start:end]``, or ``end``."""
+    """Returns the position of the first ``byte`` in ``data[start:end]``, or ``end``."""
     place = bytes(data[start:end]).find(byte) if start < end else -1
     return end if place < 0 else start + place
 

@@ -31,7 +31,7 @@ def put_int32(out: Any, position: int, value: int) -> int:
 
 
 def decimal_size(value: int) -> int:
-    """The number of characters that ``put_decimal`` writes."""
+    """Returns the number of characters that ``put_decimal`` writes."""
     return len(str(value))
 
 

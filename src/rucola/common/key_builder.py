@@ -45,12 +45,12 @@ def is_system_topic(topic: str) -> bool:
 
 
 def retry_topic(group: str) -> str:
-    """Topic for the messages that ``group`` failed to consume."""
+    """Returns the topic for the messages that ``group`` failed to consume."""
     return RETRY_GROUP_TOPIC_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Topic for the messages that ``group`` failed to consume too often."""
+    """Returns the topic for the messages that ``group`` failed to consume too often."""
     return DLQ_GROUP_TOPIC_PREFIX + group
 
 
@@ -70,10 +70,10 @@ def is_light_queue(topic: str) -> bool:
 
 
 def group_of(topic: str) -> str:
-    """The group of a retry or dead-letter topic; any other topic is returned unchanged."""
+    """Returns the group of a retry or dead-letter topic; any other topic is returned unchanged."""
     return topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX).removeprefix(DLQ_GROUP_TOPIC_PREFIX)
 
 
 def topic_at_group(topic: str, group: str) -> str:
-    """Key of a group's offsets for a topic in ``consumerOffset.json``."""
+    """Returns the key of a group's offsets for a topic in ``consumerOffset.json``."""
     return f"{topic}@{group}"

@@ -139,7 +139,7 @@ def option(
     secret: bool = False,
     reason: str = "",
 ) -> Any:
-    """A dataclass field that is an option; ``Option`` describes the arguments. A ``secret`` is left out of the
+    """Returns a dataclass field that is an option; ``Option`` describes the arguments. A ``secret`` is left out of the
     ``repr``.
     """
     described = Option(key, default, text, unit, minimum, maximum, choices, secret=secret, reason=reason)
@@ -177,7 +177,7 @@ class ConfigProblems:
 
 
 def options_of(config_class: type) -> list[Option]:
-    """The options of ``config_class``, in order of declaration."""
+    """Returns the options of ``config_class``, in order of declaration."""
     return [
         Option(**{**vars(entry.metadata[_METADATA_KEY]), "name": entry.name})
         for entry in fields(config_class)
@@ -186,7 +186,7 @@ def options_of(config_class: type) -> list[Option]:
 
 
 def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
-    """An instance of ``config_class`` from strings by RocketMQ key; keys of other classes are ignored.
+    """Creates an instance of ``config_class`` from strings by RocketMQ key; keys of other classes are ignored.
 
     Raises:
         ConfigError: a value is not allowed; if there are several, ``OptionsError`` with all errors.
@@ -221,13 +221,13 @@ def check_options(config: Any, *checks: Callable[[], None]) -> None:
 
 
 def unknown_keys(values: Iterable[str], *config_classes: type) -> list[str]:
-    """The keys that none of ``config_classes`` declares, sorted."""
+    """Returns the keys that none of ``config_classes`` declares, sorted."""
     known = {entry.key for config_class in config_classes for entry in options_of(config_class)}
     return sorted(set(values) - known)
 
 
 def show_options(config: Any) -> dict[str, str]:
-    """All options of an instance as strings by RocketMQ key, as in responses to requests for a configuration.
+    """Returns all options of an instance as strings by RocketMQ key, as in responses to requests for a configuration.
 
     Secrets appear as ``SECRET_SHOWN`` if they are set.
     """
@@ -267,7 +267,7 @@ def change_options(config: Any, values: Mapping[str, str]) -> dict[str, tuple[st
 
 
 def options_table(config_class: type) -> str:
-    """The documentation of a class's options as a Markdown table."""
+    """Returns the documentation of a class's options as a Markdown table."""
     lines = ["| key | default | allowed | meaning |", "|---|---|---|---|"]
     for entry in options_of(config_class):
         default = entry.show(entry.default)
@@ -276,7 +276,7 @@ def options_table(config_class: type) -> str:
 
 
 def _number(text: str, kind: type) -> int | float | None:
-    """``text`` as a number of type ``kind``; None if it is not such a number. Only plain decimal digits are
+    """Returns ``text`` as a number of type ``kind``; None if it is not such a number. Only plain decimal digits are
     accepted.
     """
     digits = text[1:] if text.startswith("-") else text

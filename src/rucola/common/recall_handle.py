@@ -22,7 +22,7 @@ class RecallHandle(NamedTuple):
     unique_key: str
 
     def encode(self) -> str:
-        """The handle as text."""
+        """Returns the handle as text."""
         words = (_HANDLE_VERSION, self.topic, self.broker_name, str(self.due_ms), self.unique_key)
         return base64.urlsafe_b64encode(" ".join(words).encode()).decode()
 

@@ -41,7 +41,7 @@ class SubscriptionGroupConfig:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The form of RocketMQ's JSON, with fields in the order of their names."""
+        """Returns the form of RocketMQ's JSON, with fields in the order of their names."""
         result: dict[str, Any] = {
             "attributes": dict(self.attributes),
             "brokerId": self.broker_id,

@@ -59,7 +59,7 @@ class TopicConfig:
         return self.attributes.get("queue.type") == "BatchCQ"
 
     def to_dict(self) -> dict[str, Any]:
-        """The form of RocketMQ's JSON, with fields in the order of their names."""
+        """Returns the form of RocketMQ's JSON, with fields in the order of their names."""
         return {
             "attributes": dict(self.attributes),
             "order": self.order,

@@ -232,7 +232,7 @@ def put_rows(
 
     Args:
         entry_max: the capacity to assume; while a file grows in steps, it counts as full before its end.
-        source: the segment the rows point into; ``base_offset`` is the physical offset of its byte 0.
+        source: the segment to which the rows refer; ``base_offset`` is the physical offset of its byte 0.
         table: rows of ``walk_records``.
         from_offset: records that start below it are skipped.
         skip: number of keys of row ``first`` that the file already holds.
@@ -275,7 +275,7 @@ def gather_keys(
     """Writes a ``KEY`` for each key that ``put_rows`` would put, in the same order.
 
     Args:
-        source: the segment the rows point into; ``base_offset`` is the physical offset of its byte 0.
+        source: the segment to which the rows refer; ``base_offset`` is the physical offset of its byte 0.
         table: rows of ``walk_records``; ``first`` to ``last`` (excluded) are used.
         keys_out: receives the keys from byte ``position`` on.
 

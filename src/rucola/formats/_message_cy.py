@@ -54,7 +54,7 @@ def _is_compiled() -> bool:
 
 
 def _last_touched() -> int:
-    """Sum of the values of the bytes that the last walk prefetched. It exists so that the compiler does not remove
+    """Returns the sum of the bytes that the last walk prefetched. It exists so that the compiler does not remove
     those reads.
     """
     return _touched
@@ -122,7 +122,8 @@ def _hash(
 def hash_utf8(
     data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, seed: cython.longlong
 ) -> int:
-    """Java's ``String.hashCode`` of the UTF-8 text ``data[start:end]``, continuing from ``seed``; signed, 32 bits.
+    """Returns Java's ``String.hashCode`` of the UTF-8 text ``data[start:end]``, continuing from ``seed``; signed, 32
+    bits.
 
     Bytes that are not UTF-8 count as the replacement character, as in Java's ``new String(bytes, UTF_8)``.
 

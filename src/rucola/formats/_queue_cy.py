@@ -73,7 +73,7 @@ def gather_units(
         queue_id: the queue; rows of other queues are skipped.
         queue_offset: queue offset of the first unit to make; the others must follow without a gap.
         base_offset: physical offset of byte 0 of the segment.
-        units_out: receives the units from byte 0 on; must hold one unit per row.
+        units_out: receives the units from byte 0 on; must have room for one unit per row.
 
     Returns:
         The number of units, or -1 if the queue offsets have a gap; the tags code of the last unit; whether all units

@@ -66,7 +66,7 @@ class AnnotatedField:
 
 
 def annotate_layout(layout: Layout, data: Bytes, position: int = 0, base: int = 0) -> list[AnnotatedField]:
-    """The fields of ``layout`` at ``position`` in ``data``; ``base`` is added to all positions.
+    """Returns the fields of ``layout`` at ``position`` in ``data``; ``base`` is added to all positions.
 
     Raises:
         FormatError: ``data`` is too short.
@@ -83,7 +83,7 @@ def annotate_layout(layout: Layout, data: Bytes, position: int = 0, base: int = 
 
 
 def annotate_record(record: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the commit-log record, or end-of-file record, at the start of ``record``.
+    """Returns the fields of the commit-log record, or end-of-file record, at the start of ``record``.
 
     For a damaged record, returns every field that can be read, and a last field ``rest`` that says where decoding
     stopped.
@@ -128,7 +128,7 @@ def _annotate_variable_part(reader: _Reader) -> None:
 
 
 def annotate_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of a consume-queue unit."""
+    """Returns the fields of a consume-queue unit."""
     fields = annotate_layout(UNIT, unit, 0, base)
     if bytes(unit[: UNIT.size]) == PRE_FILL_UNIT:
         fields[1] = _with(fields[1], "no entry: the queue begins at a higher offset")
@@ -141,7 +141,7 @@ def annotate_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
 
 
 def annotate_batch_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of a unit of a batch consume queue."""
+    """Returns the fields of a unit of a batch consume queue."""
     fields = annotate_layout(BATCH_UNIT, unit, 0, base)
     if not any(unit[: BATCH_UNIT.size]):
         fields[1] = _with(fields[1], "never written")
@@ -149,7 +149,7 @@ def annotate_batch_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
 
 
 def annotate_ext_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the consume-queue extension unit at the start of ``data``."""
+    """Returns the fields of the consume-queue extension unit at the start of ``data``."""
     fields = annotate_layout(EXT_UNIT, data, 0, base)
     if (unit := decode_ext_unit(data)) is None:
         fields[0] = _with(fields[0], "no unit: the segment ends here, or nothing was written here")
@@ -160,12 +160,12 @@ def annotate_ext_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
 
 
 def annotate_checkpoint(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the file ``checkpoint``, without the zeros that follow them."""
+    """Returns the fields of the file ``checkpoint``, without the zeros that follow them."""
     return annotate_layout(CHECKPOINT, data, 0, base)
 
 
 def annotate_timer_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the timer-log unit at the start of ``data``, or of the blank that ends a segment."""
+    """Returns the fields of the timer-log unit at the start of ``data``, or of the blank that ends a segment."""
     blank = annotate_layout(TIMER_BLANK, data, 0, base)
     if blank[2].value == TIMER_BLANK_MAGIC:
         blank[2] = _with(blank[2], "the segment ends here")
@@ -184,7 +184,7 @@ def annotate_timer_unit(data: Bytes, base: int = 0) -> list[AnnotatedField]:
 
 
 def annotate_timer_slot(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of a slot of the timer wheel."""
+    """Returns the fields of a slot of the timer wheel."""
     fields = annotate_layout(TIMER_SLOT, data, 0, base)
     if not any(data[: TIMER_SLOT.size]):
         fields[0] = _with(fields[0], "never used")
@@ -192,24 +192,24 @@ def annotate_timer_slot(data: Bytes, base: int = 0) -> list[AnnotatedField]:
 
 
 def annotate_timer_checkpoint(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the file ``config/timercheck``, without the zeros that follow them."""
+    """Returns the fields of the file ``config/timercheck``, without the zeros that follow them."""
     return annotate_layout(TIMER_CHECKPOINT, data, 0, base)
 
 
 def annotate_index_header(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The fields of the header of an index file."""
+    """Returns the fields of the header of an index file."""
     fields = annotate_layout(INDEX_HEADER, data, 0, base)
     fields[-1] = _with(fields[-1], f"{max(int(fields[-1].value or 0) - 1, 0)} entries")
     return fields
 
 
 def annotate_index_slot(data: Bytes, base: int = 0) -> list[AnnotatedField]:
-    """The field of a slot of an index file."""
+    """Returns the field of a slot of an index file."""
     return annotate_layout(INDEX_SLOT, data, 0, base)
 
 
 def annotate_index_entry(data: Bytes, begin_timestamp_ms: int, base: int = 0) -> list[AnnotatedField]:
-    """The fields of an entry of an index file whose header holds ``begin_timestamp_ms``."""
+    """Returns the fields of an entry of an index file whose header holds ``begin_timestamp_ms``."""
     fields = annotate_layout(INDEX_ENTRY, data, 0, base)
     time_ms = begin_timestamp_ms + 1000 * int(fields[2].value or 0)
     fields[2] = _with(fields[2], f"store time about {time_ms} ms")
@@ -250,7 +250,7 @@ class _Reader:
         return fields
 
     def take(self, length: int) -> bytes:
-        """The next ``length`` bytes.
+        """Returns the next ``length`` bytes.
 
         Raises:
             FormatError: fewer than ``length`` bytes remain.

@@ -64,12 +64,12 @@ class BatchUnit(NamedTuple):
 
 
 def encode_batch_unit(unit: BatchUnit) -> bytes:
-    """The 46 bytes of a unit."""
+    """Returns the 46 bytes of a unit."""
     return BATCH_UNIT.pack(*unit, _NO_COMPACTED_OFFSET, 0)
 
 
 def decode_batch_unit(data: bytes | bytearray | memoryview, position: int = 0) -> BatchUnit:
-    """The unit at ``position``.
+    """Returns the unit at ``position``.
 
     Raises:
         struct.error: ``data`` is too short.

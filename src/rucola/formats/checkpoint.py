@@ -47,7 +47,7 @@ class StoreCheckpoint:
         return max(0, min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms) - _RECOVERY_MARGIN_MS)
 
     def encode(self) -> bytes:
-        """The 4096 bytes of the file."""
+        """Returns the 4096 bytes of the file."""
         fields = CHECKPOINT.pack(
             self.physic_msg_timestamp_ms,
             self.logics_msg_timestamp_ms,

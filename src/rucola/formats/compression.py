@@ -153,7 +153,7 @@ def _torn(body: bytes) -> FormatError:
 
 
 def _package(kind: CompressionType) -> Any:
-    """The package for ``kind``; None if it is not installed."""
+    """Returns the package for ``kind``; None if it is not installed."""
     try:
         return import_module(_PACKAGES[kind])
     except ImportError:

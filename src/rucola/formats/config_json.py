@@ -81,7 +81,7 @@ def _quote_key(match: re.Match[bytes]) -> bytes:
 
 
 def _resolve(value: Any, root: dict[str, Any], what: str) -> Any:
-    """``value`` with each ``{"$ref":"$.path"}`` replaced by the object at that path of ``root``."""
+    """Returns ``value`` with each ``{"$ref":"$.path"}`` replaced by the object at that path of ``root``."""
     if isinstance(value, list):
         return [_resolve(member, root, what) for member in value]
     if not isinstance(value, dict):

@@ -67,7 +67,7 @@ def position_of(address: int) -> int:
 
 
 def encode_ext_unit(unit: ExtUnit) -> bytes:
-    """The bytes of a unit.
+    """Returns the bytes of a unit.
 
     Raises:
         ValueError: the bit map is too long.
@@ -78,7 +78,7 @@ def encode_ext_unit(unit: ExtUnit) -> bytes:
 
 
 def decode_ext_unit(data: bytes | bytearray | memoryview, position: int = 0) -> ExtUnit | None:
-    """The unit at ``position``; None if its size is missing, contradicts its bit map, or exceeds ``data``."""
+    """Returns the unit at ``position``; None if its size is missing, contradicts its bit map, or exceeds ``data``."""
     if position < 0 or position + EXT_UNIT.size > len(data):
         return None
     size, tags_code, store_timestamp_ms, length = EXT_UNIT.unpack(data, position)

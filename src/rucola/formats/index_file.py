@@ -94,7 +94,7 @@ class IndexHeader(NamedTuple):
         return header._replace(index_count=max(header.index_count, 1))
 
     def encode(self) -> bytes:
-        """The 40 bytes of the header."""
+        """Returns the 40 bytes of the header."""
         return INDEX_HEADER.pack(*self)
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
@@ -108,7 +108,7 @@ def index_file_bytes(slot_count: int, entry_max: int) -> int:
 
 
 def key_hash(topic: bytes, key: bytes) -> int:
-    """The hash under which a key is stored, 0 to 2**31 - 1."""
+    """Returns the hash under which a key is stored, 0 to 2**31 - 1."""
     text = topic + b"#" + key
     value = hash_utf8(text, 0, len(text), 0)
     return 0 if value == INT32_MIN else abs(value)

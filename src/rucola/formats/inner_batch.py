@@ -24,7 +24,7 @@ _SYS_FLAG = slice(36, 40)
 
 
 def decode_single_messages(records: bytes, queue_offset: int, unpack: bool = True) -> list[MessageExt]:
-    """The messages in ``records``; of a batch, only messages from ``queue_offset`` on are returned. See
+    """Returns the messages in ``records``; of a batch, only messages from ``queue_offset`` on are returned. See
     ``decode_messages``.
 
     Raises:
@@ -42,7 +42,8 @@ def holds_batches(sys_flags: array[int]) -> bool:
 
 
 def split_inner_batches(records: bytes, queue_offset: int) -> bytes:
-    """The records, with each batch split into one record per message; messages below ``queue_offset`` are left out.
+    """Returns the records, with each batch split into one record per message; messages below ``queue_offset`` are left
+    out.
 
     A damaged record, or one without messages, is copied unchanged; whoever decodes it will report it.
     """

@@ -42,7 +42,7 @@ class Layout:
             position += calcsize(">" + field.code)
 
     def position(self, name: str) -> int:
-        """Byte position of a field within the layout."""
+        """Returns the byte position of a field within the layout."""
         return self._positions[name]
 
     def pack(self, *values: int) -> bytes:
@@ -50,7 +50,7 @@ class Layout:
         return self.struct.pack(*values)
 
     def unpack(self, data: bytes | bytearray | memoryview, position: int = 0) -> tuple[Any, ...]:
-        """The values of all fields, read from ``position`` of ``data``.
+        """Returns the values of all fields, read from ``position`` of ``data``.
 
         Raises:
             struct.error: if ``data`` is too short.

@@ -25,8 +25,8 @@ def allows_light_queues(topic: bytes) -> bool:
 
 
 def light_queue_names(text: str) -> list[bytes | None]:
-    """The names in the value of ``INNER_MULTI_DISPATCH``, in order; None for a name that cannot be the name of a light
-    queue.
+    """Returns the names in the value of ``INNER_MULTI_DISPATCH``, in order; None for a name that cannot be the name of
+    a light queue.
     """
     if not text.strip():
         return []
@@ -39,7 +39,7 @@ def light_queue_names(text: str) -> list[bytes | None]:
 
 
 def light_queue_offsets(properties: bytes | memoryview) -> Iterator[tuple[bytes, int] | None]:
-    """Name and offset of each light queue that the record's properties list; None in place of an invalid item."""
+    """Yields name and offset of each light queue in the record's properties; None in place of an invalid item."""
     values = decode_properties(properties)
     text, offsets = values.get(INNER_MULTI_DISPATCH, ""), values.get(INNER_MULTI_QUEUE_OFFSET, "")
     names = light_queue_names(text)

@@ -126,7 +126,7 @@ def encode_message(
     store_host: bytes,
     record_crc: bool = False,
 ) -> bytes:
-    """One message as a commit-log record.
+    """Encodes one message as a commit-log record.
 
     Args:
         queue_offset: ignored for prepared and rollback messages, whose records hold 0.
@@ -177,7 +177,7 @@ def fill_row(table: array[int], row: int, message: StoreMessage, body_position: 
 
 
 def decode_message(record: bytes | bytearray | memoryview, unpack: bool = True) -> MessageExt:
-    """The single message in ``record``.
+    """Returns the single message in ``record``.
 
     Raises:
         FormatError: for the reasons of ``decode_messages``, or if there is not exactly one record.
@@ -189,7 +189,7 @@ def decode_message(record: bytes | bytearray | memoryview, unpack: bool = True) 
 
 
 def decode_messages(records: bytes | bytearray | memoryview, unpack: bool = True) -> list[MessageExt]:
-    """The messages in consecutive records, for example in the body of a pull response. Checksums are checked.
+    """Returns the messages in consecutive records, for example in the body of a pull response. Checksums are checked.
 
     Args:
         unpack: whether to decompress compressed bodies.
@@ -214,7 +214,7 @@ def decode_messages(records: bytes | bytearray | memoryview, unpack: bool = True
 def message_from_row(
     source: bytes | bytearray | memoryview, table: array[int], row: int, unpack: bool = True
 ) -> MessageExt:
-    """The message that ``walk_records`` found in ``source`` and described in row ``row`` of ``table``.
+    """Returns the message that ``walk_records`` found in ``source`` and described in row ``row`` of ``table``.
 
     Raises:
         FormatError: the body cannot be decompressed.

@@ -19,7 +19,7 @@ class OffsetMessageId(NamedTuple):
 
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
-    """The id of the record at ``physical_offset`` that ``store_host`` (8 or 20 bytes) stored."""
+    """Returns the id of the record at ``physical_offset`` that ``store_host`` (8 or 20 bytes) stored."""
     return (store_host + physical_offset.to_bytes(8, "big", signed=True)).hex().upper()
 
 

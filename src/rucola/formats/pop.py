@@ -123,7 +123,7 @@ class PopAck:
         return _unique_key(self.key, -1 if self.batch else self.queue_offsets[0], ACK_TAG)
 
     def encode(self) -> bytes:
-        """The body of the revive message."""
+        """Returns the body of the revive message."""
         key = self.key
         body: dict[str, Any] = {"ao": -1 if self.batch else self.queue_offsets[0]}
         if self.batch:

@@ -45,7 +45,7 @@ def remove_property(text: bytes, name: bytes) -> bytes:
 
 
 def java_order(pairs: Iterable[tuple[str, str]], capacity: int = 16) -> dict[str, str]:
-    """``pairs`` in the order in which RocketMQ writes them: the iteration order of a ``HashMap``.
+    """Returns ``pairs`` in the order in which RocketMQ writes them: the iteration order of a ``HashMap``.
 
     Args:
         capacity: 16 for a new map, 128 for a map that RocketMQ parsed from text.

@@ -8,7 +8,7 @@ NAME_DIGITS: Final = 20
 
 
 def segment_name(start: int) -> str:
-    """Name of the segment whose first byte has the position ``start`` in its log or queue.
+    """Returns the name of the segment whose first byte has the position ``start`` in its log or queue.
 
     Raises:
         ValueError: if ``start`` is negative or does not fit a signed 64-bit integer.
@@ -19,7 +19,7 @@ def segment_name(start: int) -> str:
 
 
 def segment_start(name: str) -> int | None:
-    """The position of the first byte of the segment with that name; None if it is not a segment's name."""
+    """Returns the position of the first byte of the segment called ``name``; None if no segment has such a name."""
     if len(name) != NAME_DIGITS or not name.isascii() or not name.isdigit():
         return None
     start = int(name)

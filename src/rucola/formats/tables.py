@@ -31,7 +31,7 @@ _FIELD_LINE = ENTRY_LINE + "\t"
 
 
 def encode_topics(version: DataVersion, topics: Mapping[str, TopicConfig]) -> bytes:
-    """``topics.json``."""
+    """Returns the content of ``topics.json``."""
     return b"".join(topic_pieces(version, topics))
 
 
@@ -42,10 +42,10 @@ def topic_pieces(version: DataVersion, topics: Mapping[str, TopicConfig]) -> Ite
 
 
 def decode_topics(text: bytes) -> tuple[DataVersion, dict[str, TopicConfig]]:
-    """Decode ``topics.json``.
+    """Decodes ``topics.json``.
 
     Raises:
-        FormatError: the text is not such a table.
+        FormatError: ``text`` does not have this format.
     """
     root = loads_object(text, "topics.json")
     return _version(root, "topics.json"), _table(root, "topicConfigTable", TopicConfig.from_dict, "topics.json")
@@ -64,7 +64,7 @@ def encode_subscription_groups(
     groups: Mapping[str, SubscriptionGroupConfig],
     forbidden: Mapping[str, Mapping[str, int]],
 ) -> bytes:
-    """``subscriptionGroup.json``."""
+    """Returns the content of ``subscriptionGroup.json``."""
     return b"".join(subscription_group_pieces(version, groups, forbidden))
 
 
@@ -81,10 +81,10 @@ def subscription_group_pieces(
 
 
 def decode_subscription_groups(text: bytes) -> SubscriptionGroupTable:
-    """Decode ``subscriptionGroup.json``.
+    """Decodes ``subscriptionGroup.json``.
 
     Raises:
-        FormatError: the text is not such a table.
+        FormatError: ``text`` does not have this format.
     """
     what = "subscriptionGroup.json"
     root = loads_object(text, what)
@@ -137,7 +137,7 @@ def decode_consumer_offsets(text: bytes) -> tuple[DataVersion, dict[str, dict[in
     """Decodes ``consumerOffset.json`` or ``lmqConsumerOffset.json``.
 
     Raises:
-        FormatError: the text is not such a table.
+        FormatError: ``text`` does not have this format.
     """
     what = "consumerOffset.json"
     root = loads_object(text, what)
@@ -146,7 +146,7 @@ def decode_consumer_offsets(text: bytes) -> tuple[DataVersion, dict[str, dict[in
 
 
 def encode_delay_offsets(version: DataVersion, offsets: Mapping[int, int]) -> bytes:
-    """The content of ``delayOffset.json``.
+    """Returns the content of ``delayOffset.json``.
 
     Args:
         offsets: the next queue offset of each delay level.
@@ -155,10 +155,10 @@ def encode_delay_offsets(version: DataVersion, offsets: Mapping[int, int]) -> by
 
 
 def decode_delay_offsets(text: bytes) -> tuple[DataVersion, dict[int, int]]:
-    """Decode ``delayOffset.json``.
+    """Decodes ``delayOffset.json``.
 
     Raises:
-        FormatError: the text is not such a table.
+        FormatError: ``text`` does not have this format.
     """
     what = "delayOffset.json"
     root = loads_object(text, what)
@@ -195,7 +195,7 @@ class ConsumerFilter(NamedTuple):
 
 
 def encode_consumer_filters(filters: Mapping[str, Mapping[str, ConsumerFilter]]) -> bytes:
-    """The content of ``consumerFilter.json``.
+    """Returns the content of ``consumerFilter.json``.
 
     Args:
         filters: for each topic, a map from group to filter.
@@ -217,7 +217,7 @@ def decode_consumer_filters(text: bytes) -> dict[str, dict[str, ConsumerFilter]]
     """Decodes ``consumerFilter.json``; for each topic, a map from group to filter.
 
     Raises:
-        FormatError: the text is not such a table.
+        FormatError: ``text`` does not have this format.
     """
     what = "consumerFilter.json"
     root = loads_object(text, what)

@@ -176,7 +176,7 @@ class TimerMetrics:
         """Decodes the content of the file.
 
         Raises:
-            FormatError: the text is not such a table.
+            FormatError: ``text`` does not have this format.
         """
         what = "timermetrics"
         root = loads_object(text, what)

@@ -83,7 +83,7 @@ class RemotingCommand:
         )
 
     def encode(self) -> bytes:
-        """The whole frame.
+        """Encodes the whole frame.
 
         Raises:
             FormatError: the frame would be larger than 16 MiB, or a number does not fit the binary header.
@@ -113,7 +113,7 @@ class RemotingCommand:
 
 
 def frame_prefix(header_bytes: int, body_bytes: int, serialize: int) -> bytes:
-    """The eight bytes before a header.
+    """Returns the eight bytes before a header.
 
     Raises:
         FormatError: the frame would be larger than peers accept.

@@ -33,7 +33,7 @@ class SystemClock:
 
 
 def thread_cpu_s() -> float:
-    """Processor time that the calling thread has used, in seconds."""
+    """Returns the processor time that the calling thread has used, in seconds."""
     return time.thread_time()
 
 

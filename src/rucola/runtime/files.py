@@ -67,12 +67,12 @@ class Files:
         return os.path.exists(path)  # noqa: PTH110
 
     def size(self, path: str) -> int:
-        """Length of the file in bytes."""
+        """Returns the length of the file in bytes."""
         with DiskCall(path, "stat"):
             return os.stat(path).st_size  # noqa: PTH116
 
     def length(self, path: str) -> int:
-        """Length of the file in bytes, -1 when there is none; as fast as ``exists``."""
+        """Returns the length of the file in bytes, -1 when there is none; as fast as ``exists``."""
         try:
             return os.stat(path).st_size  # noqa: PTH116
         except FileNotFoundError:
@@ -81,7 +81,7 @@ class Files:
             raise disk_error(path, "stat", error) from error
 
     def modified_ms(self, path: str) -> int:
-        """Time of the last write to the file, in milliseconds since the epoch."""
+        """Returns the time of the last write to the file, in milliseconds since the epoch."""
         with DiskCall(path, "stat"):
             return os.stat(path).st_mtime_ns // 1_000_000  # noqa: PTH116
 
@@ -99,7 +99,7 @@ class Files:
             return (status.f_blocks - status.f_bfree) * status.f_frsize, status.f_bavail * status.f_frsize
 
     def list_files(self, path: str) -> list[str]:
-        """Names of the regular files in directory ``path``, sorted; empty when it does not exist."""
+        """Returns the names of the regular files in directory ``path``, sorted; empty when it does not exist."""
         return self._names(path, directories=False)
 
     def list_sizes(self, path: str) -> dict[str, int]:
@@ -118,7 +118,7 @@ class Files:
         return sizes
 
     def list_directories(self, path: str) -> list[str]:
-        """Names of the directories in directory ``path``, sorted; empty when it does not exist."""
+        """Returns the names of the directories in directory ``path``, sorted; empty when it does not exist."""
         return self._names(path, directories=True)
 
     def read_file(self, path: str) -> bytes | None:
@@ -423,7 +423,7 @@ class Files:
             raise
 
     def _identity(self, path: str) -> tuple[int, int]:
-        """Device and inode of ``path``; (0, 0) when it does not exist."""
+        """Returns device and inode of ``path``; (0, 0) when it does not exist."""
         try:
             status = os.stat(path)  # noqa: PTH116
         except FileNotFoundError:

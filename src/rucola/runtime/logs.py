@@ -86,7 +86,7 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
 
 
 def _time(record: logging.LogRecord) -> str:
-    """RFC 3339, in the zone of the machine."""
+    """Returns a time as RFC 3339 text, in the time zone of the machine."""
     return datetime.fromtimestamp(record.created).astimezone().isoformat(timespec="milliseconds")
 
 

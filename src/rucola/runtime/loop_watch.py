@@ -83,7 +83,7 @@ class LoopWatch:
         self._worker.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stops watching."""
         if self._call is not None:
             self._call.cancel()
             self._worker.stop()

@@ -13,7 +13,7 @@ else:
 
 
 def memory_bytes() -> int:
-    """Physical memory in bytes; 4 GiB if the system does not report it."""
+    """Returns the physical memory in bytes; 4 GiB if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -21,7 +21,7 @@ def memory_bytes() -> int:
 
 
 def process_id() -> int:
-    """The id of this process."""
+    """Returns the id of this process."""
     return os.getpid()
 
 

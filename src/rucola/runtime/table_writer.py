@@ -53,7 +53,7 @@ class TableWriter:
         self._started = False
 
     def table(self, name: str, replace: Callable[[Pieces], None], snapshot: Snapshot, ended: Ended) -> KeptTable:
-        """A table.
+        """Creates a table.
 
         Args:
             name: name of the file.
@@ -213,7 +213,7 @@ class _Write:
         self._monotonic = monotonic
 
     def run(self) -> None:
-        """Any thread, once."""
+        """Runs the write. Any thread may call it, once."""
         began_s = self._monotonic()
         try:
             self._replace(self._content)
@@ -234,12 +234,12 @@ class Undo(Generic[_Value]):
         self._open.setdefault(name, before)
 
     def forget(self, name: str) -> None:
-        """The entry keeps its new value even if the write fails."""
+        """Forgets an entry's former value: the entry keeps its new value even if the write fails."""
         self._open.pop(name, None)
         self._writing.pop(name, None)
 
     def begin(self) -> None:
-        """A write begins."""
+        """Notes that a write begins."""
         self._writing = self._open | self._writing
         self._open = {}
 

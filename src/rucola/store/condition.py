@@ -70,7 +70,7 @@ class StoreCondition:
         return news
 
     def space_is_gone(self, cause: Cause, error: DiskFullError | None = None) -> None:
-        """Adds one cause; refuses messages until there is space. Reads go on."""
+        """Adds one cause; refuses messages until there is space. Reads continue."""
         with self._lock:
             self.missing.add(cause)
             news = self.state is StoreState.RUNNING
@@ -106,7 +106,7 @@ class StoreCondition:
             )
 
     def descriptors_are_back(self) -> None:
-        """A dispatch succeeded."""
+        """Notes that a dispatch succeeded."""
         if self._lacks_descriptors:
             self._lacks_descriptors = False
             event(_log, logging.INFO, "file descriptors are free again, messages reach their queues")

@@ -477,12 +477,12 @@ class MessageStoreConfig:
 
 
 def split_paths(text: str) -> list[str]:
-    """The directories of ``storePathCommitLog`` or ``readOnlyCommitLogStorePaths``."""
+    """Returns the directories of ``storePathCommitLog`` or ``readOnlyCommitLogStorePaths``."""
     return [path.strip() for path in text.split(",") if path.strip()]
 
 
 def delay_levels_ms(text: str) -> list[int]:
-    """The delays of ``messageDelayLevel`` in milliseconds, level 1 first.
+    """Returns the delays of ``messageDelayLevel`` in milliseconds, level 1 first.
 
     Raises:
         ConfigError: an entry is not digits and one of s, m, h, d.

@@ -28,10 +28,11 @@ from rucola.store.queue.multi_dispatch import MultiDispatch
 from rucola.store.stats import StoreStats
 
 ROWS_MAX = 512
-"""Records per batch. The rows of such a batch fit into the processor's cache."""
+"""Number of records in a batch; their rows fit into the processor's cache."""
 
 _ROWS_PER_QUEUE_MIN = 4
-"""Batches with fewer records are dispatched record by record, which is cheaper than scanning all rows once per queue.
+"""Average number of rows per queue below which records are put one by one: this is then cheaper than a scan of all rows
+for each queue.
 """
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"

@@ -382,7 +382,7 @@ class MessageStore:
         return self._queues.ids(topic)
 
     def appended_counts(self) -> dict[bytes, int]:
-        """Number of messages appended since the start, by topic."""
+        """Returns the number of messages appended since the start, by topic."""
         first = self._queues.first_counts
         return {topic: sum(offsets) - first[topic] for topic, offsets in self._queues.next_offset_tables.items()}
 
@@ -493,7 +493,9 @@ class MessageStore:
                 self.dispatch()
 
     def _remove_queues(self, queues: list[ConsumeQueue], paths: list[str]) -> None:
-        """Called on the keeper's thread. Files that are not removed now are removed by the next load."""
+        """Removes the files of deleted queues. Called on the keeper's thread. Files that are not removed now are
+        removed by the next load.
+        """
         for queue in queues:
             queue.close()
         for path in paths:
@@ -510,4 +512,4 @@ class MessageStore:
 
 
 def _nothing() -> None:
-    """The default callback; does nothing."""
+    """Does nothing; the default callback."""

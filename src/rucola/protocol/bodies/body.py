@@ -45,7 +45,7 @@ class Body:
 
     @classmethod
     def decode(cls, source: bytes | bytearray | memoryview) -> Self:
-        """Read a body.
+        """Reads a body.
 
         Raises:
             FormatError: the source is not a JSON object, or a member has the wrong type.

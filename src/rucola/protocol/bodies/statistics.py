@@ -56,11 +56,11 @@ class ConsumeStats(Body):
     consume_tps: float = 0.0
 
     def total_diff(self) -> int:
-        """Number of messages that the group has not yet consumed."""
+        """Returns the number of messages that the group has not yet consumed."""
         return sum(wrapper.broker_offset - wrapper.consumer_offset for wrapper in self.offset_table.values())
 
     def inflight_diff(self) -> int:
-        """Number of messages fetched but not yet consumed."""
+        """Returns the number of messages fetched but not yet consumed."""
         return sum(wrapper.inflight for wrapper in self.offset_table.values())
 
 

@@ -81,7 +81,7 @@ def _declared(header: type[CommandHeader]) -> tuple[_Slot, ...]:
 
 
 def camel_case(name: str) -> str:
-    """``default_topic_queue_nums`` as ``defaultTopicQueueNums``."""
+    """Converts a name to camel case: ``default_topic_queue_nums`` becomes ``defaultTopicQueueNums``."""
     first, *others = name.split("_")
     return first + "".join(other.capitalize() for other in others)
 
@@ -105,7 +105,7 @@ def _read_str(_what: str, text: str) -> str:
 
 
 def _read_bool(_what: str, text: str) -> bool:
-    """``Boolean.parseBoolean``: "true", in upper or lower case, is true; everything else is false."""
+    """Does what ``Boolean.parseBoolean`` does: "true", in upper or lower case, is true; everything else is false."""
     return text.lower() == "true"
 
 

@@ -132,7 +132,7 @@ class Journal:
         return {change.path for change in changes if change.kind is ChangeKind.MOVED}
 
     def finish(self, log_end: int) -> None:
-        """The repair ended. Ends the repair; the journal of a repair that changed nothing is removed.
+        """Ends the repair; the journal of a repair that changed nothing is removed.
 
         Args:
             log_end: physical offset after the last record.

@@ -77,7 +77,7 @@ class RebuildJob:
         return QueueOptions.of(self.config, self._is_batch_topic, None)
 
     def deleted_to(self) -> dict[bytes, int]:
-        """``deleted``, with the topics' bytes as keys."""
+        """Returns ``deleted``, with the topics' bytes as keys."""
         return {topic.encode("utf-8", _TEXT_ERRORS): end for topic, end in self.deleted.items()}
 
     def to_json(self) -> str:
@@ -160,7 +160,7 @@ def _end_of_recovery(files: Files, root: str, store: OfflineStore, marks: StoreM
 
 
 def _check_first(files: Files, segment: tuple[str, int, int]) -> None:
-    """The log must begin with a record, since there is no other way to find the first record.
+    """Checks that the log begins with a record, because there is no other way to find the first record.
 
     Raises:
         StoreDamagedError: the log does not begin with a record.

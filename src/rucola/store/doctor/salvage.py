@@ -450,7 +450,7 @@ class _NewSegment:
         return [Gap(end, one.physical_offset) for end, one in pairs if one.physical_offset > end]
 
     def _parts(self, records: Iterable[Found]) -> Iterator[bytes]:
-        """The bytes of the segment."""
+        """Returns the bytes of the segment."""
         at, stored_ms = self._work.start, self._work.stored_ms
         for one in records:
             yield from _fillers(at, one.physical_offset, stored_ms)

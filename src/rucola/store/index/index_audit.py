@@ -153,8 +153,8 @@ class _FileAudit:
         return row, done
 
     def _first_seconds_right(self) -> bool:
-        """The seconds of the first entry may count from the end time of the previous file (5.3.3,
-        ``IndexFile#putKey``).
+        """Whether the seconds of the first entry are right. They may count from the end time of the previous file
+        (5.3.3, ``IndexFile#putKey``).
         """
         begin_ms, from_ms = self.header.begin_timestamp_ms, self._first_from_ms
         seconds: int = _offset_of(self.file.view, self._entries_at + INDEX_ENTRY.size)[2]
@@ -166,7 +166,7 @@ class _FileAudit:
 
 
 def _next(audits: Iterator[_FileAudit], previous: _FileAudit | None) -> _FileAudit | None:
-    """The next file to compare; None if there is none, or if its own content is inconsistent."""
+    """Returns the next file to compare; None if there is none, or if its own content is inconsistent."""
     audit = next(audits, None)
     if audit is None or not audit.begin(None if previous is None else previous.header):
         return None

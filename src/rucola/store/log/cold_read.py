@@ -207,7 +207,7 @@ class Copies:
         self._parts.sort(key=attrgetter("start"))
 
     def find(self, physical_offset: int) -> LogPart | None:
-        """The copy that holds ``physical_offset``; None when this part could not be read."""
+        """Returns the copy that holds ``physical_offset``; None when this part could not be read."""
         for index in range(bisect_right(self._parts, physical_offset, key=attrgetter("start")) - 1, -1, -1):
             if physical_offset < self._parts[index].end:
                 return self._parts[index]

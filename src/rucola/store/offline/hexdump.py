@@ -109,7 +109,7 @@ class Hexdump:
         return file, queue_offset * UNIT_BYTES - file.start
 
     def checkpoint(self) -> Dump:
-        """The file ``checkpoint``."""
+        """Decodes the file ``checkpoint``."""
         path = f"{self._root}/checkpoint"
         content = self._files.read_file(path)
         if content is None:
@@ -140,7 +140,7 @@ class Hexdump:
         return Dump(path, f"slot of step {step}", annotate_timer_slot(data, position))
 
     def timer_checkpoint(self) -> Dump:
-        """The file ``config/timercheck``."""
+        """Decodes the file ``config/timercheck``."""
         path = f"{self._root}/config/timercheck"
         content = self._files.read_file(path)
         if content is None:

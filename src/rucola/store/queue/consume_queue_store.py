@@ -243,7 +243,7 @@ class ConsumeQueueStore:
         return list(opened.values())
 
     def open_queues(self) -> Iterator[ConsumeQueue]:
-        """All open queues."""
+        """Yields all open queues."""
         for queues in list(self._topics.values()):
             yield from list(queues.values())
 

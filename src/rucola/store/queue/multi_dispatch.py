@@ -68,7 +68,7 @@ def light_entries(
 
 
 def is_possible(entry: LightEntry) -> bool:
-    """Whether a store can have assigned the queue offset; it cannot if so many records do not fit before this one."""
+    """Whether a store can have assigned the queue offset: as many records must fit into the log before this one."""
     return entry.queue_offset * _RECORD_BYTES_MIN <= entry.physical_offset
 
 

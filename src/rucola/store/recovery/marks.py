@@ -4,7 +4,7 @@
 file               content
 ================== ==================================================================================
 abort              exists while the store is in use; a start that finds it follows an unclean stop
-rucola-watermark   the offsets up to which data is known to be on the disk (``watermark``)
+rucola-watermark   the offsets up to which data is known to be synced (``watermark``)
 checkpoint         the same as store times, for RocketMQ (``formats.checkpoint``)
 ================== ==================================================================================
 """

@@ -45,7 +45,7 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
 
     The default numbers are used if they fit. Otherwise the numbers are computed from the position of the last nonzero
     byte. It belongs to the newest entry, because hash and offset are not both zero. In both cases the first entries
-    must be plausible. Another process may add entries meanwhile.
+    must be plausible. Another process may add entries during the call.
 
     Returns:
         Returns None if no numbers fit, or if the file has no entry.
