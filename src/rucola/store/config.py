@@ -386,7 +386,7 @@ class MessageStoreConfig:
     max_transfer_bytes_on_message_in_disk: int = option(
         "maxTransferBytesOnMessageInDisk",
         65_536,
-        "The same limit in bytes for messages that are no longer in memory.",
+        "Largest number of bytes in one pull, for messages no longer in memory, not counting the first one.",
         unit="bytes",
         minimum=1,
         maximum=1 << 30,
