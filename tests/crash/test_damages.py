@@ -29,9 +29,9 @@ def test_whole_stores_have_no_findings(name: str) -> None:
     assert whole_report(name).findings == []
 
 
-@pytest.mark.parametrize("seed", [811, 836, 860, 263, 286])
+@pytest.mark.parametrize("seed", [811, 836, 860, 263, 286, 313, 1415])
 def test_a_start_serves_what_is_intact(seed: int, tmp_path: Path) -> None:
-    """Cut, lost and foreign files, blanks and entries of a wrong size."""
+    """Cut, lost and foreign files, blanks and entries of a wrong size, a missing entry."""
     one = damage(seed)
     assert start_over(one, whole(one.base.name), tmp_path / "store").seconds > 0
 

@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def python_packages(name: str, *requirements: str, alone: bool = True) -> Path:
 def _classpath(pom: Path, version: str, target: Path) -> str:
     if not target.exists() or target.stat().st_mtime < pom.stat().st_mtime:
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(".part")
+        part = target.with_suffix(f".{os.getpid()}.part")  # several processes may need it at once
         _maven(pom, version, f"{DEPENDENCY_PLUGIN}:build-classpath", f"-Dmdep.outputFile={part}")
         part.replace(target)
     return target.read_text().strip()

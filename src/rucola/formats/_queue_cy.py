@@ -23,6 +23,8 @@ else:
     from rucola.common.kernel_records import *
 
 UNIT_BYTES = cython.declare(cython.int, 20)
+# the size field of formats.consume_queue.PRE_FILL_UNIT
+PRE_FILL_SIZE = cython.declare(cython.longlong, 0x7FFFFFFF)
 # formats.consume_queue: QueueColumn and CollectedColumn
 QUEUE_WIDTH = cython.declare(cython.int, 7)
 COLLECTED_WIDTH = cython.declare(cython.int, 5)
@@ -330,7 +332,8 @@ def select_units(
     Follows RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and ``isTheBatchFull``: the first message always fits.
 
     Args:
-        columns_out: receives physical offset and size of each chosen unit; selection also ends when it is full.
+        columns_out: receives physical offset and size of each chosen unit; selection also ends when it is full. A size
+            that cannot be right becomes that of the rest of the log: the reader asks the record for its own.
         max_messages: the client's limit.
         max_bytes: the client's byte limit, already clamped.
         scan_bytes_max: largest number of bytes of units to examine.
@@ -368,9 +371,11 @@ def select_units(
         elif room == 0:
             break
         if codes == 0 or _holds(tag_codes, codes, int32(units, position + 16)):
-            if physical_offset < limits.physical_min or size <= 0 or size > limits.physical_max - physical_offset:
+            if not limits.physical_min <= physical_offset < limits.physical_max or size in (0, PRE_FILL_SIZE):
                 missing += 1
             else:
+                if size < 0 or size > limits.physical_max - physical_offset:
+                    size = limits.physical_max - physical_offset
                 columns_out[2 * count] = physical_offset
                 columns_out[2 * count + 1] = size
                 count += 1

@@ -98,11 +98,12 @@ class Dispatcher:
         queues: the consume queues, which get a unit per record.
         index_service: the index files, which get the keys; None without an index.
         index: puts the keys into the index files; None without an index.
-
-    Args:
-        log, queues, index: the objects kept as ``log``, ``queues`` and ``index_service``.
         deleted: for each deleted topic, the physical offset below which its records get no entry
             (``TopicDeletion.ends``).
+        levels_ms: the delay of each level of the schedule topic.
+
+    Args:
+        log, queues, index, deleted: the objects kept as ``log``, ``queues``, ``index_service`` and ``deleted``.
         stats: counts entries that light queues could not store.
     """
 
@@ -123,10 +124,10 @@ class Dispatcher:
         self.queues = queues
         self.index_service = index
         self.index = None if index is None else IndexFollower(log, index)
-        self._levels_ms = delay_levels_ms(config.message_delay_level)
+        self.levels_ms = delay_levels_ms(config.message_delay_level)
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
-        self._deleted = deleted if deleted is not None else {}
+        self.deleted = deleted if deleted is not None else {}
         self._touched: list[ConsumeQueue] = []
         self._arrived: dict[ConsumeQueue, int | None] = {}
         light = config.enable_multi_dispatch and config.enable_lmq
@@ -238,7 +239,7 @@ class Dispatcher:
             if start + position > queues_from:
                 self._put_units(file, table, rows)
                 if self._multi is not None:
-                    for queue, tags_code in self._multi.put(file, table, rows, self._deleted):
+                    for queue, tags_code in self._multi.put(file, table, rows, self.deleted):
                         self._touch(queue, tags_code)
             if self.index is not None and start + position > index_from:
                 self.index.put(file, table, rows, self.position)
@@ -259,8 +260,8 @@ class Dispatcher:
                 last = rows
             position = table[first * ROW_WIDTH + _TOPIC_POS]
             topic = bytes(view[position : position + table[first * ROW_WIDTH + _TOPIC_LEN]])
-            if topic in self._deleted:
-                deleted_to = self._deleted[topic] - file.start
+            if topic in self.deleted:
+                deleted_to = self.deleted[topic] - file.start
                 while first < last and table[first * ROW_WIDTH] < deleted_to:
                     first += 1
                 if first == last:
@@ -323,7 +324,7 @@ class Dispatcher:
                 queue = self.queues.get(topic, table[row + _QUEUE_ID])
             tags_code = table[row + _TAGS_CODE]
             if topic == SCHEDULE_TOPIC:
-                tags_code = due_time(file.segment.view, table, row, self._levels_ms)
+                tags_code = due_time(file.segment.view, table, row, self.levels_ms)
             queue.put(table[row + _QUEUE_OFFSET], file.start + table[row], table[row + _RECORD_SIZE], tags_code)
             self._touch(queue, tags_code)
 
@@ -336,7 +337,7 @@ class Dispatcher:
             queue = self.queues.get(topic, table[row + _QUEUE_ID])
             tags_code = table[row + _TAGS_CODE]
             if topic == SCHEDULE_TOPIC:
-                tags_code = due_time(view, table, row, self._levels_ms)
+                tags_code = due_time(view, table, row, self.levels_ms)
             position = table[row + RecordColumn.PROPERTIES_POS]
             properties = bytes(view[position : position + table[row + RecordColumn.PROPERTIES_LEN]])
             queue.put_record(

@@ -80,7 +80,7 @@ class ReadCheck:
             if sound < last - first:
                 at = first + sound
                 if not self._stands(part, chosen[2 * at], chosen[2 * at + 1], queue):
-                    size = self._own_size(part, chosen[2 * at], chosen[2 * at + 1], queue)
+                    size = self._own_size(part, chosen[2 * at], queue)
                     if size <= 0:
                         return at
                     chosen[2 * at + 1] = size
@@ -156,8 +156,8 @@ class ReadCheck:
         )
         return rows == 1 and table[_RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
 
-    def _own_size(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> int:
-        """Returns the size of a sound record of the queue if its own unit states this physical offset but another size;
+    def _own_size(self, part: LogPart, physical_offset: int, queue: ConsumeQueue) -> int:
+        """Returns the size of a sound record of the queue if its own unit states this physical offset but a wrong size;
         otherwise 0.
         """
         position, table = physical_offset - part.start, self._table
@@ -168,8 +168,10 @@ class ReadCheck:
         if not rows or table[_QUEUE_ID] != queue.queue_id or _topic(part.view, table, 0) != queue.topic:
             return 0
         named, own_size = table[_QUEUE_OFFSET], table[_RECORD_SIZE]
-        its_entry = queue.min_offset <= named < queue.max_offset and queue.place_at(named) == (physical_offset, size)
-        return own_size if its_entry else 0
+        if not queue.min_offset <= named < queue.max_offset:
+            return 0
+        place, unit_size = queue.place_at(named)
+        return own_size if place == physical_offset and unit_size != own_size else 0
 
     def _one_queue(self, rows: int, view: memoryview, topic: bytes, queue_id: int) -> bool:
         """Whether all rows of the table belong to one topic and queue. This is the usual case, in which the rows need

@@ -98,10 +98,18 @@ def test_limits(queue: ModuleType, changes: dict[str, Any], chosen: int, examine
 
 
 def test_units_outside_the_log_are_passed_over(queue: ModuleType) -> None:
-    units = units_of(queue, *same(10), (0, 0x7FFFFFFF, 0), (5000, 0, 0), (5000, -1, 0))
+    units = units_of(queue, *same(10), (0, 0x7FFFFFFF, 0), (5000, 0, 0), (1 << 20, 100, 0))
     assert select(queue, units, physical_min=300, physical_max=900) == ([300, 400, 500, 600, 700, 800], 10, 4)
     # the unit that fills up the beginning of a queue is larger than any limit
     assert select(queue, units[200:], memory_bytes_max=1 << 40, max_bytes=1 << 40, physical_max=1 << 20) == ([], 3, 3)
+
+
+@pytest.mark.parametrize("size", [1 << 30, 801, -1])
+def test_a_size_that_cannot_be_right_becomes_that_of_the_rest_of_the_log(queue: ModuleType, size: int) -> None:
+    units, chosen = units_of(queue, (100, size, 0)), array("q", bytes(16))
+    limits = queue.PullLimits(*[(LIMITS | {"physical_max": 900})[name] for name in list(LIMITS)[4:]])
+    assert queue.select_units(units, 0, 20, chosen, 32, 1 << 27, 20, array("q"), limits) == (1, 1, 0)
+    assert chosen.tolist() == [100, 800]
 
 
 def test_reached_bytes_end_the_choice_before_the_next_unit_is_looked_at(queue: ModuleType) -> None:

@@ -181,29 +181,35 @@ class Copies:
     def take(self, chosen: array[int], count: int, find: Callable[[int], MappedFile | None], may_block: bool) -> None:
         """Copies the records to which ``count`` units point; adjacent records are copied together.
 
+        A record that is longer than its unit says is copied whole.
+
         Args:
             chosen: pairs of physical offset and size.
             find: returns the segment that holds a physical offset.
             may_block: whether to wait for the disk.
         """
         at = 0
-        spans: list[tuple[int, int, MappedFile]] = []
+        spans: list[tuple[int, int, MappedFile, int]] = []
         while at < count:
-            begin = end = chosen[2 * at]
+            begin = end = last = chosen[2 * at]
             file = find(begin)
             stop = begin + 1 if file is None else file.end
             while at < count and chosen[2 * at] == end < stop:
+                last = end
                 end += max(chosen[2 * at + 1], 1)
                 at += 1
             if file is None:
                 self.complete = False
             else:
-                spans.append((begin, min(end, stop), file))
-        for begin, end, file in _apart(spans):
+                spans.append((begin, min(end, stop), file, last))
+        for begin, end, file, last in _apart(spans):
             if end - begin > COPY_MAX_BYTES:
                 self._parts.append(file)
-            else:
-                self._copy(file, begin, end, may_block)
+            elif (copy := self._copy(file, begin, end, may_block)) is not None:
+                whole_end = min(last + _size_in(copy.view[last - begin :]), file.end)
+                if whole_end > end:
+                    copy = self._copy(file, begin, whole_end, may_block) or copy
+                self._parts.append(copy)
         self._parts.sort(key=attrgetter("start"))
 
     def find(self, physical_offset: int) -> LogPart | None:
@@ -213,7 +219,7 @@ class Copies:
                 return self._parts[index]
         return None
 
-    def _copy(self, file: MappedFile, begin: int, end: int, may_block: bool) -> None:
+    def _copy(self, file: MappedFile, begin: int, end: int, may_block: bool) -> Copy | None:
         buffer = bytearray(end - begin)
         view = memoryview(buffer)
         position = begin - file.start
@@ -222,23 +228,26 @@ class Copies:
                 view[:] = file.segment.read(position, len(buffer))
             except DiskError:
                 self.complete = False
-                return
+                return None
         elif not file.segment.read_resident(position, view):
             self.cold = self.cold or ColdRead()
             self.cold.add(file.segment, position, len(buffer))
-            return
-        self._parts.append(Copy(begin, buffer, view))
+            return None
+        return Copy(begin, buffer, view)
 
 
-def _apart(spans: list[tuple[int, int, MappedFile]]) -> list[tuple[int, int, MappedFile]]:
+def _apart(spans: list[tuple[int, int, MappedFile, int]]) -> list[tuple[int, int, MappedFile, int]]:
     """Splits the units into parts of the log that do not overlap. Damaged units get parts of their own, so that they
     cannot truncate the records of sound units.
+
+    Args:
+        spans: begin, end, segment, and the start of the last record.
     """
-    apart: list[tuple[int, int, MappedFile]] = []
+    apart: list[tuple[int, int, MappedFile, int]] = []
     for span in sorted(spans, key=itemgetter(0)):
         if apart and span[0] < apart[-1][1]:
-            begin, end, file = apart[-1]
-            apart[-1] = begin, max(end, span[1]), file
+            begin, end, file, last = apart[-1]
+            apart[-1] = begin, max(end, span[1]), file, max(last, span[3])
         else:
             apart.append(span)
     return apart

@@ -385,6 +385,42 @@ class ConsumeQueue:
             for place in range(0, len(units), UNIT_BYTES)
         )
 
+    def mend(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
+        """Recovery: writes an entry that leads nowhere again, or the one after the last; returns whether it did.
+
+        It does nothing if the entry leads to its record, if the record has an entry already, or if the record does not
+        lie between those of the neighbours. The queue must be opened again afterwards.
+
+        Args:
+            queue_offset: as the record states it; its topic and queue id are those of this queue.
+            physical_offset, size, tags_code: of the record, which has passed all checks.
+        """
+        place = physical_offset, size
+        if not self.begins_at <= queue_offset <= self.max_offset or self._has_record(queue_offset):
+            return False
+        if self.place_at(self.number_from(physical_offset)) == place:
+            return False
+        before, after = queue_offset - 1, queue_offset + 1
+        if before >= self.begins_at and self._has_record(before) and self.unit(before)[0] >= physical_offset:
+            return False
+        if after < self.max_offset and self._has_record(after) and self.unit(after)[0] <= physical_offset:
+            return False
+        if self.placement.is_claimed(self.topic, self.queue_id, queue_offset, place):
+            return False
+        if queue_offset == self.max_offset:
+            self.put(queue_offset, physical_offset, size, tags_code)
+        else:
+            self._write_again(queue_offset * UNIT_BYTES, _pack(physical_offset, size, tags_code))
+        return True
+
+    def _has_record(self, queue_offset: int) -> bool:
+        """Whether an entry leads to its record, or to one that was lost."""
+        physical_offset, size, _ = self.unit(queue_offset)
+        return size > 0 and (
+            self._log.holds(physical_offset, size, self.topic, self.queue_id, queue_offset)
+            or self.placement.stands(self, queue_offset, physical_offset, size)
+        )
+
     def put_record(self, request: DispatchRequest) -> None:
         """Writes the unit of a record; see ``put``."""
         self.put(request.queue_offset, request.physical_offset, request.size, request.tags_code)
@@ -509,6 +545,16 @@ class ConsumeQueue:
             return 0, 0, 0
         file.ensure(position - file.start, UNIT_BYTES)
         return _unit(file.segment.buffer, position - file.start)
+
+    def read_units(self, queue_offset: int, count: int) -> bytes:
+        """The bytes of ``count`` units; fewer at the end of a segment, none without a segment."""
+        position = queue_offset * UNIT_BYTES
+        file = self.files.find(position)
+        if file is None:
+            return b""
+        at, size = position - file.start, min(count * UNIT_BYTES, file.end - position)
+        file.ensure(at, size)
+        return bytes(file.segment.view[at : at + size])
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
         """Returns the same as ``unit``, always with the hash of the tags, wherever the queue stores that hash."""

@@ -34,6 +34,7 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
+from rucola.store.recovery.queue_mend import QueueMend
 from rucola.store.recovery.repair import LogRepair
 from rucola.store.recovery.screen import QueueScreen
 from rucola.store.recovery.watermark import Watermark
@@ -360,6 +361,8 @@ class Recovery:
                 if queue.cut(physical_end):
                     event(_log, logging.INFO, "queue cut", topic=queue.topic, queue_id=queue.queue_id)
                 queue.correct_min_offset()
+            if self.unclean and watermark is not None:
+                QueueMend(self._dispatcher).run(self._synced_segment(), min(queues_from, physical_end))
         self._dispatcher.publish()
         self._dispatcher.sync()
         self._queues.close()
@@ -378,6 +381,17 @@ class Recovery:
             return self._log.min_offset
         replay_from = end if self._replay_from is None else self._replay_from
         return min(watermark.queues_offset, end, replay_from)
+
+    def _synced_segment(self) -> int:
+        """Start of the segment from which on the reference fills the queues again after a crash: the newest one that
+        begins with a record which was synced, its units as well, by the times of the checkpoint.
+        """
+        synced_ms, table = self._marks.read_checkpoint().min_timestamp_ms, new_table(1)
+        for file in reversed(self._log.queue.segments):
+            rows, _, _ = CheckedWalk(table).walk(file, 0, CHECK_PHYSICAL_OFFSET)
+            if rows and table[RecordColumn.STORE_TIMESTAMP] <= synced_ms:
+                return file.start
+        return self._log.min_offset
 
     def _index_from(self, end: int) -> int:
         """Returns the physical offset from which on the index may lack keys of records. Removes index files that a

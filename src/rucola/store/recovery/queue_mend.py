@@ -1,0 +1,145 @@
+"""Writes single entries of queues again that were on the disk and lead nowhere.
+
+After a crash, RocketMQ fills its queues again from the newest segment that was synced. Entries there that a disk has
+damaged come back that way. Recovery of Rucola trusts entries that were synced, so this search makes up for it: it
+compares the records of the same part of the log with their entries. Only an entry that leads to no record of its own is
+written, and only from a record that passes all checks; ``ConsumeQueue.mend`` has the rule. A damaged record therefore
+changes no entry of another.
+
+The work is limited. What lies beyond the limit stays as it is: ``verify`` names it, and ``repair`` mends it.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from typing import NamedTuple
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.common.key_builder import LMQ_PREFIX
+from rucola.formats.consume_queue import UNIT_BYTES, gather_units
+from rucola.runtime.logs import event
+from rucola.store.dispatch import ROWS_MAX, SCHEDULE_TOPIC, Dispatcher, due_time
+from rucola.store.log.checked_walk import CheckedWalk
+from rucola.store.log.log_reader import CHECK_ALL
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.queue.consume_queue import ConsumeQueue
+
+_log = logging.getLogger(__name__)
+_RECORDS_MAX = 4_000_000
+"""Records that are looked at; about 0.4 s of CPU."""
+_RUNS_MAX = 100_000
+"""Runs of records of one queue whose entries are compared; about 0.5 s of CPU."""
+_FOUND_MAX = 10_000
+_LIGHT = LMQ_PREFIX.encode()
+_PREPARED_BIT = 4
+
+
+class _Entry(NamedTuple):
+    """An entry as its record states it."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+class QueueMend:
+    """One search, before the queues of ``dispatcher`` are used."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._log = dispatcher.log
+        self._queues = dispatcher.queues
+        self._known = set(dispatcher.queues.names())
+        self._table = new_table(ROWS_MAX)
+        self._units = bytearray(ROWS_MAX * UNIT_BYTES)
+        self._runs = 0
+        # The newest record counts if two state the same entry: a topic may have been deleted and made again.
+        self._found: dict[tuple[ConsumeQueue, int], _Entry] = {}
+
+    def run(self, start: int, end: int) -> int:
+        """Compares the records from physical offset ``start``, where a record begins, to ``end``; syncs the queues that
+        it changes and returns the number of entries written.
+
+        Raises:
+            DiskError: a changed queue could not be synced.
+        """
+        self._search(start, end)
+        mended: dict[ConsumeQueue, None] = {}
+        count = 0
+        for (queue, queue_offset), entry in sorted(self._found.items(), key=lambda one: one[0][1]):
+            sound = self._log.row_at(entry.physical_offset, CHECK_ALL) is not None
+            if sound and queue.mend(queue_offset, *entry):
+                mended[queue] = None
+                count += 1
+                event(
+                    _log,
+                    logging.WARNING,
+                    "entry written again",
+                    topic=queue.topic,
+                    queue_id=queue.queue_id,
+                    queue_offset=queue_offset,
+                    physical_offset=entry.physical_offset,
+                )
+        for queue in mended:
+            queue.sync()
+        return count
+
+    def _search(self, start: int, end: int) -> None:
+        walk, records, offset = CheckedWalk(self._table), 0, start
+        while offset < end and (file := self._log.queue.find(offset)) is not None:
+            rows, position, stop = walk.walk(file, offset - file.start, 0)
+            first = 0
+            while first < rows:
+                first = self._compare_topic(file, first, rows)
+            records += rows
+            if records > _RECORDS_MAX or self._runs > _RUNS_MAX or len(self._found) > _FOUND_MAX:
+                event(_log, logging.INFO, "entries are compared in part", compared_to=file.start + position, end=end)
+                return
+            # Dispatch and readers report what cannot be read.
+            offset = file.start + position if stop in (WalkStop.TABLE_FULL, WalkStop.LIMIT) else file.end
+
+    def _compare_topic(self, file: MappedFile, first: int, rows: int) -> int:
+        """Compares a run of records of one topic; returns the row after it."""
+        table, view = self._table, file.segment.view
+        same_topic = table[first * ROW_WIDTH + RecordColumn.SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
+        last = first + 1
+        while last < rows and same_topic[last - first]:
+            last += 1
+        position = table[first * ROW_WIDTH + RecordColumn.TOPIC_POS]
+        topic = bytes(view[position : position + table[first * ROW_WIDTH + RecordColumn.TOPIC_LEN]])
+        deleted_to = self._dispatcher.deleted.get(topic, 0) - file.start
+        for queue_id in set(table[first * ROW_WIDTH + RecordColumn.QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]):
+            self._runs += 1
+            if (topic, queue_id) not in self._known or topic.startswith(_LIGHT):
+                continue
+            queue = self._queues.get(topic, queue_id)
+            # Entries of other kinds hold what the record does not say.
+            if type(queue) is ConsumeQueue and not self._agree(queue, file, first, last):
+                self._compare(queue, file, first, last, deleted_to)
+        return last
+
+    def _agree(self, queue: ConsumeQueue, file: MappedFile, first: int, last: int) -> bool:
+        """Whether the entries are those of the records, byte for byte. They nearly always are."""
+        table = self._table
+        queue_ids = table[first * ROW_WIDTH + RecordColumn.QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]
+        first += queue_ids.index(queue.queue_id)
+        queue_offset = table[first * ROW_WIDTH + RecordColumn.QUEUE_OFFSET]
+        count, _, _ = gather_units(table, first, last, queue.queue_id, queue_offset, file.start, self._units)
+        return count >= 0 and queue.read_units(queue_offset, count) == self._units[: count * UNIT_BYTES]
+
+    def _compare(self, queue: ConsumeQueue, file: MappedFile, first: int, last: int, deleted_to: int) -> None:
+        table = self._table
+        for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
+            of_queue = table[row + RecordColumn.QUEUE_ID] == queue.queue_id
+            if not of_queue or table[row + RecordColumn.SYS_FLAG] & _PREPARED_BIT or table[row] < deleted_to:
+                continue
+            queue_offset = table[row + RecordColumn.QUEUE_OFFSET]
+            place = file.start + table[row], table[row + RecordColumn.RECORD_SIZE]
+            if queue.place_at(queue_offset) != place:
+                self._found[queue, queue_offset] = _Entry(*place, self._tags_code(queue.topic, file, table, row))
+
+    def _tags_code(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> int:
+        if topic == SCHEDULE_TOPIC:
+            return due_time(file.segment.view, table, row, self._dispatcher.levels_ms)
+        return table[row + RecordColumn.TAGS_CODE]
