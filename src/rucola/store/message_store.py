@@ -65,6 +65,7 @@ class MessageStore:
         root: absolute path of the directory.
         stats: counters since the start.
         recovered: whether ``load`` had to recover the store; queues may then end earlier than before.
+        mended: the number of entries of queues that ``load`` wrote again; other than 0 only after damage on the disk.
         append_rows: ``MessageAppender.append_rows``, as an attribute instead of a method, which saves a call for each
             append.
         take_arrivals: ``Dispatcher.take_arrivals``. It returns the queues that got messages since the last call, each
@@ -85,6 +86,7 @@ class MessageStore:
         self.root = root = files.expand(config.store_path_root_dir)
         self.stats = StoreStats()
         self.recovered = False
+        self.mended = 0
         self._files = files
         self._lock: DirectoryLock | None = None
         self._condition = condition = StoreCondition(on_flushed or _nothing)
@@ -120,7 +122,7 @@ class MessageStore:
         self._lock = opening.take()
         try:
             end = opening.open()
-            self.recovered = opening.recovered
+            self.recovered, self.mended = opening.recovered, opening.mended
             self._log.loaded(end.physical_offset, end.store_timestamp_ms)
             self._flush.loaded(end.physical_offset, end.store_timestamp_ms)
             self._keeper.load()

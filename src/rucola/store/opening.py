@@ -32,6 +32,7 @@ class StoreOpening:
 
     Attributes:
         recovered: whether the store had to be recovered; queues may then end earlier than before.
+        mended: see ``Recovery``; other than 0 only after damage on the disk.
 
     Args:
         root: the store's directory.
@@ -50,6 +51,7 @@ class StoreOpening:
         marks: StoreMarks,
     ) -> None:
         self.recovered = False
+        self.mended = 0
         self._files = files
         self._root = root
         self._serves_around_damage = config.quarantine
@@ -106,6 +108,7 @@ class StoreOpening:
         records = self._follow(recovery, end)
         self._deletion.resumed(self._log.min_offset, end.physical_offset)
         self.recovered = not recovery.trusted
+        self.mended = recovery.mended
         event(
             _log,
             logging.INFO,

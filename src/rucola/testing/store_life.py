@@ -106,6 +106,7 @@ class StoreLife:
 
         Raises:
             StartRefused: a disk call failed.
+            Mismatch: entries of queues that were said to be on the disk are not; the start has mended them.
         """
         self._kept_end = self.kept_end
         self.end()
@@ -139,6 +140,8 @@ class StoreLife:
             if self.disk.faults is None:
                 raise
             raise StartRefused from error  # unread files may still contain data
+        if self.store.mended:
+            raise Mismatch(f"{self.store.mended} entries below the watermark did not reach the disk")
         if self.interleaver is not None:
             self.store._reader._in_memory_bytes = 0
 

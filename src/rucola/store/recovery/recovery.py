@@ -151,6 +151,7 @@ class Recovery:
     Attributes:
         unclean: whether the last process did not stop the store cleanly.
         trusted: whether the store is as Rucola's own clean stop left it, so that queues and index are complete.
+        mended: the number of synced entries of queues that led to no record and were written again.
 
     Args:
         quarantine: keeps the bytes that are cut away.
@@ -172,6 +173,7 @@ class Recovery:
     ) -> None:
         self.unclean = marks.in_use
         self.trusted = False
+        self.mended = 0
         self._files = files
         self._quarantine = quarantine
         self._log = dispatcher.log
@@ -362,7 +364,7 @@ class Recovery:
                     event(_log, logging.INFO, "queue cut", topic=queue.topic, queue_id=queue.queue_id)
                 queue.correct_min_offset()
             if self.unclean and watermark is not None:
-                QueueMend(self._dispatcher).run(self._synced_segment(), min(queues_from, physical_end))
+                self.mended = QueueMend(self._dispatcher).run(self._synced_segment(), min(queues_from, physical_end))
         self._dispatcher.publish()
         self._dispatcher.sync()
         self._queues.close()
