@@ -1,5 +1,5 @@
-"""Administrators change access rights while the power or the disk fails. The next start must apply the rights from
-before the change or those from after it, and must never lock everybody out.
+"""Administrators change access rights while the power or the disk fails. The next start must apply either the rights
+from before the change or those from after it; it must never lock out all users.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _FIRST_USER = '{"username": "root", "password": "a password of the root user"}'
 
 
 class Holey(AssertionError):  # noqa: N818 - reads as what was found
-    """The rights after a start are neither the old nor the new ones."""
+    """Raised if the rights after a start are neither the old nor the new ones."""
 
 
 class Administration(Protocol):
-    """One kind of access control (accounts or users), as the test drives it."""
+    """The interface by which the test changes and reads one kind of access control: accounts or users."""
 
     def prepare(self, files: Files) -> None:
         """Creates the files that exist at the start."""
@@ -50,17 +50,17 @@ class Administration(Protocol):
         """Starts a process, which reads the files."""
 
     def changes(self) -> Iterator[Callable[[], None]]:
-        """The changes that administrators request, in order."""
+        """Returns the changes that administrators request, in order."""
 
     def look(self) -> None:
-        """Reloads the files, if processes of this kind do so."""
+        """Reloads the files, if this kind of access control does so while it runs."""
 
     def rights(self) -> Rights:
-        """The rights that the process grants."""
+        """Returns the rights that the process grants."""
 
 
 class PlainAccounts:
-    """Access control by ``plain_acl.yml`` and a further file."""
+    """Access control by accounts in ``plain_acl.yml`` and in a second file."""
 
     manager: PlainPermissionManager
 
@@ -142,7 +142,7 @@ class AclExplorer:
 
     Args:
         sample: number of random crash states at each step, in addition to the fixed ones.
-        prepare: plants a defect into the ``Files``.
+        prepare: plants a defect in the ``Files``.
 
     Attributes:
         states: number of disks from which a process was started.
@@ -157,10 +157,10 @@ class AclExplorer:
         self._rights = self._all_rights()
 
     def run(self) -> None:
-        """The power fails before each call to the disk.
+        """Simulates a power failure before each call to the disk.
 
         Raises:
-            Holey: see there.
+            Holey: a start granted wrong rights.
         """
         states = self._rights
         disk, administration = self._started()
@@ -172,10 +172,11 @@ class AclExplorer:
             self._cut(disk, "after the answer", states[number + 1 : number + 2])
 
     def run_with_faults(self, plan: FaultPlan) -> bool:
-        """The disk fails, or the process is killed; then an administrator continues. Whether that happened.
+        """Lets the disk fail, or kills the process; then an administrator continues. Returns whether the fault
+        happened.
 
         Raises:
-            Holey: see there.
+            Holey: a start granted wrong rights.
         """
         disk, administration = self._started()
         before = administration.rights()
@@ -199,12 +200,14 @@ class AclExplorer:
         return plan.fired
 
     def _try_again(self, disk: SimulatedDisk, administration: Administration, change: Callable[[], None]) -> None:
-        """The name may have changed before the disk failed, so the files are read first, as at every interval."""
+        """Repeats a change that failed. The file may have been renamed before the disk failed, so the files are read
+        first, as at every interval.
+        """
         administration.look()
         try:
             change()
         except BrokerError:
-            return  # the deletion has happened, but a crash may undo it
+            return  # the file is deleted, but a crash may undo that
         self._cut(disk, "after the answer to the second attempt", [administration.rights()])
 
     def _started(self) -> tuple[SimulatedDisk, Administration]:
@@ -218,7 +221,7 @@ class AclExplorer:
         return disk, administration
 
     def _all_rights(self) -> list[Rights]:
-        """The rights before the first change, and after each change."""
+        """Returns the rights before the first change, and after each change."""
         _, administration = self._started()
         rights = [administration.rights()]
         for change in administration.changes():
@@ -240,5 +243,5 @@ class AclExplorer:
 
 
 def _text(account: Any) -> str:
-    """All data of an account or user; other code never sees the secret."""
+    """Returns all data of an account or user as text, with the secret, which other code never sees."""
     return repr([getattr(account, each.name) for each in fields(account)])

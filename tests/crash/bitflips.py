@@ -2,16 +2,16 @@
 
     python -m tests.crash.bitflips --variants 2000 --jobs 2
     python -m tests.crash.bitflips --seed 217 --variants 1
-    python -m tests.crash.bitflips --variants 2000 --record        # asks the official store, needs Java
+    python -m tests.crash.bitflips --variants 2000 --record        # runs the official store, needs Java
 
-A seed always stands for the same variant: a store and a field of a record, both in turn, then a record and a bit of
-that field. The stores were written by RocketMQ 4.9.7 or 5.3.3, stopped or killed, or by Rucola. Each result is compared
+A seed always stands for the same variant. Seeds go through the stores and the fields in turn; record and bit are
+random. The stores were written by RocketMQ 4.9.7 or 5.3.3, stopped or killed, or by Rucola. Each result is compared
 with what the official store of that version serves from the same bytes (``damage_stores/answers.json.xz``):
 
-* a start ends within 10 s plus the time that the whole store takes, and creates files of at most twice the log's
+* a start ends within 10 s plus the time that the undamaged store takes, and creates files of at most twice the log's
 length;
-* it serves every message that the official store serves, except perhaps the one with the flipped bit; that one may be
-  withheld if a log line and a finding of ``verify`` name its place;
+* it serves every message that the official store serves, except perhaps the one with the flipped bit; this message may
+  be withheld if a log line and a finding of ``verify`` name its place;
 * a start that refuses names file and position, and serves the same messages with ``quarantine``;
 * ``verify`` reports only this record, and leaves no descriptor open.
 
@@ -63,7 +63,7 @@ LIMIT_S = 10
 NOW_MS = 1_900_000_000_000
 ANSWERS = DAMAGE_STORES / "answers.json.xz"
 RECORDED = 2000
-"""Number of variants for which the answer of the official store is recorded."""
+"""Number of variants for which the result of the official store is recorded."""
 GEOMETRY = {
     "mappedFileSizeCommitLog": "16384",
     "mappedFileSizeConsumeQueue": "2000",
@@ -87,10 +87,12 @@ FIXED = {
     "prepared_transaction_offset": (76, 8),
     "body_length": (84, 4),
 }
-"""Position and length of the fields before the body; both hosts are of version 4."""
+"""Position and length of the fields before the body; both hosts are IPv4."""
 FIELDS = [*FIXED, "body", "topic_length", "topic", "properties_length", "properties"]
 NAMED = ("queue_id", "queue_offset", "physical_offset", "topic")
-"""Fields that say which message a record is: the record is blamed, not its unit or its keys."""
+"""Fields that say which message a record contains. If one is damaged, the record is reported, not its unit or
+its keys.
+"""
 BLAMES_OTHERS = (
     FindingKind.UNIT,
     FindingKind.UNIT_TAGS,
@@ -105,11 +107,11 @@ Served = dict[str, list[int]]
 
 
 class Violation(AssertionError):  # noqa: N818 - what it says
-    """A start did something that it must not do."""
+    """Raised if a start did something that it must not do."""
 
 
 class OutOfTimeError(Exception):
-    """A start did not end."""
+    """Raised if a start did not end in time."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ class Base:
         return parse_options(MessageStoreConfig, values)
 
     def opened(self, path: Path, quarantine: bool = False) -> MessageStore:
-        """The store in ``path``, loaded and running."""
+        """Opens and starts the store in ``path``."""
         topic = self.batch_topic.encode()
         store = MessageStore(
             self.config(path, quarantine), Files(), ManualClock(NOW_MS), is_batch_topic=lambda name: name == topic
@@ -166,7 +168,7 @@ STORES = (
 
 @cache
 def base(name: str) -> Base:
-    """The store of the given name."""
+    """Returns the store called ``name``."""
     options, version, batch_topic = GEOMETRY | {"enabledAppendPropCRC": "false"}, "", ""
     if name.startswith("rocketmq"):
         files = load_files(DAMAGE_STORES, name)
@@ -190,7 +192,7 @@ def _log_files(files: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def _written(options: dict[str, str], killed: bool) -> dict[str, bytes]:
-    """A store written by Rucola and synced completely."""
+    """Writes a store with Rucola and syncs all of it."""
     with tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory:
         path = Path(directory) / "store"
         known = {entry.key for entry in options_of(MessageStoreConfig)}
@@ -221,7 +223,7 @@ def _written(options: dict[str, str], killed: bool) -> dict[str, bytes]:
         else:
             store.dispatch()
             store.shutdown()
-        # Reading the lock would drop it.
+        # The lock file is not read: closing it would release the lock.
         files = {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if _is_kept(one)}
         if killed:
             store.shutdown()
@@ -248,7 +250,7 @@ def _is_kept(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class Variant:
-    """One store with one flipped bit.
+    """One store with one flipped bit in a record.
 
     Attributes:
         place: physical offset of the record.
@@ -268,7 +270,7 @@ class Variant:
 
 
 def variant(seed: int) -> Variant:
-    """The variant that belongs to a seed."""
+    """Returns the variant that belongs to a seed."""
     random = Random(seed)
     name = FIELDS[seed % len(FIELDS)]
     store = base(STORES[seed // len(FIELDS) % len(STORES)])
@@ -283,7 +285,7 @@ def variant(seed: int) -> Variant:
 
 
 def _span(record: bytes, name: str) -> tuple[int, int]:
-    """Position and length of a field; for an empty field, of the body or the topic."""
+    """Returns position and length of a field; if the field is empty, those of the body or the topic."""
     if name in FIXED:
         return FIXED[name]
     body = int.from_bytes(record[84:88], "big")
@@ -306,14 +308,16 @@ def _span(record: bytes, name: str) -> tuple[int, int]:
 
 @cache
 def answers() -> dict[str, Any]:
-    """The messages that the official store serves: all of them for each store, and the differences for each seed."""
+    """Returns what the official store serves: all messages of each undamaged store, and the differences for
+    each seed.
+    """
     recorded: dict[str, Any] = json.loads(lzma.decompress(ANSWERS.read_bytes()))
     return recorded
 
 
 def official(damaged: Variant) -> Served | None:
-    """The messages that the official store serves from a variant; None if it does not open the variant, or did not
-    write it.
+    """Returns the messages that the official store serves from a variant; None if it does not open the variant, or did
+    not write the store.
     """
     recorded = answers().get(damaged.base.name)
     if recorded is None:
@@ -327,7 +331,9 @@ def official(damaged: Variant) -> Served | None:
 
 
 def official_command(store: Base, version: str) -> list[str]:
-    """A program that opens the stores whose directories it reads, and says what it serves from each."""
+    """Returns the command of a program that reads names of directories, opens the store in each, and prints what it
+    serves.
+    """
     from tests.conformance.store.run import HERE, JAVA_OPENS
     from tools.peers.packages import PEERS, java_program
 
@@ -343,7 +349,7 @@ def official_command(store: Base, version: str) -> list[str]:
 
 
 def record(variants: int) -> None:
-    """Runs the official stores again for their answers."""
+    """Runs the official stores and records what they serve."""
     recorded = {}
     for name in STORES:
         store = base(name)
@@ -375,7 +381,7 @@ def record(variants: int) -> None:
 
 
 def ask(java: subprocess.Popen[str], files: dict[str, bytes], directory: Path) -> dict[str, Any]:
-    """The answer of the official store to these files, which it opens below ``directory``."""
+    """Opens these files below ``directory`` with the official store; returns what it serves."""
     assert java.stdin is not None and java.stdout is not None
     path = directory / "store"
     write_files(files, path)
@@ -386,7 +392,7 @@ def ask(java: subprocess.Popen[str], files: dict[str, bytes], directory: Path) -
     return answer
 
 
-# -- ours -------------------------------------------------------------------------------------------------------------
+# -- our store --------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -425,10 +431,10 @@ def logged() -> Iterator[list[str]]:
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raises ``OutOfTimeError`` in code that takes longer."""
+    """Raises ``OutOfTimeError`` if the block takes longer than ``seconds``."""
 
     def late(_signal: int, _frame: FrameType | None) -> None:
-        raise OutOfTimeError(f"not over after {seconds:.1f} s")
+        raise OutOfTimeError(f"not finished after {seconds:.1f} s")
 
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -441,7 +447,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 @cache
 def clean_seconds(name: str) -> float:
-    """How long a start of the undamaged store takes."""
+    """Returns the seconds that a start of the undamaged store takes."""
     store = base(name)
     with tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory:
         path = Path(directory) / "store"
@@ -490,7 +496,7 @@ def check(damaged: Variant, path: Path) -> str:
 
 
 def _open(damaged: Variant, path: Path) -> MessageStore | None:
-    """The store; None if it refuses to start, as it may."""
+    """Opens the store; returns None if it refuses to start, which is allowed."""
     try:
         return damaged.base.opened(path)
     except StoreDamagedError as error:
@@ -501,7 +507,7 @@ def _open(damaged: Variant, path: Path) -> MessageStore | None:
 
 
 def served_by(damaged: Variant, store: MessageStore) -> Served:
-    """The messages that pulls return, compared with the bytes of the log."""
+    """Returns the messages that pulls give; compares them with the bytes of the log."""
     log = _log_files(damaged.files)
     size_of = dict(damaged.base.places)
     served: Served = {}
@@ -529,7 +535,7 @@ def served_by(damaged: Variant, store: MessageStore) -> Served:
 
 @cache
 def whole(name: str) -> Served:
-    """The messages that are served without damage."""
+    """Returns the messages that the undamaged store serves."""
     store = base(name)
     with tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory:
         path = Path(directory) / "store"
@@ -574,7 +580,7 @@ def _names(file: str, position: int, damaged: Variant) -> bool:
 
 
 def _verified(damaged: Variant, path: Path) -> VerifyReport:
-    """What ``verify`` finds."""
+    """Returns the findings of ``verify``."""
     gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
     report = verify(str(path))
@@ -593,7 +599,7 @@ def _verified(damaged: Variant, path: Path) -> VerifyReport:
 
 @cache
 def whole_report(name: str) -> VerifyReport:
-    """The findings of ``verify`` without damage."""
+    """Returns the findings of ``verify`` in the undamaged store."""
     with tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory:
         path = Path(directory) / "store"
         write_files(base(name).files, path)
@@ -609,7 +615,7 @@ def _difference(one: Served, other: Served) -> str:
 
 
 def run_one(seed: int) -> tuple[int, str, str, float]:
-    """Seed, field, verdict or violation, seconds."""
+    """Runs one variant; returns its seed, its field, the verdict or violation, and the seconds."""
     damaged = variant(seed)
     directory = Path(tempfile.mkdtemp(prefix="rucola-flips-"))
     begin = time.monotonic()
@@ -627,9 +633,9 @@ def run_one(seed: int) -> tuple[int, str, str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.bitflips", description="Opens damaged stores.")
     parser.add_argument("--variants", type=int, default=RECORDED)
-    parser.add_argument("--seed", type=int, default=0, help="of the first variant; the others follow")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first variant; the others follow")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--record", action="store_true", help="ask the official stores anew")
+    parser.add_argument("--record", action="store_true", help="run the official stores again")
     options = parser.parse_args()
     if options.record:
         record(options.variants)

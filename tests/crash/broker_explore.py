@@ -3,7 +3,7 @@
     python -m tests.crash.broker_explore --states 5000
     python -m tests.crash.broker_explore --workload hide --flush sync --seed 7 --states 1
 
-The second form repeats a violation from its message. Exit code 1 at the first violation.
+The second form repeats a violation from its message. The exit code is 1 at the first violation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def explore_round(workload: str, flush: str, seed: int) -> int:
 
 
 def _round(first_seed: int, row: tuple[str, str], number: int) -> Round:
-    """Runs in a separate process."""
+    """Runs one round, in a separate process."""
     logging.disable(logging.CRITICAL)
     begin = time.process_time()
     try:
@@ -54,10 +54,10 @@ def _tell(row: tuple[str, str], tally: Tally) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.broker_explore", description=__doc__.split("\n")[0])
     parser.add_argument("--states", type=int, default=5000, help="least number of states, over all workloads")
-    parser.add_argument("--seed", type=int, default=1, help="of the first round of each workload")
-    parser.add_argument("--workload", choices=[*WORKLOADS, *KINDS], help="only this one")
-    parser.add_argument("--flush", choices=FLUSHES, help="only this way to write the log")
-    parser.add_argument("--jobs", type=int, default=default_jobs(), help="processes; the outcome is the same for all")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first round of each workload")
+    parser.add_argument("--workload", choices=[*WORKLOADS, *KINDS], help="only this workload")
+    parser.add_argument("--flush", choices=FLUSHES, help="only this flush mode")
+    parser.add_argument("--jobs", type=int, default=default_jobs(), help="processes; they do not change the outcome")
     options = parser.parse_args()
     flushes = [options.flush] if options.flush else FLUSHES
     rows = [(name, flush) for name in WORKLOADS for flush in flushes] + [(name, _NO_FLUSH) for name in KINDS]

@@ -45,10 +45,10 @@ timerFlushIntervalMs=200
 
 
 class BrokerProcess:
-    """A process ``rucola broker`` over a store directory.
+    """A process that runs ``rucola broker`` over a store directory.
 
     Attributes:
-        address: its address.
+        address: address of the broker.
     """
 
     def __init__(self, directory: Path, sync: bool) -> None:
@@ -65,7 +65,7 @@ class BrokerProcess:
         self.address: str = json.loads(line)["brokers"][0]
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kills the process with SIGKILL."""
         self._process.kill()
         self._process.wait(10)
         assert self._process.stdout is not None
@@ -87,13 +87,13 @@ async def _settle(broker: BrokerProcess, ledger: Ledger, number: int) -> None:
 
 
 def kill_rounds(directory: Path, seed: int, flushes: Sequence[bool]) -> Ledger:
-    """Runs processes that are killed, and at the end one that runs until everything has arrived.
+    """Runs processes that are killed, and at the end one that runs until all messages have arrived.
 
     Args:
         flushes: for each process, whether it runs with SYNC_FLUSH.
 
     Raises:
-        Lie: a broker broke a promise that it had given in an answer.
+        Lie: a broker broke a promise that it had given in a response.
     """
     random, ledger = Random(seed), Ledger()
     for number, sync in enumerate(flushes, 1):
@@ -110,9 +110,9 @@ def kill_rounds(directory: Path, seed: int, flushes: Sequence[bool]) -> Ledger:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.broker_kills", description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=20, help="kills under each way to write the log")
-    parser.add_argument("--seed", type=int, default=1, help="of what is sent and when the broker is killed")
-    parser.add_argument("--flush", choices=("sync", "async"), help="only this way to write the log")
+    parser.add_argument("--rounds", type=int, default=20, help="number of kills in each flush mode")
+    parser.add_argument("--seed", type=int, default=1, help="seed for the messages sent and the moments of kills")
+    parser.add_argument("--flush", choices=("sync", "async"), help="only this flush mode")
     options = parser.parse_args()
     print(f"kill rounds of the broker: seed {options.seed}, {options.rounds} kills")
     for flush in [options.flush] if options.flush else ["sync", "async"]:

@@ -1,6 +1,6 @@
-"""A broker over a simulated disk. It is the real one, except that sockets, threads and intervals are replaced by calls.
+"""A real broker over a simulated disk; only sockets, threads and intervals are replaced by calls.
 
-Requests are passed in as bytes and answers come out as bytes, so an answer counts only if a client would have seen it.
+Requests go in as bytes and responses come out as bytes, so a response counts only if a client would have seen it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHECK_MAX = 2
 TRANSACTION_TIMEOUT_MS = 3000
 GROUP, PRODUCERS = "cg", "pg"
 POPPED, ORDERED, PLAIN = "T", "O", "D"
-"""Topics: popped, popped in order, read as it lies."""
+"""Topics of messages that are popped, popped in order, and read by offset."""
 BROKER = BrokerConfig(
     broker_ip1="127.0.0.1",
     broker_name="b",
@@ -58,7 +58,7 @@ class Connection(Channel):
     """The connection of a client: the broker's channel, without a socket.
 
     Attributes:
-        answers: answers by the number of the request.
+        answers: responses by number of the request.
         questions: requests that the broker sent.
     """
 
@@ -109,7 +109,7 @@ class BrokerLife:
         self._opaque = 0
 
     def open(self) -> None:
-        """Starts a new process on the directory; it serves but has done no work yet."""
+        """Starts a new broker on the directory; it serves requests, but none of its regular work has run yet."""
         self.loop = ManualLoop(self.clock)
         geometry = "rucola.broker.timer.timer_delivery.TimerGeometry"
         with manual_workers(*_WORKERS), patch(geometry, lambda size, step: TimerGeometry(size, step, 256)):
@@ -133,7 +133,7 @@ class BrokerLife:
     # -- requests -----------------------------------------------------------------------------------------------------
 
     def ask(self, code: int, fields: Mapping[str, object], body: bytes = b"", oneway: bool = False) -> int:
-        """Sends a request; returns its number, under which ``answer`` finds the answer."""
+        """Sends a request; returns its number, by which ``answer`` finds the response."""
         self._opaque += 1
         texts = {name: str(value) for name, value in fields.items()}
         frame = RemotingCommand(code, self._opaque, 2 * oneway, ext_fields=texts, body=body).encode()
@@ -141,13 +141,13 @@ class BrokerLife:
         return self._opaque
 
     def answer(self, number: int) -> RemotingCommand | None:
-        """The answer to a request; None if there is none yet."""
+        """Returns the response to a request; None if there is none yet."""
         return self.connection.answers.get(number)
 
-    # -- what happens by itself ---------------------------------------------------------------------------------------
+    # -- regular work -------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Runs the allocation and flush threads; answers requests that waited for the disk."""
+        """Runs the allocation and flush threads; responds to requests that waited for the disk."""
         store = self.broker.store
         for worker in (store._log._allocator._worker, store._flush._worker):
             assert isinstance(worker, ManualWorker)
@@ -157,7 +157,7 @@ class BrokerLife:
         self.disk.step("flushed", ROOT)
 
     def write_tables(self) -> None:
-        """Runs the thread that writes tables; answers requests that waited for it."""
+        """Runs the thread that writes tables; responds to requests that waited for it."""
         self.loop.run()
         worker = self.broker.services.writer._worker
         assert isinstance(worker, ManualWorker)
@@ -179,7 +179,7 @@ class BrokerLife:
             self.broker.store.dispatch()
 
     def work(self) -> None:
-        """Delivers due messages, and makes popped messages that nobody acknowledged visible again."""
+        """Delivers due messages, and makes popped messages visible again if they were not acknowledged in time."""
         self.deliver()
         popping = self.broker.services.pops.started
         while popping is not None and popping._revive.work():
@@ -204,7 +204,7 @@ class BrokerLife:
         self.work()
 
     def persist(self) -> None:
-        """Writes all progress that is safe."""
+        """Writes all progress whose messages are on the disk."""
         broker = self.broker
         broker._delivery.persist()
         broker.services.persist_now()
@@ -215,14 +215,14 @@ class BrokerLife:
         self.disk.step("persisted", ROOT)
 
     def stop(self) -> None:
-        """A clean stop."""
+        """Stops the broker cleanly."""
         asyncio.run(self.broker.shutdown())
         self.disk.step("stopped", ROOT)
 
-    # -- what is there ------------------------------------------------------------------------------------------------
+    # -- content ------------------------------------------------------------------------------------------------------
 
     def messages(self, topic: bytes) -> list[MessageExt]:
-        """All messages that consumers see in the first queue of a topic."""
+        """Returns all messages that consumers see in the first queue of a topic."""
         store, found = self.broker.store, list[MessageExt]()
         queue_offset = store.min_queue_offset(topic, 0)
         while queue_offset < store.max_queue_offset(topic, 0):

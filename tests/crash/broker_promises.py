@@ -1,9 +1,9 @@
 """The promises that a broker made to producers and consumers, and whether it keeps them after a crash.
 
-* A popped message never comes again once its acknowledgement was answered under SYNC_FLUSH, or is on the disk. Every
+* A popped message never comes again once its acknowledgement got a response under SYNC_FLUSH, or is on the disk. Every
   other popped message comes again, but not before the end of its invisible time.
 * A delayed message that is on the disk is delivered, and never before its time.
-* A half message has one outcome: its producer's decision, or it is given up if there is no decision.
+* A half message has one outcome: the decision of its producer or, without one, it is given up.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ _GIVEN_UP = TRANS_CHECK_MAX_TIME_TOPIC.encode()
 
 
 class Broken(AssertionError):  # noqa: N818 - reads as what was found
-    """A promise was broken."""
+    """Raised if a promise was broken."""
 
 
 @dataclass
 class Promises:
-    """The broker's promises, by key of the message. An *end* is the physical offset after the record that the promise
-    depends on.
+    """The broker's promises, by key of the message. An *end* is the physical offset behind the record on which the
+    promise depends.
 
     Attributes:
         durable: everything below this offset is on the disk.
         sent: ends of messages to be popped.
-        acknowledged: ends of their acknowledgements.
-        answered: keys whose acknowledgement a SYNC_FLUSH broker has answered.
-        hidden: end, and the time before which the message must not come.
-        due_ms: end, and the time of a delayed message.
+        acknowledged: ends of the acknowledgements of popped messages.
+        answered: keys whose acknowledgement got a response from a SYNC_FLUSH broker.
+        hidden: end of a change of invisible time, and the time before which the message must not come.
+        due_ms: end and due time of a delayed message.
         halves: ends of half messages.
-        decided: end, and decision of the producer.
+        decided: end of the producer's decision, and the decision.
         put_back: ends of half messages that were given up and wait again.
     """
 
@@ -77,7 +77,7 @@ class Promises:
     put_back: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> Promises:
-        """A copy that does not change."""
+        """Returns a copy, which later promises do not change."""
         tables = {each.name: dict(getattr(self, each.name)) for each in fields(self) if each.name != "durable"}
         return replace(self, **tables)
 
@@ -110,13 +110,13 @@ class Clients(BrokerLife):
         self._asked: dict[int, tuple[str, ...]] = {}
 
     def open(self) -> None:
-        """See ``BrokerLife``. Answers that have not come by now will never come."""
+        """See ``BrokerLife``. Responses that have not come by now will never come."""
         self._asked = {}
         super().open()
 
     @property
     def end(self) -> int:
-        """Of the log."""
+        """End of the log."""
         return self.broker.store.max_offset
 
     # -- producers ----------------------------------------------------------------------------------------------------
@@ -133,14 +133,14 @@ class Clients(BrokerLife):
         begin = self.end
         number = self._send(key, PLAIN, _HALF_FLAG, {"TRAN_MSG": "true", "PGROUP": PRODUCERS, **properties})
         self.promises.halves[key] = self.end
-        self.flush()  # nobody decides before the answer
+        self.flush()  # producers decide only after the response
         assert (answer := self.answer(number)) is not None and answer.code == SUCCESS
         record = self.broker.store.message_at(begin)
         assert record is not None
         return decode_message(record)
 
     def decide(self, half: MessageExt, outcome: int) -> None:
-        """Commits or rolls back without waiting for an answer, as clients do."""
+        """Commits or rolls back without waiting for a response, as clients do."""
         key = half.properties["UNIQ_KEY"]
         self._end(key, half.queue_offset, half.physical_offset, outcome, False)
         self.promises.decided[key] = self.end, outcome
@@ -148,7 +148,7 @@ class Clients(BrokerLife):
             self._note_delay(key, half.properties)
 
     def put_back(self, key: str) -> None:
-        """Puts a given-up message back; its producer commits it when it is asked again."""
+        """Puts back a message that was given up; its producer commits it when the broker asks again."""
         (given_up,) = [found for found in self.messages(_GIVEN_UP) if found.properties["UNIQ_KEY"] == key]
         host = self.broker.store.store_host
         names = {"topic": TRANS_CHECK_MAX_TIME_TOPIC, "msgId": offset_message_id(host, given_up.physical_offset)}
@@ -157,7 +157,7 @@ class Clients(BrokerLife):
         self.promises.decided[key] = self.end, COMMIT
 
     def answer_checks(self) -> None:
-        """The producers repeat all their decisions, even those that they sent before."""
+        """Responds to checks: the producers repeat all their decisions, even those that they sent before."""
         questions, self.connection.questions = self.connection.questions, []
         for question in questions:
             names = question.ext_fields
@@ -241,7 +241,7 @@ class Clients(BrokerLife):
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self._names(popped) | {"invisibleTime": invisible_ms}
         )
         _, before_ms = self.promises.hidden[popped.key]
-        # While the disk may have both checkpoints or none of them, the earlier time counts.
+        # While the disk may have both checkpoints or neither, the earlier time counts.
         self.promises.hidden[popped.key] = self.end, min(before_ms, now_ms + invisible_ms)
         self.flush()
         answer = self.answer(number)
@@ -257,7 +257,7 @@ class Clients(BrokerLife):
         return names | {"extraInfo": popped.receipt, "offset": popped.queue_offset}
 
     def note(self) -> None:
-        """Records the answers that have come, and how much is on the disk."""
+        """Records the responses that have come, and how much is on the disk."""
         self.promises.durable = max(self.promises.durable, self.broker.store.flushed_offset)
         for number, keys in list(self._asked.items()):
             answer = self.answer(number)
@@ -274,7 +274,7 @@ class BrokerExplorer:
 
     Args:
         sample: number of random crash states at each step, in addition to the fixed ones.
-        every: simulate a failure only at one of this many steps.
+        every: simulate a failure only at every n-th step.
         quick: simulate failures only before the log is synced, and after an outcome.
 
     Attributes:
@@ -323,7 +323,9 @@ class BrokerExplorer:
 
 
 def live_on(disk: SimulatedDisk, sync: bool, now_ms: int, promises: Promises) -> Came:
-    """The messages after a start on ``disk``: consumers pop, producers answer, and time passes."""
+    """Starts a broker on ``disk`` and lets time pass: consumers pop, producers respond to checks. Returns the messages
+    that consumers got.
+    """
     clients = Clients(disk, sync, ManualClock(now_ms), promises.copy())
     came = Came()
     clients.open()

@@ -7,7 +7,7 @@ from tests.crash.broker_promises import COMMIT, ROLLBACK, Clients
 
 
 def pop_and_ack(life: Clients) -> None:
-    """Some messages are acknowledged one by one and some together; the others come again, and are then popped and
+    """Pops messages and acknowledges some of them, one by one or together. The others come again, and are then
     acknowledged.
     """
     life.open()

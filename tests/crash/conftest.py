@@ -1,4 +1,4 @@
-"""Shared by the crash tests."""
+"""Fixtures of the crash tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
-    """Thousands of recoveries would log too many lines."""
+    """Turns off the log, because thousands of recoveries would log too many lines."""
     logging.disable(logging.CRITICAL)
     yield
     logging.disable(logging.NOTSET)

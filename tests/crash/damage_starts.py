@@ -1,14 +1,14 @@
-"""Starts over the damaged stores of ``tests.crash.damages``, held against the official store; needs Java.
+"""Starts over the damaged stores of ``tests.crash.damages``, compared with the official store; needs Java.
 
     python -m tests.crash.damage_starts --variants 2000 --jobs 2
     python -m tests.crash.damage_starts --seed 217 --variants 1
 
 Each damaged store is opened by the official store (the version that wrote it; 5.3.3 for stores of Rucola) and by ours:
 
-* our start ends within 10 s plus the time that the whole store takes: it serves, or it refuses and names file and
+* our start ends within 10 s plus the time that the undamaged store takes: it serves, or it refuses and names file and
   position, and then serves with ``quarantine``;
-* of the messages that the whole store has and whose records are still the same bytes at the same place, it serves each
-  one in its queue that the official store serves.
+* our start serves each message that the official store serves, if its record still has the bytes and the place that it
+  has in the undamaged store.
 
 The exit code after a violation is 1.
 """
@@ -54,10 +54,10 @@ VERSION = "5.3.3"
 
 
 class Result(NamedTuple):
-    """How a start over a damaged store went.
+    """The result of a start over a damaged store.
 
     Attributes:
-        ended: "served", "quarantined" or what is wrong.
+        ended: "served", "quarantined", or a text about what is wrong.
         compared: "as official", "more than official" or "official fails".
         seconds: length of our start.
     """
@@ -77,7 +77,7 @@ def check(one: Damage, official: Served | None, directory: Path) -> Result:
         directory: must not exist.
 
     Raises:
-        Violation: the start took too long, failed otherwise than it may, or serves less.
+        Violation: the start took too long, failed with an error that is not allowed, or serves too few messages.
     """
     write_files(one.files, directory)
     ended, began = "served", time.monotonic()
@@ -92,14 +92,14 @@ def check(one: Damage, official: Served | None, directory: Path) -> Result:
         seconds = time.monotonic() - began
         try:
             ours = _served(one, store)
-        except StoreDamagedError:  # a queue is looked at when it is first used
+        except StoreDamagedError:  # a queue is checked when it is first used
             ended = "quarantined"
             ours = _served(one, one.base.opened(directory, quarantine=True))
     return Result(one.target, ended, _compared(one, ours, official), seconds)
 
 
 def _opened(one: Damage, directory: Path) -> MessageStore | None:
-    """The store; None if it refuses and names a file."""
+    """Opens the store; returns None if it refuses and names a file."""
     try:
         return one.base.opened(directory)
     except StoreDamagedError as error:
@@ -117,7 +117,7 @@ def _served(one: Damage, store: MessageStore) -> Served:
 
 
 def _compared(one: Damage, ours: Served, official: Served | None) -> str:
-    """Compares what both serve of the messages that the whole store has."""
+    """Compares which messages of the undamaged store the two stores serve."""
     if official is None:
         return "official fails"
     intact = _intact(one)
@@ -133,7 +133,9 @@ def _compared(one: Damage, ours: Served, official: Served | None) -> str:
 
 
 def _intact(one: Damage) -> set[int]:
-    """Physical offsets of the records whose bytes are where they were. The official store also gives other bytes."""
+    """Returns the physical offsets of records whose bytes are unchanged. The official store also serves changed
+    bytes.
+    """
     found = set()
     for place, size in one.base.places:
         position = place % one.base.segment_bytes
@@ -145,7 +147,7 @@ def _intact(one: Damage) -> set[int]:
 
 
 def _answers(name: str, seeds: list[int]) -> Iterator[tuple[int, Served | None]]:
-    """What the official store serves from each variant of one store."""
+    """Returns what the official store serves from each variant of one store."""
     store = base(name)
     with (
         tempfile.TemporaryDirectory(prefix="rucola-damages-") as directory,
@@ -164,7 +166,7 @@ def _answers(name: str, seeds: list[int]) -> Iterator[tuple[int, Served | None]]
 
 
 def run_one(seed: int, official: Served | None) -> Result:
-    """The result of one variant."""
+    """Runs one variant; returns the result."""
     directory = Path(tempfile.mkdtemp(prefix="rucola-damages-"))
     try:
         return check(damage(seed), official, directory / "store")
@@ -183,7 +185,7 @@ def main() -> int:
     """Runs the variants; prints a table."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.damage_starts", description="Opens damaged stores.")
     parser.add_argument("--variants", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first variant; the others follow")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first variant; the others follow")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     seeds: dict[str, list[int]] = {name: [] for name in STORES}

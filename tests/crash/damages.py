@@ -1,14 +1,14 @@
-"""Stores with one damage: ``verify`` must name the damaged file and field, and find nothing in whole stores.
+"""Stores with one damage: ``verify`` must name the damaged file and field, and find nothing in undamaged stores.
 
     python -m tests.crash.damages --variants 2000 --jobs 2
     python -m tests.crash.damages --seed 217 --variants 1
 
-A seed always stands for the same variant: a store and a target in turn, then an item and a bit of it. The stores are
-those of ``tests.crash.bitflips``, of RocketMQ and ours. Targets are every field of log, queues, index and checkpoint;
-units that are missing; files that are cut, lost, exchanged or foreign.
+A seed always stands for the same variant. Seeds go through stores and targets in turn; item and bit are random. The
+stores of RocketMQ and of Rucola are those of ``tests.crash.bitflips``. Targets are every field of log, queues, index
+and checkpoint, missing units, and files that are cut, lost, exchanged or foreign.
 
-Some damage cannot be seen, because nothing in the store repeats the bytes or depends on them. ``unseen`` says which,
-and why; these variants are counted by their reason. The exit code after a damage that was not named is 1.
+Some damage cannot be seen, because nothing in the store repeats the bytes or depends on them. ``unseen`` says why; such
+variants are counted by reason. The exit code is 1 if other damage was not named.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ UNPROTECTED = {
     "log reconsume_times": "only the record has the number of retries",
     "log prepared_transaction_offset": "only the record has the offset of the half message",
 }
-"""Fields of records without a checksum of their own that nothing repeats, or not all of it."""
+"""Fields of records without a checksum whose bits are repeated nowhere, or only in part; values say why."""
 LAGGING = "the checkpoint may lag behind the log"
 SLAVE = "only a slave has this value, and its log may lag behind"
 EXPIRED = "the log looks as if its oldest segment had expired"
@@ -66,7 +66,7 @@ class Damage:
         file: the damaged file, relative to the store.
         first, last: the bytes of the damaged item in that file; ``verify`` must name a position from first to last.
         kinds: the kinds of findings that name this field.
-        unseen: why nobody can see it; empty if it must be found.
+        unseen: why the damage cannot be seen; empty if it must be found.
         other: a second damaged file.
     """
 
@@ -103,7 +103,7 @@ TARGETS = (
 
 
 def damage(seed: int) -> Damage:
-    """The damage that belongs to a seed."""
+    """Returns the damage that belongs to a seed."""
     random = Random(seed)
     target = TARGETS[seed % len(TARGETS)]
     store = base(STORES[seed // len(TARGETS) % len(STORES)])
@@ -116,7 +116,7 @@ def _flipped(
     seed: int, store: Base, target: str, file: str, place: tuple[int, int], item: tuple[int, int], kinds: set[K],
     random: Random, unseen: str = "",
 ) -> Damage:  # fmt: skip
-    """One flipped bit in ``place`` (position and length) of a file."""
+    """Flips one bit in ``place`` (position and length) of a file."""
     data = bytearray(store.files[file])
     bit = random.randrange(8 * place[1])
     data[place[0] + bit // 8] ^= 128 >> bit % 8
@@ -167,7 +167,7 @@ def _blanks(store: Base) -> list[tuple[str, int]]:
 
 
 def _queue_places(store: Base) -> list[tuple[str, int]]:
-    """File and position of every unit that points to a record."""
+    """Returns file and position of every unit that points to a record."""
     records = dict(store.places)
     return [
         (file, at)
@@ -238,7 +238,7 @@ def _checkpoint(seed: int, store: Base, target: str, name: str, random: Random) 
 
 
 def _lags(one: Damage, place: tuple[int, int]) -> bool:
-    """Whether a time of the checkpoint is not after the newest record."""
+    """Whether a time in the checkpoint is not after that of the newest record."""
     newest, time_ms = 0, int.from_bytes(one.files["checkpoint"][place[0] : sum(place)], "big", signed=True)
     for physical_offset, _ in one.base.places[-1:]:
         start = physical_offset - physical_offset % one.base.segment_bytes
@@ -281,7 +281,7 @@ def _file(seed: int, store: Base, target: str, _name: str, random: Random) -> Da
 
 
 def _padding(seed: int, store: Base, target: str, random: Random) -> Damage:
-    """A bit in the zeros after the end of the log, of a queue, or of the entries of an index file."""
+    """Sets a bit in the zeros after the end of the log, of a queue, or of the entries in an index file."""
     file = random.choice(
         sorted(file for file in store.files if file.startswith(("commitlog/", "consumequeue/", "index/")))
     )
@@ -307,15 +307,15 @@ def named(one: Damage, findings: list[Finding]) -> bool:
 
 
 def named_by_copy(one: Damage, findings: list[Finding]) -> bool:
-    """Whether a finding names the entry of queue or index that repeats a field of a record: the two disagree, and
-    nothing tells which one is wrong.
+    """Whether a finding names the queue or index entry that repeats a field of the damaged record. Record and entry
+    disagree, and nothing tells which one is wrong.
     """
     copies = {"log properties": (K.UNIT_TAGS, K.INDEX_ENTRY), "log store_timestamp": (K.INDEX_ENTRY, K.INDEX_HEADER)}
     return any(found.kind in copies.get(one.target, ()) for found in findings)
 
 
 def check(one: Damage, directory: Path) -> str:
-    """What ``verify`` says: "named", "named by its copy", "unseen: ...", or what is wrong."""
+    """Runs ``verify``; returns "named", "named by its copy", "unseen: ...", or a text about what is wrong."""
     write_files(one.files, directory)
     report = verify(str(directory))
     known = {(found.kind, found.file, found.position, found.count) for found in whole_report(one.base.name).findings}
@@ -333,7 +333,7 @@ def check(one: Damage, directory: Path) -> str:
 
 
 def run_one(seed: int) -> tuple[str, str]:
-    """Target and result."""
+    """Runs one variant; returns target and result."""
     directory = Path(tempfile.mkdtemp(prefix="rucola-damages-"))
     try:
         one = damage(seed)
@@ -348,7 +348,7 @@ def main() -> int:
     """Runs the variants; prints a table."""
     parser = argparse.ArgumentParser(prog="python -m tests.crash.damages", description="Verifies damaged stores.")
     parser.add_argument("--variants", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first variant; the others follow")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first variant; the others follow")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     table: dict[str, Counter[str]] = {target: Counter() for target in TARGETS}

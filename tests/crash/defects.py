@@ -1,4 +1,4 @@
-"""Defects to plant: each removes one precaution. The explorer must notice every one of them.
+"""Defects to plant in the store: each removes one precaution, and the explorer must notice every one of them.
 
 The defects in ``FOUND`` are the bugs that the explorer found in the store when it was first used; they are its
 regression tests.
@@ -49,7 +49,7 @@ Defect = Callable[[], AbstractContextManager[Any]]
 
 
 def plant(owner: Any, name: str, value: Any) -> Defect:
-    """``owner.name`` is ``value``."""
+    """Returns a defect that sets ``owner.name`` to ``value``."""
     return lambda: patch.object(owner, name, value)
 
 
@@ -160,7 +160,7 @@ PLANTED: dict[str, tuple[str, Defect]] = {
     "batch split between two segments": ("border", plant(CommitLog, "_make_room", lambda *_: True)),
     "recovered bytes not synced": ("kill", plant(MappedFile, "sync", lambda self: None)),
 }
-"""Noticed by power cuts; name to workload, under SYNC_FLUSH if nothing else is said, and defect."""
+"""Defects that power cuts reveal: workload (under SYNC_FLUSH unless it says otherwise) and defect, by name."""
 
 PLANTED_FAULTS: dict[str, tuple[str, Defect]] = {
     "failed sync repeated at once": ("put", plant(MappedFile, "sync", _sync_again)),
@@ -168,7 +168,7 @@ PLANTED_FAULTS: dict[str, tuple[str, Defect]] = {
     "store goes on after a failed sync": ("roll", _failed_sync_is_tried_again),
     "range of a failed sync trusted": ("put", plant(Recovery, "_write_again", lambda self, end: None)),
 }
-"""Noticed when calls fail."""
+"""Defects that failing calls reveal: workload and defect, by name."""
 
 
 # -- found by the explorer --------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ FOUND: dict[str, tuple[str, Defect]] = {
         plant(ConsumeQueue, "_write_again", _write_only_what_differs),
     ),
 }
-"""Noticed by power cuts; name to workload and how it was."""
+"""Defects that power cuts revealed: workload, and the code as it was, by name."""
 
 FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
     "removals of segments synced together": ("roll", 1, 23, plant(MappedFileQueue, "remove_after", _remove_after)),
@@ -277,8 +277,9 @@ FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
         plant(Quarantine, "_place", _overwrite_aside),
     ),
 }
-"""Noticed when recoveries are met by power cuts, too; name to workload, states drawn a step, every how manyth is
-recovered under further power cuts, and how it was."""
+"""Defects that power cuts during recovery revealed, by name: workload, number of states per step, the n for which every
+n-th state is recovered under further power cuts, and the code as it was.
+"""
 
 FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
     "input/output error while dispatching thrown at the caller": (
@@ -307,10 +308,10 @@ FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
         plant(StoreOpening, "_sync_parent", lambda self: None),
     ),
 }
-"""Noticed when calls fail or the process is killed; name to workload, fault, and how it was."""
+"""Defects that failing calls or kills revealed: workload, fault, and the code as it was, by name."""
 
 
-# -- found between threads -------------------------------------------------------------------------------------------
+# -- found between threads --------------------------------------------------------------------------------------------
 
 
 _dispatch_batch = Dispatcher._dispatch_batch
@@ -379,7 +380,9 @@ _sync_dispatched = Dispatcher.sync
 
 
 def _sync_what_is_being_written(self: Dispatcher) -> Progress:
-    """Every sync sees an index file as dirty from before its write until the sync, and as clean afterwards."""
+    """Marks an index file as clean although it was written after the sync began: the sync takes the list of dirty files
+    late.
+    """
     written = None if self.index_service is None else self.index_service.take_written()
     self.progress.publish(self.progress.current, [], written)
     return _sync_dispatched(self)
@@ -403,12 +406,14 @@ BETWEEN_THREADS: dict[str, tuple[str, int, Defect]] = {
         plant(Retention, "forget", _forget_only_uncorrected),
     ),
 }
-"""Noticed by power cuts while the threads of the store go on in turns; name to workload, seed, and how it was."""
+"""Defects that power cuts revealed while the store's threads took turns: workload, seed, and the code as it was, by
+name.
+"""
 
 MAPS_FAIL: dict[str, tuple[str, str, Defect]] = {
     "1.4 segment published before it is mapped": ("roll", "ENOMEM once", _published_before_it_is_mapped),
 }
-"""Noticed when calls fail; see ``FOUND_BY_FAULTS``."""
+"""Defects that failing calls revealed; see ``FOUND_BY_FAULTS``."""
 
 
 _lock_directory = Files.lock_directory
@@ -434,7 +439,9 @@ def _encode_to_find_out(
     host: bytes,
     suffix: bytes,
 ) -> bool:
-    """The batch is encoded into the current segment; if it does not fit, a part of it stays there."""
+    """Encodes the batch into the current segment to find out whether it fits; if it does not, a part of it
+    stays there.
+    """
     file, target = self._file, self._target
     assert file is not None and target is not None
     position, rows = self.written_offset - file.start, array("q", table)
@@ -461,4 +468,4 @@ ELSEWHERE: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], Defect]] 
         plant(Files, "lock_directory", _lock_and_close_nothing),
     ),
 }
-"""Defects that a unit test notices: the test, and the change that plants the defect."""
+"""Defects that a unit test notices: the test, and the change that plants the defect, by name."""

@@ -3,8 +3,8 @@
     python -m tests.crash.explore --states 100000
     python -m tests.crash.explore --workload roll --flush sync --seed 7 --states 1
 
-The second form repeats a violation from its message: a seed always stands for the same round through a workload.
-Exit code 1 at the first violation.
+The second form repeats a violation from its message: a seed always stands for the same round through a workload. The
+exit code is 1 at the first violation.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple
 
 
 def _round(first_seed: int, row: tuple[str, str], number: int) -> Round:
-    """Runs in a separate process."""
+    """Runs one round, in a separate process."""
     logging.disable(logging.CRITICAL)
     begin = time.process_time()
     try:
@@ -70,10 +70,10 @@ def _tell(row: tuple[str, str], tally: Tally) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.explore", description="Explores crash states.")
     parser.add_argument("--states", type=int, default=100_000, help="least number of states, over all workloads")
-    parser.add_argument("--seed", type=int, default=1, help="of the first round of each workload")
-    parser.add_argument("--workload", choices=WORKLOADS, help="only this one")
-    parser.add_argument("--flush", choices=CONFIGS, help="only this way to write the log")
-    parser.add_argument("--jobs", type=int, default=default_jobs(), help="processes; the outcome is the same for all")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first round of each workload")
+    parser.add_argument("--workload", choices=WORKLOADS, help="only this workload")
+    parser.add_argument("--flush", choices=CONFIGS, help="only this configuration of the log")
+    parser.add_argument("--jobs", type=int, default=default_jobs(), help="processes; they do not change the outcome")
     options = parser.parse_args()
     names = [options.workload] if options.workload else list(WORKLOADS)
     rows = [(name, flush) for name in names for flush in ([options.flush] if options.flush else CONFIGS)]

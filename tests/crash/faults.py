@@ -29,19 +29,19 @@ FULL_DISK = (True, errno.ENOSPC, NEEDS_SPACE)
 
 
 def plan(fault: str, nth: int) -> FaultPlan:
-    """The plan in which ``fault`` affects the ``nth`` of the calls that it can affect."""
+    """Returns the plan in which ``fault`` affects the ``nth`` of the calls that it can affect."""
     return FaultPlan(nth, *FAULTS[fault])
 
 
 def calls(workload: str, config: MessageStoreConfig, seed: int) -> int:
-    """Least number of disk calls that the workload makes if nothing fails."""
+    """Returns the least number of disk calls that the workload makes if nothing fails."""
     life = StoreLife(empty_disk(), config)
     WORKLOADS[workload](life, Random(seed))
     return life.disk.steps
 
 
 def calls_of(kinds: Collection[str], workload: str, config: MessageStoreConfig, seed: int) -> int:
-    """Least number of calls of these kinds that the workload makes if nothing fails."""
+    """Returns the least number of calls of these kinds that the workload makes if nothing fails."""
     life, counted = StoreLife(empty_disk(), config), FaultPlan(0, kinds=kinds)
     life.disk.faults = counted
     WORKLOADS[workload](life, Random(seed))

@@ -1,5 +1,4 @@
-"""Stores of the reference with one file replaced by hostile bytes: a start serves all provably intact messages, or
-refuses.
+"""Stores of RocketMQ with one file replaced by hostile bytes: a start serves all provably intact messages, or refuses.
 
     python -m tests.crash.hostile --variants 500
     python -m tests.crash.hostile --seed 217 --variants 1
@@ -8,12 +7,12 @@ A seed always stands for the same variant: a golden store, one of its files, and
 compared with a walk of the log that shares no code with the package (``tests.plain_log``):
 
 * either the start refuses with a path and a position, and has changed nothing;
-* or it serves exactly those records before its end whose place and checksums are right, by queue and by key. Its end is
-  not before the first bytes in the log that are not a record;
-* no byte of the log is lost: it is in its place or in ``quarantine/``;
+* or it serves, by queue and by key, exactly the records before the end of its log whose place and checksums are right.
+  This end is not before the first bytes that are not a record;
+* no byte of the log is lost: each is in its place or in ``quarantine/``;
 * the start takes at most 10 s.
 
-Exit code 1 at the first violation.
+The exit code is 1 at the first violation.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ DAMAGES = ("random", "truncated", "empty", "zeroed", "swapped", "ten times too l
 
 
 class Violation(AssertionError):  # noqa: N818 - what it says
-    """A result that a start must not have."""
+    """Raised if a start has a result that it must not have."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Variant:
 
 
 def variant(seed: int, names: list[str] | None = None) -> Variant:
-    """The variant that belongs to a seed, from one of the stores ``names``; None means any store."""
+    """Returns the variant that belongs to a seed, from one of the stores ``names``; None means any store."""
     random = Random(seed)
     name = random.choice(names or [*CASES, *BROKER_CASES])
     known = {entry.key for entry in options_of(MessageStoreConfig)}
@@ -89,7 +88,7 @@ def variant(seed: int, names: list[str] | None = None) -> Variant:
         files, values = dict(case.files), {key: str(value) for key, value in case.case["config"].items()}
     options = {"enabledAppendPropCRC": "false"} | {key: value for key, value in values.items() if key in known}
     files.pop("lock", None)
-    # Half of the time a file of the log: there are many more of the others.
+    # In half of the variants this is a file of the log, although there are many more other files.
     log_paths = sorted(path for path in files if path.startswith("commitlog/"))
     path = random.choice(log_paths if log_paths and random.random() < 0.5 else sorted(files))
     damage = random.choice(DAMAGES)
@@ -139,7 +138,7 @@ def check(damaged: Variant, path: Path) -> str:
         _check_served(damaged, store, log)
         store.shutdown()
         _check_bytes(damaged, path)
-        # The stop was clean: the next start takes the directory as it is.
+        # After a clean stop, the next start takes the directory as it is.
         store = MessageStore(damaged.config(path), Files(), ManualClock(NOW_MS))
         store.load()
         store.start()
@@ -196,7 +195,7 @@ def _check_served(damaged: Variant, store: MessageStore, log: PlainLog) -> None:
 
 
 def _check_bytes(damaged: Variant, path: Path) -> None:
-    """Every byte of the log is in its place, or was zero, or is in a file of ``quarantine/``."""
+    """Checks that every byte of the log is in its place, or was zero, or is in a file of ``quarantine/``."""
     kept = [
         (int(file.name[:20]), file.read_bytes())
         for file in path.glob("quarantine/" + "[0-9]" * 20 + "*")
@@ -209,7 +208,7 @@ def _check_bytes(damaged: Variant, path: Path) -> None:
             first, last = max(offset, start), min(offset + len(content), start + len(before))
             if first < last:
                 after[first - start : last - start] = content[first - offset : last - offset]
-        if len(after) != len(before) and before:  # an empty last one is removed, and perhaps made anew
+        if len(after) != len(before) and before:  # an empty last segment is removed, and perhaps created again
             raise Violation(f"{damaged.text}: {name} has {len(after)} bytes, had {len(before)}")
         lost = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old not in (0, new)), None)
         if lost is not None and not _behind_blank(damaged, start, lost):
@@ -217,8 +216,8 @@ def _check_bytes(damaged: Variant, path: Path) -> None:
 
 
 def _behind_blank(damaged: Variant, start: int, position: int) -> bool:
-    """Whether the byte lies after the blank record that ended the log: an earlier process left it there, and nobody
-    reads it.
+    """Whether the byte lies after the blank record at the end of a segment: an earlier process left it there, and it is
+    never read.
     """
     log = read_log(damaged.log_files, damaged.segment_bytes)
     at = log.end - start
@@ -229,7 +228,7 @@ def _behind_blank(damaged: Variant, start: int, position: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.hostile", description="Opens damaged stores.")
     parser.add_argument("--variants", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=1, help="of the first variant; the others follow")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first variant; the others follow")
     parser.add_argument("--keep-going", action="store_true", help="past violations")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)

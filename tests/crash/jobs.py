@@ -1,5 +1,4 @@
-"""Runs the rounds of an exploration in several processes. The findings and counts do not depend on the number of
-processes.
+"""Runs the rounds of an exploration in several processes. Findings and counts do not depend on the number of processes.
 
 A row is one workload in one configuration. Its rounds have ascending seeds, and only as many rounds count as the row
 needs for its share of the states. Rounds that were begun in advance and are not needed do not count.
@@ -25,8 +24,8 @@ class Round:
 
     Attributes:
         counts: values of the row's columns; column ``states_at`` holds the states.
-        violation: the broken promise; empty if there is none.
-        seconds: processor time.
+        violation: text about the broken promise; empty if there is none.
+        seconds: processor time of the round.
     """
 
     counts: tuple[int, ...]
@@ -40,8 +39,8 @@ class Tally:
 
     Attributes:
         rounds: number of rounds that count.
-        counts: their sums.
-        seconds: processor time.
+        counts: sums of their counts.
+        seconds: processor time of all rounds.
         violation: the first round that broke a promise, with its seed.
     """
 
@@ -78,7 +77,7 @@ class Tally:
         self.seconds += seconds
 
     def take(self, number: int, found: Round) -> None:
-        """Round ``number`` has ended; rounds are counted in order."""
+        """Adds the result of round ``number``; rounds count in order."""
         self._ahead[number] = found
         while not self.done and self.rounds in self._ahead:
             found = self._ahead.pop(self.rounds)
@@ -101,7 +100,7 @@ def explore_rows(
     """Explores each row until it reaches its share of the states, or a promise is broken.
 
     Args:
-        explore: runs one round of a row, given its number; called in another process.
+        explore: runs one round of a row, given the number of the round; called in another process.
         on_row: called for each finished row, in order.
 
     Returns:
@@ -151,9 +150,9 @@ def _begin_rounds(
         while len(under_way) < most and (number := tally.next_round()) is not None:
             under_way[pool.submit(explore, row, number)] = at, number
         if tally.violation:
-            return  # later rows are not reported
+            return  # rows after the violation are not reported
 
 
 def default_jobs() -> int:
-    """As many processes as there are processors."""
+    """Returns the number of processors."""
     return os.cpu_count() or 1

@@ -1,6 +1,6 @@
 """The promises that a broker made to its clients although it was killed again and again, and whether it kept them.
 
-A killed process leaves everything that it stored, so every answer counts, also under ASYNC_FLUSH.
+Everything that a killed process has written stays, so every response counts, also under ASYNC_FLUSH.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Lie(AssertionError):  # noqa: N818 - reads as what was found
-    """An answer of the broker turned out to be false."""
+    """Raised if a response of the broker turned out to be false."""
 
 
 class Decision(Enum):
@@ -26,28 +26,28 @@ class Decision(Enum):
 
     @classmethod
     def of(cls, key: str) -> Decision:
-        """The decision about the message with this key, always the same one."""
+        """Returns the decision about the message with this key, always the same one."""
         return cls(int(key[1:]) % len(cls))
 
     @property
     def outcome(self) -> int:
-        """Value of ``commitOrRollback``."""
+        """Value of ``commitOrRollback`` in the request."""
         return (8, 12, 8, 12, 0)[self.value]
 
 
 @dataclass
 class Ledger:
-    """All answers of all processes, by key of the message.
+    """What all processes promised in their responses, by key of the message.
 
     Attributes:
         sent: messages to be popped.
-        popped: how often each message came.
+        popped: how often each message was popped.
         hidden_until_ms: time of the broker's clock before which a message must not come again.
-        acknowledged: messages whose acknowledgement was in time and answered.
+        acknowledged: messages whose acknowledgement was in time and got a response.
         maybe_acknowledged: messages whose acknowledgement was requested, with any result.
-        due_ms: times of delayed messages.
+        due_ms: due times of delayed messages.
         halves: transactional messages.
-        ended: messages whose end was answered, with the number of the process.
+        ended: messages whose end of transaction got a response, with the number of the process.
         asked_in_vain: messages in ``ended`` about which a later process asked.
     """
 
@@ -62,7 +62,7 @@ class Ledger:
     asked_in_vain: set[str] = field(default_factory=set)
 
     def came(self, key: str, pop_time_ms: int, invisible_ms: int) -> None:
-        """A pop returned a message.
+        """Records that a pop returned a message.
 
         Raises:
             Lie: the message was acknowledged or still hidden.
@@ -75,7 +75,7 @@ class Ledger:
         self.hidden_until_ms[key] = pop_time_ms + invisible_ms
 
     def missing(self) -> list[str]:
-        """Messages to be popped whose acknowledgement nobody requested."""
+        """Returns the messages to be popped whose acknowledgement was never requested."""
         return sorted(self.sent - self.maybe_acknowledged)
 
     def check_delayed(self, came_ms: Mapping[str, Sequence[int]], complete: bool) -> bool:
@@ -93,8 +93,8 @@ class Ledger:
         return not lost
 
     def asked(self, key: str, process: int) -> None:
-        """A producer was asked for its decision; the question may cross the end of the transaction only within one
-        process.
+        """Records that the broker asked a producer for its decision. Only within one process may this request cross the
+        end of the transaction.
         """
         if self.ended.get(key, process) < process:
             self.asked_in_vain.add(key)

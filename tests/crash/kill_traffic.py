@@ -1,4 +1,4 @@
-"""Producers and consumers of a broker that may be killed at any moment; they record its answers in a ``Ledger``."""
+"""Producers and consumers of a broker that may be killed at any moment; they record its responses in a ``Ledger``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POPPED, DELAYED, DECIDED, GIVEN_UP = "P", "D", "X", "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP, PRODUCERS = "cg", "pg"
 INVISIBLE_MS = 2000
 IN_TIME_MS = 300
-"""An acknowledgement is in time if it is answered this long before the message would come again."""
+"""An acknowledgement is in time if its response comes this many milliseconds before the message would come again."""
 LEVELS_MS = (1000, 2000)
 _FIRST = "first"
 _wall_ms = SystemClock().wall_ms
@@ -40,7 +40,7 @@ class Traffic:
 
     Args:
         number: number of the process, from 1; keys contain it.
-        pace_s: longest pause between two requests of a producer.
+        pace_s: longest pause between two requests of a producer in seconds.
     """
 
     def __init__(self, address: str, ledger: Ledger, number: int, random: Random, pace_s: float = 0.01) -> None:
@@ -55,7 +55,7 @@ class Traffic:
 
     async def __aenter__(self) -> Self:
         await self._heartbeat()
-        if self._number == 1:  # the topics are made
+        if self._number == 1:  # this creates the topics
             for topic in (POPPED, DELAYED, DECIDED):
                 await self._send(topic, _FIRST, {})
         return self
@@ -64,7 +64,7 @@ class Traffic:
         await self._client.close()
 
     async def run(self) -> None:
-        """Runs all traffic at once until the broker is gone.
+        """Runs all clients at once until the broker is killed.
 
         Raises:
             Lie: the broker broke a promise.
@@ -77,7 +77,7 @@ class Traffic:
         )
 
     async def settle(self, patience_s: float) -> None:
-        """Sends nothing new: every message reaches its outcome, and none comes twice afterwards.
+        """Stops sending, and waits: every message must reach its outcome, and none may come twice afterwards.
 
         Raises:
             Lie: the broker broke a promise.
@@ -137,7 +137,7 @@ class Traffic:
             await self._pause()
 
     async def _end_at_once(self, key: str, queue_offset: str, physical_offset: str) -> None:
-        """Sends the decision; half of the time as clients do, otherwise with a wait for the answer."""
+        """Sends the decision; half of the time as clients do, otherwise waiting for the response."""
         names = self._decision(key, queue_offset, physical_offset, asked=False)
         if self._random.random() < 0.5:
             self._client.invoke_oneway(self._address, RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=names))
@@ -165,7 +165,7 @@ class Traffic:
     async def _send(
         self, topic: str, key: str, properties: dict[str, str], sys_flag: int = 0
     ) -> RemotingCommand | None:
-        """The answer if the broker accepted the message."""
+        """Sends a message; returns the response if the broker accepted it."""
         text = "".join(f"{name}\x01{value}\x02" for name, value in {"UNIQ_KEY": key, **properties}.items())
         header = SendMessageRequestHeaderV2(PRODUCERS, topic, "TBW102", 1, 0, sys_flag, _wall_ms(), 0, text)
         body = key.encode() * self._random.randrange(1, 40)
@@ -231,7 +231,7 @@ class Traffic:
         """Changes the invisible time of a message; half of the messages are acknowledged with the new receipt."""
         key, invisible_ms = _key(message), self._random.choice((800, 3500))
         hidden = self._ledger.hidden_until_ms
-        hidden[key] = min(hidden[key], _wall_ms() + invisible_ms)  # unless it is answered, nobody knows
+        hidden[key] = min(hidden[key], _wall_ms() + invisible_ms)  # without a response, the outcome is unknown
         answer = await self._ask(
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self._names(message, receipt) | {"invisibleTime": invisible_ms}
         )
@@ -249,7 +249,7 @@ class Traffic:
         return names | {"extraInfo": receipt, "offset": message.queue_offset}
 
     async def _read(self, topic: str) -> list[MessageExt]:
-        """All messages of a topic's queue except the one that created the topic."""
+        """Returns all messages of a topic's queue except the one that created the topic."""
         found: list[MessageExt] = []
         queue_offset = 0
         while True:

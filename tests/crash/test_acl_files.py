@@ -47,7 +47,7 @@ def in_place(files: Files) -> None:
 
 
 def names_not_synced(files: Files) -> None:
-    """The defect: a change is answered before its name is on the disk."""
+    """The defect: the response to a change is sent before the file's new name is on the disk."""
     files.sync_directory = lambda path: None  # type: ignore[method-assign]
 
 

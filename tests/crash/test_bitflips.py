@@ -12,7 +12,7 @@ from rucola.store.queue.placement import Placement
 
 _ROUND = len(FIELDS) * len(STORES)
 SEEDS = [len(FIELDS) * (n % len(STORES)) + n % len(FIELDS) + _ROUND * (n // len(FIELDS)) for n in range(60)]
-"""Each field three times, each store seven times or eight."""
+"""Seeds with each field three times and each store seven or eight times."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -29,7 +29,7 @@ def test_all_fields_and_stores_are_among_them() -> None:
 
 def test_a_word_that_is_taken_for_true_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Placement, "entry_of", lambda _self, _queue, queue_offset, *_: queue_offset)
-    # A low bit: with a high one the start would not end before its time is over.
+    # This is a low bit; with a high one, the start would not end in time.
     low = re.compile(r"rocketmq.* queue_offset, bit 6\d")
     seeds = [seed for seed in range(FIELDS.index("queue_offset"), 2000, len(FIELDS)) if low.search(variant(seed).text)]
     with pytest.raises(Violation, match="lacks"):

@@ -34,7 +34,7 @@ def test_power_cuts(name: str, sync: bool) -> None:
 
 
 def answered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect: an acknowledgement is answered when it is only in memory."""
+    """The defect: an acknowledgement gets its response while it is only in memory."""
     monkeypatch.setattr(BrokerServices, "when_safe", lambda _, __, ___, answer, ____: answer)
 
 
@@ -67,7 +67,7 @@ def revived_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def finished_only_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     """The defect: a start after a clean stop forgets which checkpoints were completed. The store once had this defect;
-    ``killed`` found it.
+    workload ``killed`` found it.
     """
     load = ReviveService.load
 

@@ -1,4 +1,4 @@
-"""Every state of a small disk, each once."""
+"""All states in which a crash may leave a small disk, each once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rucola.testing.simulated_disk import Directory, Inode, SimulatedDisk
 
 
 def uncertain_disk() -> SimulatedDisk:
-    """A page with two versions since its last sync, and a file whose name is uncertain."""
+    """Returns a disk with a page that has two versions since its last sync, and a file whose name is uncertain."""
     root, known = Directory(), Inode(b"a" * 10)
     disk = SimulatedDisk({"/": root, "/known": known}, {"/": root, "/known": known})
     disk.mapped.add(known)

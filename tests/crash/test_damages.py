@@ -1,4 +1,4 @@
-"""Runs some variants of ``python -m tests.crash.damages``, one of each target, and checks the program itself."""
+"""Runs one variant per target of ``python -m tests.crash.damages``, and checks the program itself."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rucola.store.verify.findings import FindingKind
 from rucola.store.verify.index import IndexChecks
 
 SEEDS = [len(TARGETS) * (number % len(STORES)) + number for number in range(len(TARGETS))]
-"""Each target once, with the stores in turn."""
+"""Seeds with each target once, and the stores in turn."""
 MISSED_BEFORE = [1234, 1628, 1810, 259, 142, 524]
-"""Variants that ``verify`` once did not name."""
+"""Seeds of variants whose damage ``verify`` once did not name."""
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *MISSED_BEFORE])
@@ -31,7 +31,7 @@ def test_whole_stores_have_no_findings(name: str) -> None:
 
 @pytest.mark.parametrize("seed", [811, 836, 860, 263, 286, 313, 1415])
 def test_a_start_serves_what_is_intact(seed: int, tmp_path: Path) -> None:
-    """Cut, lost and foreign files, blanks and entries of a wrong size, a missing entry."""
+    """Files are cut, lost or foreign; blanks and entries have a wrong size, or an entry is missing."""
     one = damage(seed)
     assert start_over(one, whole(one.base.name), tmp_path / "store").seconds > 0
 

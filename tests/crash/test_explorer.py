@@ -22,9 +22,9 @@ FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
 CENTRAL = ("put", "roll", "kill")
-"""Workloads that are explored with both ways to flush; the others with one each here, with both in ``make crash``."""
+"""Workloads that are explored in both flush modes. The others have one mode here and both in ``make crash``."""
 LONG = ("expired_and_deleted",)
-"""Workloads with very many steps: here only with threads that go on in turns."""
+"""Workloads with very many steps; they are explored here only with threads that take turns."""
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: 
 
 @pytest.mark.parametrize("fault", ["EIO reading once", "EIO reading for ever"])
 def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
-    """The threads of recoveries and consumers, and the threads that fetch for them."""
+    """Reads fail in the threads of recoveries and consumers, and in the threads that read for them."""
     fired = 0
     for seed in (SEED, SEED + 1):
         explorer = CrashExplorer(config(seed % 2 == 0), seed, sample=0, interleaved=True)
@@ -115,7 +115,7 @@ def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
 
 
 def test_consumers_wait_for_what_is_not_in_memory() -> None:
-    """The pulls of the explored stores are either cold, or their content is compared."""
+    """In the explored stores, a pull either is cold and waits, or its messages are compared."""
     lives: list[StoreLife] = []
 
     def workload(life: StoreLife, random: Random) -> None:
@@ -169,8 +169,8 @@ def test_what_a_killed_process_leaves_is_what_processes_see() -> None:
 
 
 def test_a_tail_that_was_kept_whole_and_then_lost_a_page_is_kept() -> None:
-    """The first recovery reads bytes that are only in memory, and keeps a copy of them; before it ends, the power
-    fails.
+    """The first recovery reads bytes that are only in memory and keeps a copy of them. Before this recovery ends, the
+    power fails.
     """
     life = StoreLife(empty_disk(), config(False))
     life.open()

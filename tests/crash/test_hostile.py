@@ -1,4 +1,4 @@
-"""Hostile directories: the first variants of ``make crash``; the command itself serves some of them."""
+"""Runs the first variants of hostile directories in ``make crash``; ``rucola broker`` also serves some of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.plain_log import read_log
 from rucola.sync import PullConsumer
 
 SEEDS = [*range(1, 61), 191, 458, 469]
-"""The last three were found by longer runs."""
+"""Seeds of the variants; the last three were found by longer runs."""
 PROCESS_SEEDS = (1, 3, 11, 15, 16, 19, 26, 37)
 BROKER_CONF = """namesrvAddr=
 bindAddress=127.0.0.1
@@ -76,15 +76,15 @@ def test_the_command_serves_or_refuses_with_one_line(seed: int, tmp_path: Path) 
     for record in log.records:
         if record.topic == "T_store" and record.queued and record.sound:
             expected[record.queue_id, record.queue_offset] = record.body
-    # Whatever waited in the store and was due comes behind what was there.
+    # Messages that waited in the store and became due are appended to the queues.
     assert {name: found.get(name) for name in expected} == expected
     ends = dict(sorted(expected))
     assert all(at > ends.get(queue_id, -1) for queue_id, at in found.keys() - expected.keys())
 
 
 def served(namesrv: str) -> dict[tuple[int, int], bytes]:
-    """The body of every message in ``T_store`` by queue id and offset, read over the wire; empty if the topic is
-    unknown.
+    """Returns the body of every message in ``T_store`` by queue id and offset, read over the wire; empty if the topic
+    is unknown.
     """
     found: dict[tuple[int, int], bytes] = {}
     with PullConsumer("G_hostile", namesrv) as consumer:

@@ -11,7 +11,7 @@ ROWS = ["a", "b", "c"]
 
 
 def explore(broken: str, row: str, number: int) -> Round:
-    """Each round tries a few states; their number depends on its seed."""
+    """Returns a round with a few states; their number depends on its seed."""
     if f"{row}{number}" == broken:
         return Round((), f"{row} breaks at {number}")
     return Round((1, 3 + (ord(row) + number) % 4))

@@ -1,4 +1,4 @@
-"""The power fails while batch queues, extensions and light queues are written: afterwards the queues match the log."""
+"""The power fails while batch queues, extensions and light queues are written: afterwards, the queues match the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = b"BatchTopic"
 
 
 def kinds(sync: bool) -> MessageStoreConfig:
-    """A segment holds four batch units, and a segment of the extension three units."""
+    """Returns options by which a segment holds four batch units, and a segment of the extension three units."""
     return replace(
         config(sync),
         mapper_file_size_batch_consume_queue=4 * 46,
@@ -45,7 +45,7 @@ def light(random: Random, names: bytes) -> StoreMessage:
 
 
 def lives(life: StoreLife, random: Random) -> None:
-    """Messages are written, the store stops, writes, is killed, and writes again."""
+    """Writes messages, stops the store, writes again, kills it, and writes again."""
     for last in range(3):
         life.load()
         life.store.start()
@@ -84,7 +84,7 @@ def test_all_kinds_of_queues_agree_with_the_log_after_a_power_cut(sync: bool) ->
 
     def at_step(_kind: str, _path: str) -> None:
         if next(steps) % 4 != 2 * sync:
-            return  # half of the steps are looked at, each in one of the two ways
+            return  # half of the steps are checked, alternately in the two configurations
         for state in crash_states(life.disk, random, 1):
             key = hash(tuple(state.image.items()))
             if key not in known:

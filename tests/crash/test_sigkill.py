@@ -1,4 +1,4 @@
-"""SIGKILL while messages are appended: no acknowledged message is lost, and none exists in part.
+"""SIGKILL while messages are appended: no acknowledged message is lost, and none is incomplete.
 
 Four stores with five kills each; every round continues with the store of the previous one. The seed in the name of the
 test determines the moment of a kill: a number of acknowledged messages, then a number of milliseconds.
@@ -25,11 +25,13 @@ from rucola.store.results import GetMessageStatus
 
 ROUNDS = 5
 Acknowledged = dict[int, tuple[str, int, int, int]]
-"""Number of a message to its topic, queue id, queue offset and physical offset."""
+"""Topic, queue id, queue offset and physical offset of a message, by its number."""
 
 
 def write_until_killed(path: Path, mode: str, index: str, seed: int, round_number: int) -> Acknowledged:
-    """The messages that the writer acknowledged before it was killed, without lines that the kill cut."""
+    """Runs the writer and kills it; returns the messages that it acknowledged before, without a line that the
+    kill cut.
+    """
     random = Random(seed * 100 + round_number)
     writer = subprocess.Popen(
         [sys.executable, "-m", "tests.crash.writer", str(path), mode, index, str(seed * 100 + round_number)],
@@ -99,7 +101,7 @@ def test_nothing_acknowledged_is_lost(mode: str, index: str, seed: int, tmp_path
         try:
             check(store, acknowledged, index == "index")
         finally:
-            if round_number % 2:  # else the next writer takes over from a crash of the recovered store
+            if round_number % 2:  # without this stop, the next writer would start from a crash of the recovered store
                 store.shutdown()
             else:
                 store._close()

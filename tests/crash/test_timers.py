@@ -1,4 +1,4 @@
-"""The power fails at every step of timed messages: none is lost, none is early, and none comes after it was
+"""The power fails at every step with timed messages: none is lost, none is early, and none comes after it was
 withdrawn.
 """
 
@@ -14,7 +14,7 @@ from rucola.store.timer.timer_wheel import TimerWheel
 
 
 def come_and_go(life: TimerLife) -> None:
-    """Several messages of one step, one that is due at once, and one that is withdrawn; they cross a segment border of
+    """Several messages wait for one time step, one is due at once, and one is withdrawn. They cross a segment border of
     the timer log.
     """
     life.open()
@@ -71,7 +71,7 @@ def killed(life: TimerLife) -> None:
 
 
 def unflushed(life: TimerLife) -> None:
-    """Progress is written before the disk has the deliveries."""
+    """Progress is written while deliveries are not on the disk yet."""
     life.open()
     for number in range(3):
         life.wait(f"u{number}", 1000 * number)
@@ -115,7 +115,7 @@ def test_power_cuts_while_the_threads_go_on_in_turns(name: str) -> None:
 
 
 def count_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect: a delivery counts before it is on the disk."""
+    """The defect: a message counts as delivered before its delivery is on the disk."""
     changes = TimerStore.changes
     monkeypatch.setattr(TimerStore, "changes", lambda self, _, now_ms: changes(self, 1 << 60, now_ms))
 
@@ -133,7 +133,7 @@ def wheel_before_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect: messages that already wait are taken again."""
+    """The defect: messages that already wait are added again."""
     monkeypatch.setattr(TimerStore, "known", lambda *_: False)
 
 

@@ -1,7 +1,7 @@
 """Power failures and kills while the log is written in unusual ways: to several directories, to memory first, by write
 calls.
 
-The workloads in which these ways differ; ``make crash`` runs all workloads.
+Only workloads for which the way of writing matters run here; ``make crash`` runs all of them.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, syn
 
 @FLUSH
 def test_a_disk_that_fails_from_the_first_segment_on(sync: bool) -> None:
-    """A file that was to become a segment of another directory may stay there under its temporary name."""
+    """A file that was about to become a segment in another directory may stay there under its temporary name."""
     explorer = CrashExplorer(paths(sync), SEED, sample=0)
     fired = [explorer.run_with_faults(WORKLOADS["put"], plan("EIO for ever", nth), sample=0) for nth in range(10, 25)]
     assert all(fired)

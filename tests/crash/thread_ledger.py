@@ -1,4 +1,4 @@
-"""Records the requests to a store with real threads, and its answers, in a file that outlives a killed process.
+"""Records the requests to a store with real threads, and their results, in a file that outlives a killed process.
 
 Each fact is one line, appended by a single write, so lines written before a kill are still there after it.
 
@@ -27,7 +27,7 @@ _SIZES = (10, 100, 600, 2000, 6000)
 
 
 def message_of(number: int, topic: bytes, queue_id: int) -> StoreMessage:
-    """The message with this number; body and properties follow from the number alone."""
+    """Returns message ``number``; body and properties follow from the number alone."""
     random = Random(number)
     body = random.randbytes(random.choice(_SIZES))
     properties = b"KEYS\x01k%d\x02TAGS\x01t%d\x02UNIQ_KEY\x01U%d\x02" % (number, number % 3, number)
@@ -44,13 +44,13 @@ class Place:
 
     @property
     def end(self) -> int:
-        """Physical offset after the record."""
+        """Physical offset behind the record."""
         return self.physical_offset + self.size
 
 
 @dataclass
 class Ledger:
-    """See the module.
+    """The file of requests and results; see the module.
 
     Attributes:
         sent: topic and queue id of each message by number, without lost messages.
@@ -68,7 +68,7 @@ class Ledger:
     def __post_init__(self) -> None:
         text = self.path.read_text() if self.path.exists() else ""
         for line in text.splitlines(keepends=True):
-            if line.endswith("\n"):  # else the kill came in the middle of it
+            if line.endswith("\n"):  # a kill may have cut the last line
                 self._take(*line.split())
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         if text and not text.endswith("\n"):
@@ -79,11 +79,11 @@ class Ledger:
         self._note([f"S {number} {topic.decode()} {queue_id}" for number, topic, queue_id in messages])
 
     def acknowledged(self, places: dict[int, Place]) -> None:
-        """Records that they were appended, and their places."""
+        """Records that messages were appended, and their places."""
         self._note([f"A {n} {p.physical_offset} {p.size} {p.queue_offset}" for n, p in places.items()])
 
     def lost(self, numbers: list[int]) -> None:
-        """Records that a start did not find them."""
+        """Records that a start did not find messages."""
         self._note([f"L {number}" for number in numbers])
 
     def deletes(self, topic: bytes, physical_offset: int) -> None:
@@ -91,7 +91,7 @@ class Ledger:
         self._note([f"B {topic.decode()} {physical_offset}"])
 
     def deletion_done(self, topic: bytes, physical_offset: int) -> None:
-        """It is."""
+        """Records that the topic is deleted."""
         self._note([f"D {topic.decode()} {physical_offset}"])
 
     def _note(self, lines: list[str]) -> None:

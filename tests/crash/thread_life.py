@@ -36,7 +36,7 @@ from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.results import GetMessageStatus, PutMessageStatus, StoreState
 
 READY = "ready"
-"""First line of a process whose store has been checked and takes messages."""
+"""First line of output; by then the store has been checked and accepts messages."""
 TOPICS = (b"A", b"B", b"C")
 QUEUES = 3
 _ANSWER_S = 20.0
@@ -94,7 +94,7 @@ class ThreadLife:
         )
 
     def run(self, ended: Callable[[], bool]) -> None:
-        """Opens the store, checks it, and works until ``ended``; then stops."""
+        """Opens the store, checks it, and works until ``ended`` is set; then stops."""
         store = self._store
         store.load()
         self._check_all()
@@ -202,11 +202,11 @@ class ThreadLife:
             self._guarded(lambda: self._watch.check_log(self._store.flushed_offset))
 
     def _answer(self, reached: int) -> None:
-        """Answers the senders that wait for an offset below ``reached``."""
+        """Acknowledges the messages that wait for an offset below ``reached``."""
         while self._waiting and self._waiting[0][1] <= reached:
             self._ledger.acknowledged(self._waiting.pop(0)[2])
 
-    # -- what consumers do --------------------------------------------------------------------------------------------
+    # -- consumers ----------------------------------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
         store = self._store
@@ -294,7 +294,7 @@ class ThreadLife:
         self.counts["deleted"] += 1
 
     def _expire(self) -> None:
-        """From now on, all segments except the newest count as old; the keeper removes them when it may."""
+        """Makes all segments except the newest count as old; the keeper may then remove them."""
         old = time.time() - 7200
         for path in sorted(self._root.glob("commitlog/*"))[:-3]:
             with suppress(FileNotFoundError):
@@ -333,7 +333,7 @@ class ThreadLife:
             self._watch.broken = self._watch.broken or error
 
     def _fetch(self) -> None:
-        """A separate thread reads old records of the log, as a cold read does."""
+        """Reads old records of the log in a separate thread, as a cold read does."""
         random = Random(1)
         while not self._stopping.is_set():
             segments = list(self._store._log.queue.segments)
@@ -346,13 +346,13 @@ class ThreadLife:
             self._stopping.wait(0.001)
 
     def _read_in_place(self) -> None:
-        """A reader in place: bytes that it was given never change."""
+        """Reads the store in place: bytes that the reader got must never change."""
         known: dict[int, bytes] = {}
         while not self._stopping.is_set():
             try:
                 reader = OfflineStore(str(self._root))
             except (StoreDamagedError, DiskError):
-                self._stopping.wait(0.001)  # a segment expired while the directory was looked at
+                self._stopping.wait(0.001)  # a segment expired while the directory was read
                 continue
             begin, end = reader.min_offset(), reader.end_offset()
             for physical_offset, record in list(known.items()):
@@ -364,7 +364,7 @@ class ThreadLife:
                 elif again != record:
                     place = f"at {physical_offset}, in the log from {begin} to {end}"
                     raise Broken(f"a reader in place was given a record {place} that changed: {record!r} to {again!r}")
-            # Newest first: those are the ones that might still be taken back.
+            # The newest come first, because a recovery might still remove them.
             position = self._tail if self._tail >= begin else begin
             while position < end and (record := _record(reader, position)) is not None:
                 known[position] = record
@@ -382,8 +382,8 @@ class ThreadLife:
         return physical_offset >= self._store.min_offset + _SEGMENT_BYTES
 
     def _check_all(self) -> None:
-        """After a start: every acknowledged message exists with its bytes, none exists twice, and there is nothing
-        else.
+        """Checks after a start that every acknowledged message exists unchanged, none exists twice, and there are no
+        others.
         """
         store, ledger = self._store, self._ledger
         seen: dict[int, Place] = {}
@@ -426,7 +426,7 @@ class ThreadLife:
 
 
 def _record(reader: OfflineStore, physical_offset: int) -> bytes | None:
-    """A record as a reader in place sees it; None if there is none, or its segment has expired."""
+    """Returns a record as a reader in place sees it; None if there is none, or its segment has expired."""
     try:
         record = reader.record_at(physical_offset)
     except DiskError:

@@ -1,4 +1,6 @@
-"""Watches from inside which bytes a running store syncs, and compares them with the offsets that the store reports."""
+"""Watches in the process which bytes a running store syncs, and compares them with the offsets that the store
+reports.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _UNIT = Struct(">qiq")
 
 
 class Broken(AssertionError):  # noqa: N818 - reads as what was found
-    """The store reports more than it has on the disk."""
+    """Raised if the store reports more as synced than is on the disk."""
 
 
 class SyncWatch:
@@ -38,7 +40,7 @@ class SyncWatch:
         self._log_checked = 0
 
     def files(self) -> Files:
-        """A ``Files`` whose syncs are watched."""
+        """Returns a ``Files`` whose syncs are watched."""
         files = Files()
         sync: Callable[[int], None] = Files.data_sync
         synced = self._synced
@@ -54,7 +56,9 @@ class SyncWatch:
         return files
 
     def loaded(self, end: int) -> None:
-        """A recovery has ended: the content that it left existed before this process, or this process synced it."""
+        """Notes the end of a recovery: the content that it left existed before this process, or this process
+        synced it.
+        """
         self._log_checked = end
         for path in self._root.rglob("*"):
             if path.is_file():
@@ -63,7 +67,7 @@ class SyncWatch:
                     self._synced.setdefault((status.st_dev, status.st_ino), path.read_bytes())
 
     def watch(self, marks: WatermarkFile) -> None:
-        """From now on, checks each watermark that is written."""
+        """Checks each watermark that is written from now on."""
         write = marks.write
 
         def watched(watermark: Watermark) -> None:
@@ -90,7 +94,7 @@ class SyncWatch:
             self._check_index(path, watermark.queues_offset)
 
     def check_log(self, flushed_offset: int) -> None:
-        """Compares the reported end of the log on the disk with the synced content."""
+        """Compares the reported end of the synced log with the synced content."""
         begin, size = self._log_checked, self._config.mapped_file_size_commit_log
         for path in self._paths("commitlog/*"):
             start = int(path.name)
@@ -104,7 +108,7 @@ class SyncWatch:
             try:
                 return sorted(self._root.glob(pattern))
             except FileNotFoundError:
-                continue  # a topic was deleted while its directory was looked at
+                continue  # a topic was deleted while its directory was read
 
     def _check_units(self, path: Path, queues_offset: int) -> None:
         content = self._read(path)
@@ -130,7 +134,7 @@ class SyncWatch:
                 status = os.fstat(file.fileno())
                 content = os.pread(file.fileno(), high - low, low)
         except FileNotFoundError:
-            return  # expired, or removed with its topic
+            return  # the file expired, or was removed with its topic
         with self._lock:
             synced = self._synced.get((status.st_dev, status.st_ino), b"")[low:high]
         if synced.ljust(high - low, b"\0") != content and path.exists():

@@ -4,8 +4,8 @@
     python -m tests.crash.threads --minutes 1 --seed 7 --config pool
 
 Segments, queue files and index files are tiny, intervals are a millisecond, and the interpreter switches threads as
-often as possible. The machine determines the order of threads: a seed determines the requests to a store, but not the
-order in which threads run. If a promise was broken, the exit code is 1 and the directory is kept.
+often as possible. A seed determines the requests to a store, but not the order in which threads run. If a promise was
+broken, the exit code is 1 and the directory is kept.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from tests.crash.thread_ledger import Ledger
 from tests.crash.thread_life import CONFIGS
 
 LIVES = 5
-"""Runs of a store over one directory; then the next directory is begun."""
+"""Number of runs of a store over one directory; then the next directory is begun."""
 _REPORT_S = 30.0
 _END_S = 120.0
 
 
 class Broke(Exception):  # noqa: N818 - reads as what happened
-    """A process ended with a broken promise."""
+    """Raised if a process ended with a broken promise."""
 
 
 def live(directory: Path, config: str, seed: int, seconds: float, kill: bool) -> Counter[str]:
-    """One process with a store in ``directory``; returns what it did, as far as it could report.
+    """Runs one process with a store in ``directory``; returns its counts of actions, as far as it could report them.
 
     Args:
-        seconds: time from the moment when its store takes messages.
+        seconds: length of the run, from the moment when the store accepts messages.
 
     Raises:
-        Broke: something did.
+        Broke: the process ended with a broken promise.
     """
     command = [sys.executable, "-m", "tests.crash.thread_life", str(directory), config, str(seed)]
     process = subprocess.Popen(
@@ -68,10 +68,10 @@ def live(directory: Path, config: str, seed: int, seconds: float, kill: bool) ->
 
 
 def run(seconds: float, seed: int, only: str | None = None, life_s: float = 4.0) -> Counter[str]:
-    """Runs processes until ``seconds`` are over; returns what they did.
+    """Runs processes until ``seconds`` are over; returns their counts of actions.
 
     Raises:
-        Broke: something did.
+        Broke: a process ended with a broken promise.
     """
     random, begin, sums = Random(seed), time.monotonic(), Counter[str]()
     names = [only] if only else list(CONFIGS)
@@ -107,8 +107,8 @@ def _told(sums: Counter[str]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.threads", description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="how long")
-    parser.add_argument("--seed", type=int, default=1, help="of what is asked of the stores")
-    parser.add_argument("--config", choices=CONFIGS, help="only this one")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the requests to the stores")
+    parser.add_argument("--config", choices=CONFIGS, help="only this configuration")
     options = parser.parse_args()
     print(f"real threads: seed {options.seed}, {options.minutes:g} minutes", flush=True)
     try:

@@ -1,5 +1,4 @@
-"""A store with timers over a simulated disk, and the promises about its messages, which hold however often the power
-fails.
+"""A store with timers over a simulated disk, and promises about its messages, which hold however often the power fails.
 
 An acknowledged message is delivered, but not before its time. It is delivered only once if the progress on the disk
 counts its delivery. A message whose withdrawal was acknowledged is never delivered. The clock and the threads move only
@@ -33,13 +32,13 @@ from rucola.testing.store_life import ROOT, empty_disk
 STEP_MS = 1000
 ROLL_MS = 20 * STEP_MS
 GEOMETRY = TimerGeometry(log_segment_bytes=480, precision_ms=STEP_MS, slots=256)
-"""Eight units a segment, a wheel of two pages that goes round in four minutes."""
+"""Sizes of timer files: eight units per segment of the log, and a wheel of two pages that turns in four minutes."""
 _TIMER = b"rmq_sys_wheel_timer"
 _WORKERS = ("rucola.store.log.allocate", "rucola.store.log.flush", "rucola.store.keeper")
 
 
 class Broken(AssertionError):  # noqa: N818 - reads as what was found
-    """A promise was broken."""
+    """Raised if a promise was broken."""
 
 
 @dataclass
@@ -47,8 +46,8 @@ class Promises:
     """The promises to producers and consumers.
 
     Attributes:
-        due_ms: the step of each accepted message, by key.
-        ends: physical end of its record in the timer topic, and of its withdrawal.
+        due_ms: the time step of each accepted message, by key.
+        ends: end of its record in the timer topic, and of its withdrawal.
         withdrawn: keys whose withdrawal was accepted.
         acked_end: records below this offset are acknowledged.
         read_time_ms: the progress on the disk says that all steps before this time were delivered.
@@ -68,7 +67,7 @@ class Promises:
 
 
 class TimerLife:
-    """One process after another over one disk.
+    """Runs one process after another over one disk.
 
     Args:
         threads: chooses the thread that continues at each system call, among the store's threads and the thread that
@@ -106,13 +105,13 @@ class TimerLife:
         self.store.start()
 
     def end(self) -> None:
-        """Ends the process, whatever its threads are doing."""
+        """Ends the process, as a kill does."""
         self._writing = None
         if self.interleaver is not None:
             self.interleaver.drop()
 
     def finish(self) -> None:
-        """Completes all work that was begun, and delivers the messages to consumers."""
+        """Completes all work under way, and delivers the messages to consumers."""
         if self.interleaver is not None:
             self.interleaver.finish()
             self.flush()
@@ -124,7 +123,7 @@ class TimerLife:
         return [worker for worker in workers if isinstance(worker, ManualWorker)]
 
     def wait(self, key: str, delay_ms: int, withdraws: str = "", size: int = 100) -> None:
-        """A message arrives; a withdrawal names another message and is due at the same time."""
+        """Accepts a message; a withdrawal names another message and is due at the same time."""
         due_ms = self.promises.due_ms[withdraws] if withdraws else self.clock.wall_ms() + delay_ms
         due_ms -= due_ms % STEP_MS
         if delay_ms >= ROLL_MS:
@@ -156,7 +155,7 @@ class TimerLife:
         self.store.dispatch()
 
     def write(self) -> None:
-        """The thread of the timers writes their progress, one write after another."""
+        """Lets the timer thread write its progress, one write after another."""
         self._written()
         changes = self.timers.changes(self.store.flushed_offset, self.clock.wall_ms())
         if changes is None:
@@ -195,7 +194,7 @@ class TimerLife:
         self.disk.step("stopped", ROOT)
 
     def came(self) -> dict[str, list[int]]:
-        """Store times of the messages that consumers received, by key."""
+        """Returns the store times of the messages that consumers received, by key."""
         times: dict[str, list[int]] = {}
         queue_offset = self.store.min_queue_offset(b"T", 0)
         while queue_offset < self.store.max_queue_offset(b"T", 0):

@@ -1,6 +1,4 @@
-"""The workloads of the explored stores. Each workload is short: if a crash breaks a promise, it does so within a few
-calls.
-"""
+"""The workloads of the explored stores. Each is short: if a crash breaks a promise, it does so within a few calls."""
 
 from __future__ import annotations
 
@@ -15,7 +13,9 @@ HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
 
 
 def config(sync: bool, segment_bytes: int = 16384) -> MessageStoreConfig:
-    """Tiny files: 10 units in a queue segment and 12 keys in an index file, whose slots fill a page."""
+    """Returns options for tiny files: 10 units in a queue segment, and 12 keys in an index file, whose slots fill a
+    page.
+    """
     return MessageStoreConfig(
         store_path_root_dir=ROOT,
         mapped_file_size_commit_log=segment_bytes,
@@ -33,7 +33,7 @@ def paths(sync: bool) -> MessageStoreConfig:
 
 
 def pool(sync: bool) -> MessageStoreConfig:
-    """Two buffers: a third segment has none until the first two are committed."""
+    """Returns options for two buffers: a third segment has none until one of the first two is committed."""
     return replace(
         config(sync), transient_store_pool_enable=True, transient_store_pool_size=2, commit_commit_log_least_pages=0
     )
@@ -53,7 +53,7 @@ def both(sync: bool) -> MessageStoreConfig:
 
 
 def message(random: Random, topic: bytes = b"Topic", queue_id: int = 0, size: int = 300) -> StoreMessage:
-    """One message with a unique body, two or three keys and a tag."""
+    """Returns a message with a unique body, two or three keys and a tag."""
     number = random.getrandbits(40)
     body = (b"%d " % number) * (size // 10 + 1)
     keys = b"key%d" % (number % 5) + b" other" * (number % 2)
@@ -62,7 +62,7 @@ def message(random: Random, topic: bytes = b"Topic", queue_id: int = 0, size: in
 
 
 def put(life: StoreLife, random: Random) -> None:
-    """Single messages, with an occasional flush, dispatch, or pass of the keeper."""
+    """Appends single messages, with an occasional flush, dispatch, or pass of the keeper."""
     life.open()
     for number in range(12):
         life.put(message(random))
@@ -77,7 +77,7 @@ def put(life: StoreLife, random: Random) -> None:
 
 
 def batch(life: StoreLife, random: Random) -> None:
-    """Batches inside one segment, and rows that cross the border of a segment."""
+    """Appends batches inside one segment, and runs of messages that cross the border of a segment."""
     life.open()
     for number in range(9):
         if number % 2:
@@ -90,7 +90,7 @@ def batch(life: StoreLife, random: Random) -> None:
 
 
 def border(life: StoreLife, random: Random) -> None:
-    """Batches that do not fit into the rest of their segment."""
+    """Appends batches that do not fit into the rest of their segment."""
     life.open()
     for number in range(3):
         life.put(message(random, size=11000))
@@ -100,7 +100,7 @@ def border(life: StoreLife, random: Random) -> None:
 
 
 def roll(life: StoreLife, random: Random) -> None:
-    """Messages of half a segment: many segments between two syncs."""
+    """Appends messages of half a segment each, so that there are many segments between two syncs."""
     life.open()
     for number in range(14):
         life.put(message(random, queue_id=number % 2, size=7000))
@@ -114,7 +114,7 @@ def roll(life: StoreLife, random: Random) -> None:
 
 
 def index_roll(life: StoreLife, random: Random) -> None:
-    """Index files that fill up faster than they are synced."""
+    """Fills index files faster than they are synced."""
     life.open()
     for number in range(20):
         life.put(message(random, size=60))
@@ -127,7 +127,7 @@ def index_roll(life: StoreLife, random: Random) -> None:
 
 
 def queues(life: StoreLife, random: Random) -> None:
-    """Several topics and queues; queue segments that roll."""
+    """Appends to several topics and queues, until queues have several segments."""
     life.open()
     for number in range(36):
         life.put(message(random, b"T%d" % (number % 2), random.choice((0, 0, 0, 3)), size=60))
@@ -139,7 +139,7 @@ def queues(life: StoreLife, random: Random) -> None:
 
 
 def clean_stop(life: StoreLife, random: Random) -> None:
-    """The store stops and starts, with little or nothing in between."""
+    """Stops and starts the store, with few messages or none in between."""
     for count in (3, 0, 1):
         life.open()
         for _ in range(count):
@@ -152,7 +152,7 @@ def clean_stop(life: StoreLife, random: Random) -> None:
 
 
 def missing_queue(life: StoreLife, random: Random) -> None:
-    """The store stops; a queue is removed, and the next start rebuilds it."""
+    """Stops the store and removes a queue; the next start rebuilds it."""
     life.open()
     for number in range(14):
         life.put(message(random, queue_id=number % 2, size=900))
@@ -167,9 +167,7 @@ def missing_queue(life: StoreLife, random: Random) -> None:
 
 
 def kill(life: StoreLife, random: Random) -> None:
-    """The process is killed, so that the next process finds bytes in memory that the disk never got; then the power
-    fails.
-    """
+    """Kills the process, so that the next one finds bytes in memory that never reached the disk."""
     life.open()
     for number in range(26):
         life.put(message(random, queue_id=number // 24, size=1200))
@@ -185,7 +183,7 @@ def kill(life: StoreLife, random: Random) -> None:
 
 
 def while_syncing(life: StoreLife, random: Random) -> None:
-    """Messages arrive while the disk is busy with earlier ones."""
+    """Appends messages while the disk is busy with earlier ones."""
 
     def arrive() -> None:
         life.put(message(random))
@@ -200,9 +198,7 @@ def while_syncing(life: StoreLife, random: Random) -> None:
 
 
 def expiry(life: StoreLife, random: Random) -> None:
-    """Segments of the log, of queues and of the index expire while messages arrive; the store stops and starts in
-    between.
-    """
+    """Lets segments of log, queues and index expire while messages arrive; stops and starts the store in between."""
     life.open()
     for number in range(20):
         life.put(message(random, queue_id=number % 2, size=6000))
@@ -222,7 +218,7 @@ def expiry(life: StoreLife, random: Random) -> None:
 
 
 def deletion(life: StoreLife, random: Random) -> None:
-    """Topics are deleted, created again, and deleted again; some of their messages were not dispatched."""
+    """Deletes topics, creates them again, and deletes them again; some of their messages were not dispatched."""
     life.open()
     for number in range(12):
         life.put(message(random, b"T%d" % (number % 2), number % 3, size=900))
@@ -243,7 +239,7 @@ def deletion(life: StoreLife, random: Random) -> None:
 
 
 def expired_and_deleted(life: StoreLife, random: Random) -> None:
-    """A topic is deleted and created again while expired files of its queues wait for their removal."""
+    """Deletes a topic and creates it again while expired files of its queues wait for removal."""
     life.open()
     for passes in (2, 3, 4):
         for number in range(24):
@@ -260,7 +256,7 @@ def expired_and_deleted(life: StoreLife, random: Random) -> None:
 
 
 def parked(life: StoreLife, random: Random) -> None:
-    """The limit of maps of queues is so low that most queues lose theirs; topics are deleted and created again
+    """Limits the maps of queues so much that most queues lose theirs; deletes topics and creates them again
     meanwhile.
     """
     life.open()
@@ -277,8 +273,8 @@ def parked(life: StoreLife, random: Random) -> None:
 
 
 def commits(life: StoreLife, random: Random) -> None:
-    """Some messages are committed but not flushed, others not even committed; buffers serve several segments; then the
-    process is killed.
+    """Commits some messages without a flush, and others not at all; buffers serve several segments; then the process is
+    killed.
     """
     life.open()
     for number in range(16):
@@ -329,4 +325,4 @@ CONFIGS = {
     "both": both(True),
     "calls": by_calls(False),
 }
-"""Ways to write the log."""
+"""Configurations of the log, by name."""

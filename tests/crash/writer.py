@@ -1,4 +1,4 @@
-"""The process that is killed: appends through the store and reports each message that counts as acknowledged.
+"""The process that tests kill: appends through the store and reports each message that counts as acknowledged.
 
 Usage: ``python -m tests.crash.writer DIRECTORY sync|async index|plain SEED``. It writes one line to standard output for
 each acknowledged message: its number, topic, queue id, queue offset and physical offset. With ``async`` a message is
@@ -49,7 +49,7 @@ def properties_of(number: int) -> bytes:
 
 
 def run_of(numbers: range, random: Random) -> tuple[bytearray, array[int]]:
-    """Messages in the form in which the broker has them after one read of a socket."""
+    """Returns messages in the form in which the broker has them after one read of a socket."""
     source, table = bytearray(), new_table(len(numbers))
     for row, number in enumerate(numbers):
         body, properties = body_of(number), properties_of(number)

@@ -1,4 +1,4 @@
-"""The programs in examples/, run as a user runs them, with two brokers that ``rucola up`` started."""
+"""Runs the programs in examples/ as a user does, with two brokers that ``rucola up`` started."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ PRINTED = {
         consumed third
     """,
 }
-"""The output of each example; figures and ids that differ from run to run are written N and ID."""
+"""The output of each example; N and ID stand for figures and ids that differ from run to run."""
 
 IN_ORDER = {"access_control", "batch", "delay", "lite_pull", "ordered", "request_reply", "simple_send"}
 """Examples that always print in the same order. The others consume from several queues at a time."""
@@ -110,7 +110,7 @@ CONFIGS = {"access_control": "access_control/broker.conf"}
 
 @contextmanager
 def broker(config: Path) -> Iterator[str]:
-    """The name server of a broker with ``config``."""
+    """Starts a broker with ``config``; yields the address of its name server."""
     free_ports = ["--namesrv-port", "0", "--broker-port", "0", "--http-port", "0"]
     command = [sys.executable, "-m", "rucola", "up", "--ephemeral", "--json", "--log-level", "ERROR", *free_ports]
     with subprocess.Popen([*command, "-c", str(config)], cwd=ROOT, stdout=subprocess.PIPE) as process:

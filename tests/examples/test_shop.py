@@ -1,6 +1,4 @@
-"""The shop in examples/, tested as its authors would test it. Here is one test of each kind; ``make sample`` runs all
-100.
-"""
+"""Tests the shop in examples/ as its authors would, with one test of each kind; ``make sample`` runs all 100."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ def test_one_of_each_of_the_shops_tests() -> None:
 
 
 def _is_installed() -> bool:
-    """Whether the package's entry points are installed; they are not if the checkout is only on the path."""
+    """Whether the package's entry points are installed, as they are not if the checkout is only on the path."""
     from importlib.metadata import entry_points
 
     return any(point.value == "rucola.testing.plugin" for point in entry_points(group="pytest11"))

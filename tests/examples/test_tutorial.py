@@ -1,4 +1,4 @@
-"""The programs of docs/tutorial.md and its test, run as a reader would save and run them."""
+"""Runs the programs and the test of docs/tutorial.md as a reader would save and run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The tests of client, offline reader and ephemeral broker with all fallbacks forced: ``python -m tests.fallbacks``."""
+"""Runs tests of client, offline reader and ephemeral broker with all fallbacks forced: ``python -m
+tests.fallbacks``.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Removes features that only some systems have, in the process that imports this module before it imports ``rucola``.
 
-Afterwards the process sees what Windows and macOS give: no ``fcntl``, ``resource``, ``uvloop``, ``isal``, no compiled
-kernel, none of the calls of ``os`` and ``mmap`` that Linux has beyond them, no signal handlers of the event loop.
-``python -m pytest -p tests.fallbacks.forced FILES`` runs tests so; ``python -m tests.fallbacks`` knows which.
+Afterwards the process has only what Windows and macOS have: no ``fcntl``, ``resource``, ``uvloop``, ``isal``, no
+compiled kernel, no calls of ``os`` and ``mmap`` that only Linux has, no signal handlers of the event loop. ``python -m
+pytest -p tests.fallbacks.forced FILES`` runs tests in this way; ``python -m tests.fallbacks`` chooses the files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CALLS = [
 
 
 class _Missing(importlib.abc.MetaPathFinder):
-    """Finds none of ``MODULES``; finds only the source of a kernel."""
+    """An importer that finds none of ``MODULES``, and only the sources of kernels."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -45,7 +45,7 @@ class _Missing(importlib.abc.MetaPathFinder):
 
 
 class _Map(mmap.mmap):
-    """A map without ``madvise``."""
+    """An ``mmap`` without ``madvise``."""
 
     def madvise(self, *_arguments: int) -> None:
         raise AttributeError("'mmap.mmap' object has no attribute 'madvise'")
@@ -56,7 +56,7 @@ def _no_handlers(*_arguments: object) -> None:
 
 
 def _keep_disk_usage() -> None:
-    """``shutil`` has this function everywhere, but on Linux it uses a call that is removed here."""
+    """Keeps ``shutil.disk_usage``, which exists on every system, but uses a call on Linux that is removed here."""
     statvfs = os.statvfs
 
     def disk_usage(path: str) -> SimpleNamespace:
@@ -68,7 +68,7 @@ def _keep_disk_usage() -> None:
 
 
 def force() -> None:
-    """Removes all of these features; call it once, before ``rucola`` is imported."""
+    """Removes all features that only some systems have; call this once, before ``rucola`` is imported."""
     loaded = [name for name in sys.modules if name.partition(".")[0] == "rucola" and name != "rucola.testing.plugin"]
     assert not [name for name in loaded if name.startswith(("rucola.runtime", "rucola.formats"))], loaded
     for name in MODULES:

@@ -1,6 +1,6 @@
-"""Client, ephemeral broker and offline reader on a system without any feature that only Linux has; see ``forced``.
+"""Tests client, ephemeral broker and offline reader without any feature that only Linux has; see ``forced``.
 
-``make fallbacks`` runs their own tests so.
+``make fallbacks`` runs their own tests in this way.
 """
 
 from __future__ import annotations

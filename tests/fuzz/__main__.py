@@ -4,8 +4,8 @@
     python -m tests.fuzz --target "framed header" --seed 17 --inputs 1000
     python -m tests.fuzz --target live --seed 4 --inputs 1
 
-A seed always stands for the same inputs of a target, so the seed in a failure's message repeats it. ``--inputs`` counts
-inputs of the decoders; one input for each hundred of them also goes to the live servers. Exit code 1 at the first
+A seed always stands for the same inputs of a target, so the seed in the message of a failure repeats it. ``--inputs``
+counts inputs of the decoders; for each hundred of them, one goes to the live servers. The exit code is 1 at the first
 failure.
 """
 
@@ -43,7 +43,7 @@ def rounds(name: str, inputs: int, seed: int) -> Iterator[int]:
 
 
 def plan(inputs: int) -> dict[str, int]:
-    """The number of inputs for each target."""
+    """Returns the number of inputs for each target."""
     shares = sum(target.share for target in TARGETS.values())
     planned = {name: -(-inputs * target.share // shares) for name, target in TARGETS.items()}
     return planned | {LIVE: inputs // LIVE_SHARE}
@@ -52,8 +52,8 @@ def plan(inputs: int) -> dict[str, int]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Fuzzes decoders and servers.")
     parser.add_argument("--inputs", type=int, default=1_000_000, help="least number of inputs, over all targets")
-    parser.add_argument("--seed", type=int, default=1, help="of the first round of each target")
-    parser.add_argument("--target", choices=[*TARGETS, LIVE], help="only this one")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first round of each target")
+    parser.add_argument("--target", choices=[*TARGETS, LIVE], help="only this target")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     planned = {options.target: options.inputs} if options.target else plan(options.inputs)

@@ -1,11 +1,11 @@
-"""A broker and a name server that get mutated recorded requests through their sockets.
+"""Fuzzes a broker and a name server through their sockets, with recorded requests that are changed at random.
 
-One seed stands for one life of both servers with some dozens of connections. Each connection sends requests with
-changed fields and bodies, in reads of any size. Sometimes it ends with bytes that may not be a frame. Brokers of odd
-seeds have accounts; half of the requests to them are signed by an account with few rights. What must hold:
+One seed stands for one run of both servers with some dozens of connections. Each connection sends requests with changed
+fields and bodies, in pieces of any size. Some connections end with bytes that may not be a frame. Brokers of odd seeds
+have accounts; half of the requests to them are signed by an account with few rights. In each run:
 
-* every connection ends soon after its peer has sent everything, and only frames came over it;
-* nothing is logged as a defect, no exception reaches the event loop, and no answer contains a traceback;
+* every connection ends soon after its peer has sent everything, and the server sent only frames;
+* nothing is logged as a defect, no exception reaches the event loop, and no response contains a traceback;
 * a well-behaved client is served as before: each message sent between the attacks exists once at the end, in its place.
 """
 
@@ -32,7 +32,7 @@ CONNECTIONS = 60
 FRAMES_MAX = 10
 TIMEOUT_S = 30
 TOPIC = "KeptApart"
-"""No recorded frame names it."""
+"""A topic that no recorded frame names."""
 
 
 VALUES = [
@@ -47,7 +47,7 @@ class Requests:
     """Recorded requests, changed field by field, so that most of them reach their processor."""
 
     def __init__(self) -> None:
-        commands = [refused(decode_frame, frame) for frame in recorded_frames()]  # some were recorded as bad ones
+        commands = [refused(decode_frame, frame) for frame in recorded_frames()]  # some were recorded as invalid frames
         requests = [command for command in commands if command is not None and not command.is_response]
         self._by_code: dict[int, list[RemotingCommand]] = {}
         for request in requests:
@@ -56,7 +56,7 @@ class Requests:
         self._bodies = Mutator(sorted({bytes(request.body) for request in requests if request.body}))
 
     def draw(self, random: Random) -> RemotingCommand:
-        """One request with an opaque and with the fields of a client of its kind; some fields are changed."""
+        """Returns one request with this opaque and the fields that clients send; some fields are changed."""
         below = random.random
         code = self._codes[int(below() * len(self._codes))]
         recorded = self._by_code[code][int(below() * len(self._by_code[code]))]
@@ -89,7 +89,7 @@ class Defects(logging.Handler):
 
 
 def run_life(seed: int) -> int:
-    """One run of both servers; returns the number of inputs."""
+    """Runs both servers once; returns the number of inputs."""
     defects = Defects()
     loggers = logging.getLogger("rucola"), logging.getLogger("asyncio")
     before = [(logger.level, logger.propagate) for logger in loggers]
@@ -143,7 +143,7 @@ async def _life(seed: int, folder: Path, defects: Defects) -> int:
 
 
 async def _attack(address: str, frames: list[bytes], random: Random) -> None:
-    """One connection: sends everything, and reads until the other end closes."""
+    """Opens one connection, sends everything, and reads until the other end closes."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     answers = FrameReader()
@@ -159,7 +159,7 @@ async def _attack(address: str, frames: list[bytes], random: Random) -> None:
         while heard := await reader.read(65536):
             _hear(answers, heard)
     except ConnectionError:
-        pass  # closed while we were speaking
+        pass  # the server closed the connection while we were sending
     finally:
         writer.close()
 

@@ -25,7 +25,7 @@ class Mutator:
 
     Args:
         corpus: correct inputs; never empty.
-        tokens: pieces of the language of the inputs.
+        tokens: words that are frequent in inputs.
     """
 
     def __init__(self, corpus: Sequence[bytes], tokens: Sequence[bytes] = TOKENS) -> None:
@@ -33,7 +33,7 @@ class Mutator:
         self.tokens = tokens
 
     def draw(self, random: Random) -> bytes:
-        """One changed input; one of thirty-two stays as it is."""
+        """Returns one changed input; one of 32 inputs stays as it is."""
         below = random.random
         data = bytearray(self.corpus[int(below() * len(self.corpus))])
         if below() < 1 / 32:

@@ -10,7 +10,7 @@ from tests.fuzz.targets import TARGETS
 
 
 def run_round(name: str, seed: int, count: int) -> None:
-    """``count`` inputs of one seed; the first that fails is raised as ``Failure``."""
+    """Runs ``count`` inputs of one seed; raises ``Failure`` at the first that fails."""
     target = TARGETS[name]
     mutator = mutator_of(name)
     random = Random(f"{name} {seed}")
@@ -28,7 +28,7 @@ def mutator_of(name: str) -> Mutator:
 
 
 class Failure(AssertionError):  # noqa: N818 - what it says
-    """A target did something that this input must not cause."""
+    """Raised if a target did something that its input must not cause."""
 
     def __init__(self, name: str, seed: int, number: int, data: bytes) -> None:
         super().__init__(f"target {name!r}, seed {seed}, input {number}: {data!r}")

@@ -1,8 +1,7 @@
-"""The targets of the fuzzer: for each decoder its corpus, and the properties of every input's result.
+"""The targets of the fuzzer: each decoder with a corpus of inputs, and a check of the result of every input.
 
-A check returns, or raises an error that no input may cause. That is any error except the declared ``FormatError``
-(``ConfigError`` for options). An ``AssertionError`` means that two forms of a kernel, two ways to one value or a round
-trip disagree.
+A check raises every error except the declared ``FormatError`` (``ConfigError`` for options), which an input may cause.
+An ``AssertionError`` means that two forms of a kernel, two ways to compute a value, or a round trip disagree.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from rucola.protocol.frame import FrameReader
 
 ROWS = 4
 COMPARE_EVERY = 128
-"""One input in this many also goes to the interpreted form of a kernel, which takes a hundred times as long."""
+"""Every n-th input also goes to the interpreted form of a kernel, which takes a hundred times as long."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +57,9 @@ class Target:
     """One decoder.
 
     Attributes:
-        share: of the inputs of a run, in relation to the others.
+        share: weight by which a run's inputs are divided among targets.
         round: number of inputs that come from one seed.
-        mutator: makes the inputs; called when the target is used.
+        mutator: makes the source of inputs; called when the target is used.
         check: takes one input and its number in the round.
     """
 
@@ -72,17 +71,17 @@ class Target:
 
 @cache
 def forms(name: str) -> list[Any]:
-    """The forms of a kernel, the compiled one first."""
+    """Returns the forms of a kernel, the compiled one first."""
     return [kernel(name, form) for form in FORMS]
 
 
 def chosen(name: str, number: int) -> Sequence[Any]:
-    """The forms of the kernel that input ``number`` goes through."""
+    """Returns the forms of the kernel that input ``number`` goes through."""
     return forms(name) if number % COMPARE_EVERY == 0 else forms(name)[:1]
 
 
 def refused(decode: Callable[..., Any], *arguments: Any) -> Any:
-    """The value that ``decode`` returns; None if it refuses with an allowed error."""
+    """Returns the value that ``decode`` returns; None if it refuses with an allowed error."""
     try:
         return decode(*arguments)
     except FormatError as error:
@@ -110,14 +109,14 @@ _table = new_table(ROWS)
 
 
 def check_frame(data: bytes, number: int) -> None:
-    """The kernel's rows are equal to those of the general path, both forms agree, and only the surrounding frame may be
-    refused.
+    """Checks that the kernel's rows equal those of the general path, both forms agree, and only the surrounding frame
+    is refused.
     """
     results = []
     for form in chosen("protocol._frame_cy", number):
         source, table = bytearray(data), _table
         for base in range(0, ROWS * ROW_WIDTH, ROW_WIDTH):
-            table[base + FrameColumn.SAME_TOPIC] = 0  # of rows from the second on the kernel sets it when it is known
+            table[base + FrameColumn.SAME_TOPIC] = 0  # the kernel sets this from the second row on
         result = form.scan_frames(source, 0, len(source), table, ROWS)
         results.append((result, source, table[: result[0] * ROW_WIDTH]))
     assert all(result == results[0] for result in results)
@@ -143,7 +142,7 @@ def check_frame(data: bytes, number: int) -> None:
 
 
 def check_answers(data: bytes, table: array[int], rows: int, number: int) -> None:
-    """The values that a producer reads from its answers are equal to those of the general path, and both forms
+    """Checks that the values that a producer reads from responses equal those of the general path, and both forms
     agree.
     """
     answers, *others = [
@@ -152,7 +151,7 @@ def check_answers(data: bytes, table: array[int], rows: int, number: int) -> Non
     assert all(other == answers for other in others)
     for row, answer in enumerate(answers):
         base = row * ROW_WIDTH
-        if answer is None or table[base + FrameColumn.FLAG] == -1:  # code and opaque are filled in later
+        if answer is None or table[base + FrameColumn.FLAG] == -1:  # the check fills in code and opaque
             continue
         start = table[base + FrameColumn.HEADER_POS]
         command = refused(decode_header, data[start : start + table[base + FrameColumn.HEADER_LEN]], 0)
@@ -165,13 +164,13 @@ def check_answers(data: bytes, table: array[int], rows: int, number: int) -> Non
 
 
 def check_framed(data: bytes, number: int) -> None:
-    """The input as header and body of a frame with the right lengths."""
+    """Checks the input as header and body of a frame with the right lengths."""
     cut = 1 + (len(data) - 1) * (number % 7) // 7 if number % 3 else len(data)
     check_frame(frame_of(data[1:cut] or b"{", data[cut:], (data[:1] or b"\0")[0] & 1), number)
 
 
 def check_header(data: bytes, _: int) -> None:
-    """A header that was read can be written and read again."""
+    """Checks that a header that was read can be written and read again."""
     command = refused(decode_header, data[1:], (data[:1] or b"\0")[0] & 1)
     if command is None:
         return
@@ -191,7 +190,7 @@ _connection = [FrameReader(4096)]
 
 
 def check_stream(data: bytes, number: int) -> None:
-    """A connection that continues from input to input until it is refused, in reads of any size."""
+    """Checks a connection that goes on from input to input until it is refused, in reads of any size."""
     if number == 0:
         _connection[0] = FrameReader(4096)
     reader = _connection[0]
@@ -207,7 +206,7 @@ def check_stream(data: bytes, number: int) -> None:
             for row in range(batch.count if batch else 0):
                 assert batch is not None
                 assert batch.command(row).body == batch.body(row)
-        if reader.begun_bytes > 100_000:  # waits for a length that never comes
+        if reader.begun_bytes > 100_000:  # the connection waits for bytes that never come
             raise FormatError("frame", 0, "its end", "another connection")
     except FormatError:
         _connection[0] = FrameReader(4096)
@@ -234,7 +233,7 @@ BODIES = sorted({*REQUESTS.values(), *RESPONSES.values()}, key=lambda body: body
 
 
 def check_body(data: bytes, number: int) -> None:
-    """Any bytes as the body of any request."""
+    """Checks the input as the body of any request."""
     for kind in (BODIES[number % len(BODIES)], BODIES[number * 7 % len(BODIES)]):
         body = refused(kind.decode, data)
         if body is not None:
@@ -242,15 +241,15 @@ def check_body(data: bytes, number: int) -> None:
 
 
 def check_json(data: bytes, _: int) -> None:
-    """A value that is read in the dialect is within its limits. If no key is a bean, it is standard JSON when
-    written.
+    """Checks that a value read from fastjson's dialect is within limits. If no key is an object, it can be written as
+    standard JSON.
     """
     value = refused(fastjson.loads, data)
     if value is not None and b"{{" not in data:
         try:
             written = fastjson.dumps(value)
         except (TypeError, ValueError, orjson.JSONEncodeError):
-            return  # an integer of more than 64 bits or a bean as key: to be read, not to be written
+            return  # an integer of more than 64 bits, or an object as key, can be read but not written
         assert len(written) <= 100 * len(data) + 1000
 
 
@@ -297,7 +296,7 @@ def batches() -> Mutator:
 
 
 def check_batch(data: bytes, number: int) -> None:
-    """Members lie within the body, one after another; both forms agree."""
+    """Checks that the members of a batch lie within the body, one after another, and both forms agree."""
     results = []
     for form in chosen("formats._send_cy", number):
         envelope = new_table(1)
@@ -317,7 +316,7 @@ def check_batch(data: bytes, number: int) -> None:
 
 
 def records() -> Mutator:
-    """Small records, one by one and several together."""
+    """Returns small records, one by one and several together."""
     found: list[bytes] = [WORKED_RECORD, WORKED_RECORD * 2]
     for path in sorted(loader.STORES.glob("*.tar.xz"))[:6]:
         for data in loader.load(path.name.removesuffix(".tar.xz")).below("commitlog").values():
@@ -329,7 +328,7 @@ def records() -> Mutator:
 
 
 def check_record(data: bytes, number: int) -> None:
-    """Both forms of the walk agree, whatever they check, and rows lie within the bytes."""
+    """Checks that both forms of the walk over records agree, whatever they check, and rows lie within the bytes."""
     check = number % 16
     results = []
     for form in chosen("formats._message_cy", number):
