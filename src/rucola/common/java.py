@@ -106,7 +106,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> list[str]:
-    """Yields the lines except comments and blank ones; continued lines are joined."""
+    """Returns the lines except comments and blank ones; continued lines are joined."""
     lines: list[str] = []
     open_line: str | None = None
     for raw in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):

@@ -165,7 +165,7 @@ class MessageStore:
         except StoreError as error:
             event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
         finally:
-            # Whatever failed, files stay open: a thread that still syncs would take closed files for synced ones.
+            # Whatever failed, threads end before files close: a thread that still syncs takes closed files for synced.
             self._flush.end()
             self._keeper.end()
             self._close()

@@ -44,7 +44,7 @@ class BatchAck(Body):
     bits: str = ""
 
     def queue_offsets(self) -> Iterator[int]:
-        """Returns the queue offsets of the messages, ascending.
+        """Yields the queue offsets of the messages, ascending.
 
         Raises:
             FormatError: ``bits`` is not a bit set in base64.

@@ -390,7 +390,7 @@ def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new
 
 
 def _segment_works(files: Files, staging: str, length: int, chosen: list[Found]) -> Iterator[SegmentWork]:
-    """Returns all segments of the new log, also those without records; for each segment, writes a file that lists its
+    """Yields all segments of the new log, also those without records; for each segment, writes a file that lists its
     records.
     """
     start, end, first = chosen[0].physical_offset // length * length, chosen[-1].physical_offset, 0
@@ -450,7 +450,7 @@ class _NewSegment:
         return [Gap(end, one.physical_offset) for end, one in pairs if one.physical_offset > end]
 
     def _parts(self, records: Iterable[Found]) -> Iterator[bytes]:
-        """Returns the bytes of the segment."""
+        """Yields the bytes of the segment in parts."""
         at, stored_ms = self._work.start, self._work.stored_ms
         for one in records:
             yield from _fillers(at, one.physical_offset, stored_ms)
@@ -467,7 +467,7 @@ class _NewSegment:
 
 
 def _fillers(start: int, end: int, stored_ms: int) -> Iterator[bytes]:
-    """Returns filler records, which belong to no queue, for the bytes from ``start`` up to ``end``."""
+    """Yields filler records, which belong to no queue, for the bytes from ``start`` up to ``end``."""
     while start < end:
         size = end - start
         if size > _FILLER_BYTES_MAX + FILLER_BYTES_MIN:

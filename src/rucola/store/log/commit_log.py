@@ -412,7 +412,7 @@ class CommitLog(LogReader):
             self._attend(end)
 
     def _take_back(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> None:
-        """Takes back the queue offsets of rows in a ``RunBuffer``, which will be encoded again or refused.
+        """Makes the queue offsets of rows in a ``RunBuffer`` free again; the rows will be encoded again or refused.
 
         Rows that were encoded directly into a segment are never removed again.
         """

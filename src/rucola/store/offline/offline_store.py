@@ -4,9 +4,9 @@
 sent to other processes, which then map the files themselves.
 
 While a broker runs, everything below ``end_offset`` is final: the broker never removes a whole record that it has
-written to the files, nor the blank record that ends a segment (``CommitLog``). If the process is killed, they are still
-in the files. A power failure may remove bytes above the broker's flushed offset. The log may then end before records
-that a reader has seen. The same holds for a write that failed with an input/output error.
+written to the files, nor the blank record that ends a segment (``CommitLog``). If the process is killed, these records
+are still in the files. A power failure may remove bytes above the broker's flushed offset. The log may then end before
+records that a reader has seen. The same holds for a write that failed with an input/output error.
 """
 
 from __future__ import annotations

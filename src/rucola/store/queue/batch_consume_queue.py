@@ -250,7 +250,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return max(low - 1, self._first)
 
     def units(self, first: int, last: int) -> list[BatchUnit]:
-        """Yields the units of the records with messages from ``first`` to ``last`` (excluded)."""
+        """Returns the units of the records with messages from ``first`` to ``last`` (excluded)."""
         found = []
         for number in range(self.number_of(first), self._end):
             unit = self.unit_at(number)

@@ -198,7 +198,8 @@ class ConsumeQueue:
         self.min_offset = self._next_known(low, self.max_offset)
 
     def _next_known(self, number: int, end: int) -> int:
-        """Returns the first unit from ``number`` on that points into the log or before it; ``end`` if there is none.
+        """Returns the number of the first unit from ``number`` on that points into the log or before it; ``end`` if
+        there is none.
 
         Units that point nowhere lie before the first entry, and wherever messages were lost together with a part of the
         log.

@@ -149,7 +149,7 @@ class TimerLog:
         return position
 
     def chain(self, position: int) -> array[int]:
-        """Yields the units of the chain that begins at ``position``, newest first, each as ``UNIT_COLUMNS``
+        """Returns the units of the chain that begins at ``position``, newest first, each as ``UNIT_COLUMNS``
         integers.
         """
         units = array("q")

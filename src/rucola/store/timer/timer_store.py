@@ -195,7 +195,7 @@ class TimerStore:
         return self._wheel.get(time_ms).waiting if self._open else 0
 
     def units(self, position: int) -> array[int]:
-        """Yields the units of the time step whose newest unit is at ``position``, newest first, as columns of
+        """Returns the units of the time step whose newest unit is at ``position``, newest first, as columns of
         ``WaitingUnit``.
         """
         return self._log.chain(position)

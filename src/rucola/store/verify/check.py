@@ -197,7 +197,7 @@ def _deleted_topics(files: Files, root: str) -> dict[bytes, int]:
 
 
 def _queue_names(files: Files, root: str) -> list[tuple[bytes, int]]:
-    """Yields topic and queue id of every queue directory."""
+    """Returns topic and queue id of every queue directory."""
     return [
         (topic.encode("utf-8", "surrogateescape"), int(name))
         for topic in files.list_directories(f"{root}/consumequeue")
