@@ -31,7 +31,9 @@ class FrameKind(IntEnum):
 
 
 class FrameColumn(IntEnum):
-    """One row per frame; filled by ``protocol``, completed by ``broker`` and ``store``."""
+    """Columns of the frame table, one row per frame; ``protocol`` fills them, ``broker`` and ``store`` complete
+    them.
+    """
 
     KIND = 0
     CODE = 1
@@ -43,16 +45,16 @@ class FrameColumn(IntEnum):
     HEADER_LEN = 7
     BODY_POS = 8
     BODY_LEN = 9
-    # send and pull
-    GROUP_POS = 10  # producerGroup or consumerGroup
+    # Columns of sends and pulls.
+    GROUP_POS = 10  # ``producerGroup`` or ``consumerGroup``.
     GROUP_LEN = 11
     TOPIC_POS = 12
     TOPIC_LEN = 13
     QUEUE_ID = 14
     SYS_FLAG = 15
-    SAME_TOPIC = 16  # 1: kind and topic equal those of the previous row
-    # send
-    BORN_TIMESTAMP = 17  # ms
+    SAME_TOPIC = 16  # 1 if kind and topic equal those of the previous row.
+    # Columns of sends.
+    BORN_TIMESTAMP = 17  # In ms.
     MESSAGE_FLAG = 18
     PROPERTIES_POS = 19  # unescaped in place
     PROPERTIES_LEN = 20
@@ -60,17 +62,17 @@ class FrameColumn(IntEnum):
     DEFAULT_TOPIC_POS = 22
     DEFAULT_TOPIC_LEN = 23
     DEFAULT_TOPIC_QUEUES = 24
-    # send, filled by formats.inspect_rows
+    # Columns of sends, filled by formats.inspect_rows.
     UNIQ_KEY_POS = 25
     UNIQ_KEY_LEN = 26
-    TRAITS = 27  # bits of SendTrait
-    # send, filled by formats.encode_rows
+    TRAITS = 27  # Bits of SendTrait.
+    # Columns of sends, filled by formats.encode_rows.
     PHYSICAL_OFFSET = 28
     QUEUE_OFFSET = 29
     RECORD_SIZE = 30
-    # copied into the record by formats.encode_rows; 0 except on the store's general path, which sets it
+    # Copied into the record by formats.encode_rows; 0 except on the store's general path, which sets it.
     PREPARED_TRANSACTION_OFFSET = 31
-    # pull: these columns have the same indices as send columns above
+    # Columns of pulls; they have the same indices as columns of sends above.
     PULL_QUEUE_OFFSET = 17
     PULL_MAX_MESSAGES = 18
     PULL_EXPRESSION_POS = 19  # subscription text
@@ -94,7 +96,7 @@ class SendTrait(IntEnum):
 
 
 class RecordColumn(IntEnum):
-    """One row per commit-log record; filled by ``formats.walk_records``."""
+    """Columns of the record table, one row per commit-log record; ``formats.walk_records`` fills them."""
 
     RECORD_POS = 0
     RECORD_SIZE = 1

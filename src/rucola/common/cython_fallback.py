@@ -66,6 +66,6 @@ double = CType(float)
 
 
 def __getattr__(name: str) -> CType:
-    if name == "int":  # if it were defined here, it would hide Python's own
+    if name == "int":  # defined as a global, it would hide Python's own ``int``
         return uint
     raise AttributeError(f"module 'rucola.common.cython_fallback' has no attribute {name!r}")

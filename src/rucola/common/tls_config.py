@@ -1,4 +1,4 @@
-"""TLS options of a port, for broker and name server. RocketMQ: system properties ``tls.server.*``."""
+"""TLS options of a port, for broker and name server. RocketMQ sets them with the system properties ``tls.server.*``."""
 
 from __future__ import annotations
 

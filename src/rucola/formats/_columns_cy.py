@@ -391,7 +391,8 @@ def _put_plain_words(
             | ((backslash - EACH_LOW) & ~backslash)
         ) & EACH_HIGH
         if found:
-            # Each byte before the match contributes one bit, and so does the matching byte: subtract one.
+            # Each byte before the match contributes one bit, and so does the matching byte; therefore one is
+            # subtracted.
             place += ((((found & (0 - found)) - 1) & EACH_LOW) * EACH_LOW >> 56) - 1
             break
         place += 8

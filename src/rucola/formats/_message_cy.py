@@ -141,7 +141,7 @@ def hash_utf8(
 
 @cython.cclass
 class RecordPlacement:
-    """Where ``encode_rows`` writes records, and what they have in common.
+    """Where ``encode_rows`` writes records, and the values that all these records share.
 
     Attributes:
         position, limit: the bytes of the segment that it may write.
@@ -637,7 +637,8 @@ def _read_record(
     else:
         topic_len = segment[at]
         at += 1
-        if topic_len > TOPIC_BYTES_V1_MAX:  # the byte is signed
+        # the length byte is signed in RocketMQ, so a larger length would be negative
+        if topic_len > TOPIC_BYTES_V1_MAX:
             return False
     if not 0 <= topic_len <= room:
         return False

@@ -8,7 +8,7 @@ position                bytes           content
 40 + 4 S                20 N            entries; entry 0 is never used, so N - 1 keys fit
 ======================= =============== ==========================================================================
 
-The file does not hold S and N: pass the numbers it was created with. The hash is ``abs(String.hashCode)`` of
+The file does not hold S and N: pass the numbers with which it was created. The hash is ``abs(String.hashCode)`` of
 ``topic#key``, or 0 for the one value without an absolute value. The file holds only the hash, so a query returns
 candidates: compare topic and key with the record.
 """

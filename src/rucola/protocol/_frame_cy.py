@@ -477,7 +477,7 @@ def _read_json(
             if column == FRAME_CODE:
                 names = _names_of(table[base + FRAME_CODE])
         elif column < 0 and data[start] == BRACE_OPEN:
-            # The field names depend on the code: if the code comes later, the fields are read again.
+            # The field names depend on the code: if the code follows the fields, they are read again.
             ext_position = start
             position = _read_fields(data, table, base, names, start, limit)
         else:

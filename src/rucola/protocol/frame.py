@@ -55,7 +55,7 @@ class FrameBatch:
     """The complete frames of one socket read, in order. A batch is valid until the next ``FrameReader.buffer()``.
 
     Attributes:
-        source: the buffer that all positions in the table refer to.
+        source: the buffer to which all positions in the table refer.
         view: ``source`` as a memoryview.
         table: one row of ``FrameColumn`` per frame; code, opaque, flag and version are filled in every row.
         count: number of frames.

@@ -34,7 +34,7 @@ class BackgroundImports:
         self._waiting: dict[str, asyncio.Future[None]] = {}
 
     def begin(self, modules: Iterable[str]) -> None:
-        """Imports the modules in this order, for later use."""
+        """Begins to import the modules, in this order, for later use."""
         for module in modules:
             if not is_imported(module):
                 self._future(module, first=False)

@@ -1,7 +1,7 @@
-"""Withholds damaged messages from readers. Damage costs only that message; its neighbours are delivered.
+"""Withholds damaged messages from readers. Only the damaged message is withheld; its neighbours are delivered.
 
 By default, messages that this process stored itself are not checked: their bytes come from the memory to which they
-were written. Older messages came from the disk. For these, physical offset, checksums, topic and queue are compared, in
+were written. Older messages come from the disk. For these, physical offset, checksums, topic and queue are compared, in
 one kernel call for adjacent records. Used by the event loop's thread only.
 """
 

@@ -73,8 +73,8 @@ class PutMessageResult(NamedTuple):
 
 @dataclass(slots=True)
 class GetMessageResult:
-    """Result of a read from a queue. Treat it as read-only; it is not frozen because that would cost a microsecond per
-    pull.
+    """Result of a read from a queue. Treat the object as read-only; it is not frozen, because that would cost a
+    microsecond per pull.
 
     Attributes:
         next_offset: queue offset at which the next pull should begin.

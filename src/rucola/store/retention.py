@@ -2,9 +2,9 @@
 ``CleanCommitLogService``, ``CleanConsumeQueueService``).
 
 Two threads share the work. The keeper's thread checks space, hours and ages, and removes files. Only the event loop's
-thread changes the lists of segments. A check therefore only decides up to which offset the log may be removed. The loop
-then takes those segments out of its list, which makes the new minimum visible. Afterwards the keeper removes their
-files, oldest first, and syncs each removal before the next. A slice of a removed segment keeps its memory valid.
+thread changes the lists of segments. A check therefore only decides up to which offset the log may be removed. The
+event loop then takes those segments out of its list, which makes the new minimum visible. Afterwards the keeper removes
+their files, oldest first, and syncs each removal before the next. A slice of a removed segment keeps its memory valid.
 
 A segment is removed only after it is synced and dispatched, and its queue and index entries are synced too. Otherwise,
 after a crash, queue offsets that consumers have seen would be assigned again.
@@ -131,8 +131,8 @@ class Retention:
     # -- the keeper's thread -------------------------------------------------------------------------------------------
 
     def look(self, safe_offset: int) -> None:
-        """Decides every ``cleanResourceInterval`` what may expire. Every call also removes the files that the event
-        loop has released.
+        """Decides, once per ``cleanResourceInterval``, what may expire. Every call also removes the files that the
+        event loop has released.
 
         Args:
             safe_offset: physical offset; for all records below it, log, queues and index are synced.

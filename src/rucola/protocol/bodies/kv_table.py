@@ -1,4 +1,4 @@
-"""Responses to 28, 103 and 219."""
+"""Responses to 28 (GET_BROKER_RUNTIME_INFO), 103 (REGISTER_BROKER) and 219 (GET_KVLIST_BY_NAMESPACE)."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class GetBrokerAclConfigResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class UserRequestHeader(CommandHeader):
-    """Requests 3001 to 3004, for one user."""
+    """Requests 3001 to 3004, which create, change, delete or read one user."""
 
     username: str
 
@@ -67,7 +67,9 @@ class ListUsersRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class AclRequestHeader(CommandHeader):
-    """Requests 3006, 3007 and 3009. ``subject``: ``User:`` and a name."""
+    """Requests 3006 (AUTH_CREATE_ACL), 3007 (AUTH_UPDATE_ACL) and 3009 (AUTH_GET_ACL). ``subject``: ``User:`` and a
+    name.
+    """
 
     subject: str
 

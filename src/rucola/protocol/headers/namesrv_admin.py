@@ -52,7 +52,9 @@ class RegisterTopicRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class KVConfigRequestHeader(CommandHeader):
-    """Requests 100, 101 and 102. All fields are optional here, because a missing field has a response of its own."""
+    """Requests 100 (PUT_KV_CONFIG), 101 (GET_KV_CONFIG) and 102 (DELETE_KV_CONFIG). All fields are optional here,
+    because a missing field has a response of its own.
+    """
 
     namespace: str | None = None
     key: str | None = None

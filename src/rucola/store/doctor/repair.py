@@ -4,7 +4,7 @@ The findings of ``verify`` decide what is touched:
 
 * A record with one flipped bit is corrected if there is exactly one bit whose flip makes lengths, physical offset and
   checksums of the record right. With a checksum over the whole record, as Rucola writes it, the correction is certain.
-* The size field of a blank record follows from its place.
+* The size field of a blank record is computed from the record's position.
 * Queues with findings get the bytes that a rebuild produces. Only bytes that differ are written; units of expired
   records are kept.
 * An index with findings is moved out of the way and replaced by a rebuilt one.

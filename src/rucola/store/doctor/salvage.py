@@ -477,7 +477,7 @@ def _fillers(start: int, end: int, stored_ms: int) -> Iterator[bytes]:
 
 
 def _copy_tables(files: Files, sources: Sequence[str], output: str) -> None:
-    """Copies the tables of the first store among the sources."""
+    """Copies the directory ``config`` of the first source that has one."""
     for source in (source for source in sources if not _is_file(files, source)):
         names = files.list_files(f"{source}/config")
         for name in names:

@@ -95,7 +95,7 @@ class Staged:
         """Runs the tasks of a phase that have no result yet; returns all results.
 
         Raises:
-            StoreDamagedError: a task reported damage, or left no result.
+            StoreDamagedError: a task reported damage, or has no result.
         """
         known = self._results(phase)
         missing = [number for number in range(count) if number not in known]

@@ -141,7 +141,7 @@ class IndexFile:
         return (self._file.allocated - self.entries_at) // INDEX_ENTRY.size
 
     def inherit(self, previous: IndexFile) -> None:
-        """Makes this the file that follows a full one."""
+        """Prepares this new file as the successor of a full one."""
         _, end_ms, _, end_offset, _, _ = previous.header()
         self.follow(end_ms, end_offset)
 
@@ -306,8 +306,8 @@ class IndexService:
         return self._end_offset
 
     def _remove(self, dropped: list[IndexFile]) -> None:
-        """Removes files newest first and syncs each removal. If this is interrupted, the remaining files must not look
-        complete.
+        """Removes files newest first and syncs each removal. If the removal is interrupted, the remaining files must
+        not look complete.
         """
         self.files = [file for file in self.files if file not in dropped]
         for file in sorted(dropped, key=attrgetter("name"), reverse=True):

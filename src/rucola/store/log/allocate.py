@@ -18,7 +18,7 @@ _RETRY_S = 1.0
 
 
 class SegmentAllocator:
-    """Owns the thread that creates the requested segment. It retries every second while the disk refuses.
+    """Owns the thread that creates the requested segment. If the creation fails, the thread retries every second.
 
     Args:
         files: access to the disk.

@@ -76,7 +76,7 @@ class ColdRead:
         self._parts.append((segment, position, length))
 
     def fetch(self) -> None:
-        """Loads the parts into memory. Any thread may call it. Errors appear in the read that follows."""
+        """Loads the parts into memory. Any thread may call it. Errors are raised by the read that follows."""
         for segment, position, length in self._parts:
             with suppress(DiskError):
                 segment.read(position, length)

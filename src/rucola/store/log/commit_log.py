@@ -321,7 +321,9 @@ class CommitLog(LogReader):
         return True
 
     def _erase(self) -> None:
-        """Overwrites with zeros, durably, the bytes that a failed write may have left after the end of the log."""
+        """Overwrites the bytes that a failed write may have left after the end of the log with zeros, and syncs
+        them.
+        """
         if self._left_behind:
             assert self._file is not None
             segment = self._file.segment
@@ -347,7 +349,7 @@ class CommitLog(LogReader):
         """
         need = 8 + (last - first) * (_FIXED_MAX + extra)
         for column in (FrameColumn.BODY_LEN, FrameColumn.PROPERTIES_LEN):
-            # Slices, because a batch may have 32,768 rows.
+            # Slices are used, because a batch may have 32,768 rows.
             lengths = table[first * ROW_WIDTH + column : last * ROW_WIDTH : ROW_WIDTH]
             need += sum(length for length in lengths if length > 0)
         if need > self.queue.segment_bytes:

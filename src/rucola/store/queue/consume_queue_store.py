@@ -36,11 +36,11 @@ _PARKED_SHARE = 4
 
 
 class ConsumeQueueStore:
-    """The queues of a store. For the event loop's thread, except ``sync``, which is for the keeper's thread.
+    """The queues of a store. Used by the event loop's thread, except ``sync``, which the keeper's thread calls.
 
-    A sync uses the descriptor with which the data was written. By then the path may lead to another file or to none,
-    and a newly opened descriptor may not report an earlier error of the pages. ``_lock`` prevents a queue from being
-    parked during its sync, and protects the count of kept descriptors.
+    A sync uses the descriptor with which the data was written. At the time of the sync, the path may lead to another
+    file or to none, and a newly opened descriptor may not report an earlier error of the pages. ``_lock`` prevents a
+    queue from being parked during its sync, and protects the count of kept descriptors.
 
     Attributes:
         factory: creates the queues of all kinds.
@@ -142,7 +142,7 @@ class ConsumeQueueStore:
         """Checks the names and lengths of all queue files, without opening or changing one.
 
         Raises:
-            StoreDamagedError: one of them is not a segment.
+            StoreDamagedError: one of these files is not a segment.
         """
         self.factory.check()
 
@@ -173,8 +173,8 @@ class ConsumeQueueStore:
         return queue
 
     def find(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
-        """Returns the queue if it is open or has a directory, else None. Readers use this, because they must not add
-        queues to the table.
+        """Returns the queue if it is open or has a directory, else None. Readers use this method, because they must not
+        add queues to the table.
         """
         queue = self._topics.get(topic, {}).get(queue_id)
         if queue is not None:

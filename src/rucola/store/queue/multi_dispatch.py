@@ -1,7 +1,7 @@
 """Puts the entries of light queues (``formats.light_queue``).
 
 RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``. There, a name that is not a light queue's stops dispatch
-permanently. Here, such a name is counted and left out.
+permanently. Here, the name is counted and left out.
 """
 
 from __future__ import annotations

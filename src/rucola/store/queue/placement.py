@@ -116,7 +116,7 @@ class Placement:
         """Returns, for a record after all others of a queue, the queue offset of the first of its ``count`` messages.
 
         Args:
-            said: the queue offsets that the record states in different places.
+            said: the queue offsets that the record states, in its field and in its properties.
         """
         end = queue.max_offset
         if end == queue.min_offset:
@@ -129,7 +129,7 @@ class Placement:
         return self._found(queue, said[0], physical_offset, end)
 
     def is_claimed(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether entry ``queue_offset`` of another queue with this topic, or this id, points to the record.
+        """Whether entry ``queue_offset`` of another queue with the same topic or the same id points to the record.
 
         The number of queues that this object checks is limited.
         """

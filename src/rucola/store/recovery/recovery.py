@@ -5,7 +5,7 @@ end lies below the offset up to which the log was known to be synced. Then it cr
 its end, syncs the rest, and brings queues and index up to the end.
 
 Recovery starts at offsets that were recorded as synced (``watermark``); it never compares times. A store of RocketMQ
-has no such record. The whole log of such a store is checked; its index files are kept unchanged if they agree with the
+has no watermark. The whole log of such a store is checked; its index files are kept unchanged if they agree with the
 log. An interrupted recovery reaches the same result when it runs again.
 
 Deliberate differences from RocketMQ 5.3.3: bytes after the cut are zeroed; unless they are all zeros, they are first
@@ -77,7 +77,8 @@ class LogEnd:
 def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
     """Walks the log from the record at ``start`` up to the first bytes that are not a good record.
 
-    A blank record at the end of the last segment ends the log at its own position: the next append overwrites it.
+    A blank record at the end of the last segment ends the log at the blank record's position: the next append
+    overwrites it.
 
     Args:
         trusted_to: physical offset; below it, a record whose only fault is a wrong physical offset field does not end
@@ -422,8 +423,8 @@ class Recovery:
         return queue.start if offset < queue.start or not queue.segments else queue.segments[-1].start
 
     def _refuse_hole(self, end: LogEnd, synced_ms: int) -> None:
-        """Raises if a following segment begins with a synced record: the bad record is then damage, not the end of the
-        log.
+        """Raises ``StoreDamagedError`` if a following segment begins with a synced record: the bad record is then
+        damage, not the end of the log.
         """
         table = new_table(1)
         for file in self._log.queue.segments:

@@ -5,7 +5,7 @@ RocketMQ ignores the watermark. With it, recovery starts from offsets instead of
 from the end of the log: a bad record below ``flushed_offset`` is damage; a bad record above it was torn by a crash.
 
 Writes alternate between two slots of 512 bytes, so that one slot is complete at any moment. A slot begins with
-``WATERMARK_SLOT``; the CRC-32 of those 48 bytes follows.
+``WATERMARK_SLOT``; the CRC-32 of its 48 bytes follows.
 """
 
 from __future__ import annotations

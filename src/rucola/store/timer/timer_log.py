@@ -1,6 +1,6 @@
 """The timer log: a unit for each waiting message, appended in the order of the timer topic's queue (``formats.timer``).
 
-The event loop's thread appends and reads. One thread at a time may call ``sync``.
+The event loop's thread appends and reads units. One thread at a time may call ``sync``.
 """
 
 from __future__ import annotations

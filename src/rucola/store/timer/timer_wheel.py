@@ -40,7 +40,7 @@ class TimerWheel:
         self._applying: dict[int, TimerSlot] = {}
 
     def open(self) -> bool:
-        """Maps the file, and creates it if necessary; returns whether it existed with its right length.
+        """Maps the file, and creates it if necessary; returns whether it existed with the right length.
 
         Raises:
             DiskFullError: there is no space for the file.

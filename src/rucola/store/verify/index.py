@@ -383,7 +383,9 @@ class IndexChecks:
         stored_ms = 0 if hit is None else hit[1][RecordColumn.STORE_TIMESTAMP]
         wanted = max(stored_ms - check.begin_ms, 0) // 1000
         if number > 1 and seconds != wanted and physical_offset not in self._log.times.wrong and hit is not None:
-            detail = f"entry {number} has {seconds} seconds, its record at physical offset {physical_offset} {wanted}"
+            detail = (
+                f"entry {number} has {seconds} seconds, its record at physical offset {physical_offset} has {wanted}"
+            )
             self._found.add(FindingKind.INDEX_ENTRY, *place, detail, INDEX_ENTRY.size)
 
     def _has_key(self, physical_offset: int, wanted_hash: int) -> bool:

@@ -339,7 +339,7 @@ class LogCheck:
         it is in ``_one_row``.
         """
         for first, last in file.segment.data_ranges(position):
-            # The bytes before the magic code may lie before the range.
+            # The bytes of a record before its magic code may lie before the range.
             start = max(first - MAGIC_POSITION, position)
             while (start := find_record(file.segment.buffer, start, last)) >= 0:
                 following = start + 1

@@ -38,7 +38,7 @@ class ExtUnits:
         return None if file is None else decode_ext_unit(file.segment.view, position - file.start)
 
     def close(self) -> None:
-        """Unmaps the file; only one is mapped at a time."""
+        """Unmaps the file; only one file is mapped at a time."""
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None
