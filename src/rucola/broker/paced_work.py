@@ -10,6 +10,10 @@ from rucola.broker.longpolling.cold_reads import ColdReads
 from rucola.runtime.supervision import Supervisor
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
+NEW_QUEUES = 4
+"""A step ends when it has stored the first messages of this many queues. The files of these queues are created before
+the next step, and each takes milliseconds.
+"""
 _AFTER_ERROR_MS = 10_000
 
 

@@ -101,9 +101,8 @@ class Channel(asyncio.BufferedProtocol):
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
         costly: whether its last request used so much processor time that the next one waits for a turn of the event
-            loop with time left.
-            This also holds for a connection that has sent none yet, because many new ones may begin with a costly
-            request.
+            loop with time left. This also holds for a connection that has sent none yet, because many new ones may
+            begin with a costly request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.

@@ -147,6 +147,11 @@ class Change:
     kind: str
     names: dict[str, Inode | Directory | None]
 
+    def without(self, later: Change) -> Change:
+        """What is left of this change when ``later`` is certain: other names than those that ``later`` changes."""
+        names = {name: node for name, node in self.names.items() if name not in later.names}
+        return self if len(names) == len(self.names) else Change(self.kind, names)
+
 
 @dataclass
 class SimulatedDisk:
@@ -236,7 +241,7 @@ class SimulatedDisk:
         for change in self.changes:
             if any(_parent(name) == path for name in change.names):
                 _apply(self.durable, change.names)
-                rest = [left for left in rest if not left.names.keys() <= change.names.keys()]
+                rest = [left for earlier in rest if (left := earlier.without(change)).names]
             else:
                 rest.append(change)
         self.changes = rest

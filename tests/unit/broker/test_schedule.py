@@ -7,6 +7,7 @@ from tests.brokers import Cluster, properties_text, run
 from tests.golden.loader import load_broker, write_files
 from tests.tables import Tables, keep_nothing
 
+from rucola.broker.paced_work import NEW_QUEUES
 from rucola.broker.schedule.schedule_message_service import ScheduleMessageService
 from rucola.common.java import parse_properties
 from rucola.common.message import StoreMessage
@@ -87,6 +88,21 @@ def test_never_early_and_in_order(life):
     assert life.deliver() is None
     assert life.delivered() == [b"a", b"b", b"late"]
     assert life.service.pending() == 0
+
+
+def test_messages_of_very_many_new_queues_come_a_few_at_a_time(life):
+    """Files of 500 new queues were created in one turn of the event loop, which took a second."""
+    for number in range(3 * NEW_QUEUES):
+        life.delay(b"%d" % number, 1 + number % 2, REAL_QID=str(number))
+    life.clock.advance(5000)
+
+    def queues() -> int:
+        return sum(life.store.max_queue_offset(b"T", number) > 0 for number in range(3 * NEW_QUEUES))
+
+    seen = []
+    while life.deliver() == 0:
+        seen.append(queues())
+    assert (seen, queues()) == ([NEW_QUEUES, 2 * NEW_QUEUES], 3 * NEW_QUEUES)
 
 
 def test_comes_as_it_was_sent(life):

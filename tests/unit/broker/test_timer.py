@@ -10,6 +10,7 @@ import pytest
 from tests.brokers import properties_text
 from tests.golden.loader import load_broker, write_files
 
+from rucola.broker.paced_work import NEW_QUEUES
 from rucola.broker.timer.timer_message_service import TimerMessageService
 from rucola.common.message import MessageExt, StoreMessage
 from rucola.formats.message import decode_messages
@@ -164,6 +165,25 @@ def test_comes_as_it_was_sent(life, clock):
         "TIMER_DEQUEUE_MS": str(start + 1000),
     }
     assert life.store.queue_unit(b"T", 1, 0)[2] == 2598919
+
+
+def test_messages_of_very_many_new_queues_come_a_few_at_a_time(life, clock):
+    """Files of hundreds of new queues were created in one turn of the event loop."""
+    for number in range(3 * NEW_QUEUES):
+        life.wait(b"%d" % number, clock.wall_ms() + 2000, f"k{number}", REAL_TOPIC=f"T{number}")
+    clock.advance(1000)
+    life.work()
+    clock.advance(5000)
+
+    def queues() -> int:
+        return sum(life.store.max_queue_offset(b"T%d" % number, 1) > 0 for number in range(3 * NEW_QUEUES))
+
+    seen = []
+    for _ in range(10):
+        life.service.work()
+        life.store.dispatch()
+        seen.append(queues())
+    assert sorted(set(seen) - {0}) == [NEW_QUEUES, 2 * NEW_QUEUES, 3 * NEW_QUEUES]
 
 
 def test_due_when_it_is_taken(life, clock):

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
+from rucola.broker.paced_work import NEW_QUEUES
 from rucola.broker.stored_copy import StoredRecord
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
@@ -56,6 +57,7 @@ class ScheduleMessageService:
         self._written: dict[int, int] = {}
         self._writing: tuple[DataVersion, dict[int, int]] = (self._data_version, {})
         self._unsafe: deque[tuple[int, int, int]] = deque()
+        self._new_queues = 0
         """Physical end of a delivered record, its level, and the progress that is valid once this record is synced."""
 
     def load(self, text: bytes | None) -> None:
@@ -105,6 +107,7 @@ class ScheduleMessageService:
         Raises:
             NotInMemoryError: the next message must be fetched; those before it were delivered.
         """
+        self._new_queues = 0
         pauses_ms = [self._deliver_level(level, cold) for level in range(1, len(self._levels_ms) + 1)]
         return min([pause for pause in pauses_ms if pause is not None], default=None)
 
@@ -140,6 +143,8 @@ class ScheduleMessageService:
         for _ in range(_BATCH):
             if queue_offset >= end:
                 return None
+            if self._new_queues >= NEW_QUEUES:
+                return 0
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, queue_offset)
             # If the table of levels was changed, or the clock was set back under RocketMQ, a message must not wait for
             # ever.
@@ -189,6 +194,7 @@ class ScheduleMessageService:
             event(_log, logging.ERROR, "delayed message skipped", physical_offset=physical_offset, error=repr(error))
             return PutMessageStatus.MESSAGE_ILLEGAL, self._store.max_offset
         result = self._store.put_message(due)
+        self._new_queues += result.queue_offset == 0
         if result.status in (PutMessageStatus.PUT_OK, PutMessageStatus.SERVICE_NOT_AVAILABLE):
             return result.status, result.physical_offset + result.size
         event(_log, logging.ERROR, "delayed message skipped", physical_offset=physical_offset, error=result.status)

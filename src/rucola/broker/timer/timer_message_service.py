@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
+from rucola.broker.paced_work import NEW_QUEUES
 from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.broker.timer.waiting_message import WaitingMessage
 from rucola.common.java import string_hash
@@ -115,6 +116,7 @@ class TimerMessageService:
         self._first_end = 0
         self._prepared_ms = 0
         self._stored_end = 0
+        self._new_queues = 0
         self._together_bytes = min(_TOGETHER_BYTES, store.config.mapped_file_size_commit_log // 8)
         self._cold: ColdRecords | None = None
         """The time at which the current call of ``work`` began."""
@@ -298,7 +300,7 @@ class TimerMessageService:
                 timers.metrics.add(topic, -count, self._wall_ms())
             step.ready = step.ready[done:]
             if done < len(batch):
-                return RETRY_MS
+                return 0 if self._new_queues >= NEW_QUEUES else RETRY_MS
             if not step.ready and not self._make_ready(step, 1):
                 self._close_step(step)
             return 0
@@ -417,11 +419,17 @@ class TimerMessageService:
         return -1 if waiting is None else waiting.queue_offset
 
     def _put(self, messages: list[StoreMessage]) -> int:
-        """Stores messages in order; returns how many are finished before the store refuses more."""
-        done = 0
+        """Stores messages in order; returns how many are finished before the store refuses more, or before enough
+        queues are new.
+        """
+        done = self._new_queues = 0
         for _, neighbours in groupby(messages, key=lambda m: (m.topic, m.born_host, m.store_host)):
             for group in self._small(list(neighbours)):
-                status = self._store.put_messages(group)[0].status
+                if self._new_queues >= NEW_QUEUES:
+                    return done
+                results = self._store.put_messages(group)
+                self._new_queues += sum(result.queue_offset == 0 for result in results)
+                status = results[0].status
                 if status is not PutMessageStatus.PUT_OK and len(group) > 1:
                     # A message that cannot be stored must not delay its neighbours.
                     for message in group:
