@@ -253,7 +253,7 @@ FOUND: dict[str, tuple[str, Defect]] = {
 """Defects that power cuts revealed: workload, and the code as it was, by name."""
 
 FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
-    "removals of segments synced together": ("roll", 1, 23, plant(MappedFileQueue, "remove_after", _remove_after)),
+    "removals of segments synced together": ("roll", 1, 19, plant(MappedFileQueue, "remove_after", _remove_after)),
     "watermark of queues not lowered while one is rebuilt": (
         "missing_queue",
         1,

@@ -45,3 +45,18 @@ def test_a_certain_disk_has_one_state() -> None:
     root = Directory()
     [state] = all_states(SimulatedDisk({"/": root}, {"/": root}))
     assert state.choice == NOTHING_LOST and state.image == {"/": None}
+
+
+def test_an_uncertain_name_does_not_come_back_after_a_later_certain_change_of_it() -> None:
+    """A file that was renamed into a directory came back there although the directory was renamed, and that synced."""
+    root, old = Directory(), Inode(b"old")
+    certain = {"/": root, "/from": Directory(), "/from/name": Directory()}
+    disk = SimulatedDisk(dict(certain), dict(certain))
+    disk.change("create", {"/from/temporary": old})
+    disk.change("rename", {"/from/temporary": None, "/from/name/file": old})
+    disk.change("rename", {"/from/name": None, "/from/name/file": None, "/to": certain["/from/name"], "/to/file": old})
+    disk.sync_directory("/")
+    disk.change("create directory", {"/from/name": Directory()})
+    found = {frozenset(state.image) for state in all_states(disk)}
+    assert not any("/from/name/file" in image for image in found)
+    assert any("/from/temporary" in image for image in found), "its end there is still uncertain"
