@@ -26,10 +26,9 @@ log = logging.getLogger(__name__)
 
 def compressed_rows(rows: Rows) -> Mask | None:
     """Marks the rows whose body is compressed; None if there are none."""
-    flags = rows.numbers(RecordColumn.SYS_FLAG)
-    # This check makes one pass and no array, because most batches have no compressed body.
-    if not int(np.bitwise_or.reduce(flags)) & int(MessageSysFlag.COMPRESSED):
+    if not rows.sys_flags & int(MessageSysFlag.COMPRESSED):  # most batches have no compressed body
         return None
+    flags = rows.numbers(RecordColumn.SYS_FLAG)
     mask: Mask = (flags & int(MessageSysFlag.COMPRESSED)) != 0
     return mask
 

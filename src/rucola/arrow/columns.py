@@ -222,7 +222,7 @@ def _topic() -> Builder:
 
 def _host(pos_column: RecordColumn, v6: MessageSysFlag) -> Builder:
     repeated = Repeated()
-    return lambda rows: host_texts(rows.hosts(pos_column, v6), repeated)
+    return lambda rows: host_texts(rows, pos_column, v6, repeated)
 
 
 def _int32(column: RecordColumn) -> Builder:

@@ -31,9 +31,7 @@ HOST_BYTES_V6 = 20
 SCRATCH_COLUMN = ROW_WIDTH - 1
 """Index of a column after those of ``RecordColumn``, for lengths that the table does not contain."""
 HOSTS_KEPT = 4096
-CHECKSUM_NAME = b"__CRC32#\x01"
-CHECKSUM_BYTES = len(CHECKSUM_NAME) + 11
-"""Size of the property that holds a record's checksum: its name, ten digits and a separator."""
+ROOM_OF_WORDS = 1 << 12
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
 """For each byte value, its two upper-case hex digits as they lie in memory."""
 
@@ -61,11 +59,21 @@ class Rows:
         self._walked = walked
 
     @cached_property
+    def _facts(self) -> tuple[int, bool]:
+        """All bits that are set in a row's sysFlag; whether each row but the first has its predecessor's topic."""
+        return _columns_cy.survey(self.table, self.count)
+
+    @property
+    def sys_flags(self) -> int:
+        """All bits that are set in the sysFlag of a row."""
+        return self._facts[0]
+
+    @cached_property
     def only_topic(self) -> bytes | None:
         """The topic of all rows, if it is known to be the same, as it nearly always is; None if there may be
         several.
         """
-        if not self._walked or not self.numbers(RecordColumn.SAME_TOPIC)[1:].all():
+        if not self._walked or not self._facts[1]:
             return None
         start, size = (int(self.view[0, column]) for column in (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN))
         return bytes(memoryview(self.source)[start : start + size])
@@ -109,24 +117,14 @@ class Rows:
         """Removes the record's checksum, which the store adds after the properties of the message, from the
         properties.
         """
-        ends = (self.numbers(RecordColumn.PROPERTIES_POS) + self.numbers(RecordColumn.PROPERTIES_LEN)).clip(0)
-        with memoryview(self.source) as source:
-            data = np.frombuffer(source, np.uint8)
-            # Few records have a checksum, so a look at one byte of each record saves most comparisons.
-            maybe = np.flatnonzero(self.numbers(RecordColumn.PROPERTIES_LEN) >= CHECKSUM_BYTES)
-            maybe = maybe[data[ends[maybe] - CHECKSUM_BYTES] == CHECKSUM_NAME[0]]
-            if len(maybe):
-                starts = ends[maybe] - CHECKSUM_BYTES
-                names = data[starts[:, None] + np.arange(len(CHECKSUM_NAME))]
-                found = maybe[(names == np.frombuffer(CHECKSUM_NAME, np.uint8)).all(axis=1)]
-                self.view[found, RecordColumn.PROPERTIES_LEN] -= CHECKSUM_BYTES
-            del data
+        _columns_cy.leave_out_checksums(self.source, self.table, self.count)
 
     def properties_json(self) -> pa.Array:
         """The properties of each row as the text of a JSON object."""
-        lengths = np.maximum(self.numbers(RecordColumn.PROPERTIES_LEN), 0)
-        # In each pair, quotes, colon and comma replace two separators; more space is rarely needed.
-        room = int(lengths.sum()) * 3 // 2 + 2 * self.count
+        length, _ = _columns_cy.count_bytes(self.table, self.count, RecordColumn.PROPERTIES_LEN)
+        # In each pair, quotes, colon and comma replace two separators; more space is rarely needed. The last row gets
+        # the room without which the kernel takes a slower way.
+        room = length * 3 // 2 + 2 * self.count + ROOM_OF_WORDS
         offsets = pa.allocate_buffer(4 * (self.count + 1))
         while True:
             values = pa.allocate_buffer(room)
@@ -140,6 +138,17 @@ class Rows:
     def properties_text(self) -> pa.Array:
         """The property texts in their stored form."""
         return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
+
+    def same_host(self, pos_column: RecordColumn, v6: MessageSysFlag) -> bytes | None:
+        """The host of all rows, if it is the same and has 8 bytes; otherwise None. The arguments are those of
+        ``hosts``.
+        """
+        if self.sys_flags & int(v6):
+            return None
+        if not _columns_cy.are_same(self.source, self.table, self.count, pos_column, HOST_BYTES_V4):
+            return None
+        start = int(self.view[0, pos_column])
+        return bytes(memoryview(self.source)[start : start + HOST_BYTES_V4])
 
     def hosts(self, pos_column: RecordColumn, v6: MessageSysFlag) -> pa.Array:
         """The bytes of one kind of host, 8 or 20 bytes per row.
@@ -166,7 +175,7 @@ def validity(valid: Mask) -> Any:
 def text(values: pa.Array) -> pa.Array:
     """Converts byte strings to text; bytes that are not UTF-8 become U+FFFD, as in the JSON of the properties."""
     data = values.buffers()[2]
-    if data is None or not np.frombuffer(data, np.uint8).max(initial=0) & 0x80:
+    if data is None or _columns_cy.is_ascii(data):
         return values.view(pa.string())  # all bytes are ASCII, and Arrow would check each string separately
     try:
         return values.cast(pa.string())
@@ -189,21 +198,23 @@ class Repeated:
         return self._array.slice(0, count)
 
 
-def host_texts(hosts: pa.Array, repeated: Repeated) -> pa.Array:
+def host_texts(rows: Rows, pos_column: RecordColumn, v6: MessageSysFlag, repeated: Repeated) -> pa.Array:
     """``address:port`` for each row; each different host is formatted only once.
 
     Args:
-        hosts: the bytes of each host; at least one row.
+        rows: at least one.
+        pos_column, v6: as in ``Rows.hosts``.
         repeated: builds the array if all rows have the same host.
     """
+    only = rows.same_host(pos_column, v6)
+    if only is not None:
+        return repeated.array(_host_text(only), rows.count)
+    hosts = rows.hosts(pos_column, v6)
     values = hosts.buffers()[2]
     if values.size != HOST_BYTES_V4 * len(hosts):
         different = hosts.dictionary_encode()
         return _texts_of_hosts(different.dictionary.to_pylist()).take(different.indices)
-    numbers = np.frombuffer(values, np.uint64)
-    if (numbers == numbers[0]).all():
-        return repeated.array(_host_text(numbers[0].tobytes()), len(hosts))
-    different = from_numbers(numbers, pa.uint64()).dictionary_encode()
+    different = from_numbers(np.frombuffer(values, np.uint64), pa.uint64()).dictionary_encode()
     hosts_seen = [host.tobytes() for host in numbers_of(different.dictionary, np.uint64)]
     return _texts_of_hosts(hosts_seen).take(different.indices)
 

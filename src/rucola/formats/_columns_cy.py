@@ -7,6 +7,7 @@ Bounds checks are off. Every span is checked against the segment, and every writ
 from __future__ import annotations
 
 import sys
+from array import array
 from typing import Any
 
 try:
@@ -28,6 +29,19 @@ else:
 EACH_LOW = cython.declare(cython.ulonglong, 0x0101010101010101)
 EACH_HIGH = cython.declare(cython.ulonglong, 0x8080808080808080)
 WORDS_ARE_LITTLE = cython.declare(cython.bint, sys.byteorder == "little")
+
+# Forms of properties that `properties_json` keeps: one for each length modulo FORMS. A form has the row's position in
+# the segment, its length, the position and length of its object in the output, and a balance of uses and misses.
+FORMS = cython.declare(cython.Py_ssize_t, 8)
+FORM_WIDTH = cython.declare(cython.Py_ssize_t, 5)
+FORM_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1024)
+FORM_START = cython.declare(cython.Py_ssize_t, 0)
+FORM_LEN = cython.declare(cython.Py_ssize_t, 1)
+FORM_OUT = cython.declare(cython.Py_ssize_t, 2)
+FORM_OUT_LEN = cython.declare(cython.Py_ssize_t, 3)
+FORM_BALANCE = cython.declare(cython.Py_ssize_t, 4)
+FORM_COST = cython.declare(cython.Py_ssize_t, 4)
+FORM_BALANCE_MAX = cython.declare(cython.Py_ssize_t, 64)
 
 
 def _is_compiled() -> bool:
@@ -103,6 +117,81 @@ def count_bytes(table: cython.longlong[::1], rows: cython.Py_ssize_t, len_column
         else:
             total += length
     return total, missing
+
+
+def survey(table: cython.longlong[::1], rows: cython.Py_ssize_t) -> tuple[int, bool]:
+    """Returns all bits that are set in a row's sysFlag, and whether each row but the first has its predecessor's topic.
+
+    Raises:
+        ValueError: the rows do not lie in ``table``.
+    """
+    _check_column(table, rows, RECORD_SAME_TOPIC)
+    flags: cython.longlong = 0
+    same_topic: cython.longlong = 1
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        flags |= table[i * ROW_WIDTH + RECORD_SYS_FLAG]
+        if i:
+            same_topic &= table[i * ROW_WIDTH + RECORD_SAME_TOPIC]
+    return flags, same_topic != 0
+
+
+def are_same(
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    rows: cython.Py_ssize_t,
+    pos_column: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> bool:
+    """Whether the ``size`` bytes at the column's positions are the same in all rows.
+
+    Raises:
+        ValueError: a span lies outside ``segment``, or the rows outside ``table``.
+    """
+    _check_column(table, rows, pos_column)
+    start: cython.longlong
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        start = table[i * ROW_WIDTH + pos_column]
+        if not 0 <= size <= len(segment) or not 0 <= start <= len(segment) - size:
+            raise ValueError(f"row {i}: {size} bytes at {start} lie outside the segment")
+        if not same(segment, start, segment, table[pos_column], size):
+            return False
+    return True
+
+
+def leave_out_checksums(
+    segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
+) -> None:
+    """Shortens the properties of each row that end with the record's checksum; the store adds it, and it is not a
+    property of the message.
+
+    Raises:
+        ValueError: a span lies outside ``segment``, or the rows outside ``table``.
+    """
+    _check_column(table, rows, RECORD_PROPERTIES_LEN)
+    start: cython.longlong
+    length: cython.longlong
+    i: cython.Py_ssize_t
+    for i in range(rows):
+        start = table[i * ROW_WIDTH + RECORD_PROPERTIES_POS]
+        length = table[i * ROW_WIDTH + RECORD_PROPERTIES_LEN]
+        if length < CRC_PROPERTY_BYTES:
+            continue
+        if length > len(segment) or not 0 <= start <= len(segment) - length:
+            raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
+        if starts(segment, start + length - CRC_PROPERTY_BYTES, b"__CRC32#\x01"):
+            table[i * ROW_WIDTH + RECORD_PROPERTIES_LEN] = length - CRC_PROPERTY_BYTES
+
+
+def is_ascii(data: Any) -> bool:
+    """Whether no byte has its top bit set."""
+    content: cython.const[cython.uchar][::1] = memoryview(data).cast("B")
+    bits: cython.uchar = 0
+    i: cython.Py_ssize_t
+    for i in range(len(content)):
+        bits |= content[i]
+    return bits < 128
 
 
 def mark_intervals(
@@ -226,6 +315,8 @@ def properties_json(
     end: cython.Py_ssize_t
     start: cython.longlong
     length: cython.longlong
+    forms: cython.longlong[::1] = array("q", bytes(8 * FORMS * FORM_WIDTH))
+    moves: cython.short[::1] = array("h", bytes(2 * FORMS * FORM_BYTES_MAX))
     i: cython.Py_ssize_t
     for i in range(rows):
         offsets_out[i] = done
@@ -235,7 +326,7 @@ def properties_json(
             raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
         end = -1
         if cython.compiled and WORDS_ARE_LITTLE and start + length + 8 <= size and 6 * length + 32 <= room - done:
-            end = _put_object_by_words(segment, start, start + length, target, done)
+            end = _put_by_form(segment, start, length, target, done, forms, moves)
         done = end if end >= 0 else _put_object(segment, start, start + length, target, done)
         if done > INT32_MAX:
             raise ValueError(f"row {i}: the column takes more than {INT32_MAX} bytes")
@@ -288,6 +379,140 @@ def _put_object(
             at = _put_string(segment, equals + 1, stop, out, at)
         start = stop + 1
     return _put(out, at, 125)  # }
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_by_form(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    length: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    forms: cython.longlong[::1],
+    moves: cython.short[::1],
+) -> cython.Py_ssize_t:
+    """Writes one JSON object. Messages of one program mostly differ only in some bytes of their values: the object of
+    an earlier row is copied, and these bytes are replaced.
+
+    The caller guarantees the same space as for ``_put_object_by_words``; the result is also that of it.
+    """
+    form: cython.Py_ssize_t = (length % FORMS) * FORM_WIDTH
+    kept: cython.Py_ssize_t = (length % FORMS) * FORM_BYTES_MAX
+    end: cython.Py_ssize_t
+    if forms[form + FORM_LEN] == length > 0:
+        if _put_changes(
+            segment, start, length, out, at, forms[form + FORM_START], forms[form + FORM_OUT],
+            forms[form + FORM_OUT_LEN], moves, kept,
+        ):  # fmt: skip
+            forms[form + FORM_START] = start
+            forms[form + FORM_OUT] = at
+            forms[form + FORM_BALANCE] = min(forms[form + FORM_BALANCE] + 1, FORM_BALANCE_MAX)
+            return at + forms[form + FORM_OUT_LEN]
+    end = _put_object_by_words(segment, start, start + length, out, at)
+    if 0 < length <= FORM_BYTES_MAX and end >= 0:
+        # A new form costs as much as an object. It is made as long as forms are used often enough.
+        forms[form + FORM_BALANCE] -= 1
+        if forms[form + FORM_BALANCE] >= -FORM_COST:
+            forms[form + FORM_BALANCE] -= FORM_COST
+            forms[form + FORM_START] = start
+            forms[form + FORM_OUT] = at
+            forms[form + FORM_OUT_LEN] = end - at
+            forms[form + FORM_LEN] = length if _learn_form(segment, start, length, moves, kept) == end - at else 0
+    return end
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _learn_form(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    length: cython.Py_ssize_t,
+    moves: cython.short[::1],
+    kept: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Fills ``moves`` from ``kept`` on: for each byte of a value its place in the object, and -1 for other bytes.
+
+    Returns:
+        The length of the object; -1 if it is not simply made of the pairs, each with a name and a value without
+        escapes.
+    """
+    place: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 2  # after the brace and the first quote
+    in_value: cython.bint = False
+    empty: cython.bint = True
+    byte: cython.int
+    while place < length:
+        byte = segment[start + place]
+        moves[kept + place] = -1
+        if byte == 2:
+            if empty or not in_value:
+                return -1
+            at += 3  # quote, comma, quote
+            in_value, empty = False, True
+        elif byte == 1 and not in_value:
+            if empty:
+                return -1
+            at += 3  # quote, colon, quote
+            in_value, empty = True, True
+        elif _is_plain(byte):
+            if in_value:
+                moves[kept + place] = at
+            at += 1
+            empty = False
+        else:
+            return -1
+        place += 1
+    if segment[start + length - 1] == 2:
+        return at - 1  # a brace instead of comma and quote
+    return -1 if empty or not in_value else at + 2
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _is_plain(byte: cython.int) -> cython.bint:
+    """Whether a byte stands for itself in a JSON string."""
+    return 32 <= byte < 128 and byte not in (34, 92)
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_changes(
+    segment: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    length: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    first: cython.Py_ssize_t,
+    first_out: cython.Py_ssize_t,
+    out_len: cython.Py_ssize_t,
+    moves: cython.short[::1],
+    kept: cython.Py_ssize_t,
+) -> cython.bint:
+    """Copies the object of the row at ``first`` and replaces the bytes in which the row at ``start`` differs.
+
+    Returns:
+        False if another byte than a plain one of a value differs; the output is then invalid.
+    """
+    place: cython.Py_ssize_t = 0
+    byte: cython.Py_ssize_t
+    word: cython.ulonglong = 0
+    other: cython.ulonglong = 0
+    if cython.compiled:
+        memcpy(cython.address(out[at]), cython.address(out[first_out]), out_len)
+    while place < length:
+        if cython.compiled:
+            memcpy(cython.address(word), cython.address(segment[start + place]), 8)
+            memcpy(cython.address(other), cython.address(segment[first + place]), 8)
+        if word != other:
+            for byte in range(place, min(place + 8, length)):
+                if segment[start + byte] != segment[first + byte]:
+                    if moves[kept + byte] < 0 or not _is_plain(segment[start + byte]):
+                        return False
+                    out[at + moves[kept + byte]] = segment[start + byte]
+        place += 8
+    return True
 
 
 @cython.cfunc

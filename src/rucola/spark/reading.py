@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rucola.arrow.ranges import SourceRange
@@ -19,4 +21,15 @@ def read_range(options: ReadOptions, schema: StructType, piece: SourceRange) -> 
 
     from rucola.arrow.reading import read_range as read
 
+    _leave_modules_out_of_collections()
     return read(options, to_arrow_schema(schema, timezone="UTC"), piece)
+
+
+@cache
+def _leave_modules_out_of_collections() -> None:
+    """Takes all objects that exist now out of the collector's work, once in each process.
+
+    Spark's worker collects garbage after each task and waits for it. The modules of PySpark, PyArrow and NumPy are some
+    hundred thousand objects that are never garbage, and a look at all of them takes longer than some tasks.
+    """
+    gc.freeze()

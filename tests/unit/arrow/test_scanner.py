@@ -18,11 +18,13 @@ from tests.unit.arrow.records import STORE_HOST, expected_rows, log_of, message,
 from rucola.arrow import scanner as scanner_module
 from rucola.arrow.columns import BatchBuilder, arrow_schema
 from rucola.arrow.ranges import QueueRange
-from rucola.arrow.rows import Repeated, host_texts, text
+from rucola.arrow.rows import Repeated, Rows, host_texts, text
 from rucola.arrow.scanner import CHECK_PHYSICAL_OFFSET, RowChooser, Scanner
 from rucola.arrow.schema import chosen_columns
+from rucola.common.columns import ROW_WIDTH, RecordColumn, new_table
 from rucola.common.hosts import host_bytes, host_text
 from rucola.common.message_queue import MessageQueue
+from rucola.common.sysflag import MessageSysFlag
 from rucola.errors import FormatError
 from rucola.filter.tag import parse_tag_expression
 from rucola.formats.message import encode_message
@@ -191,7 +193,13 @@ def test_hosts(numbers: list[int]) -> None:
     repeated = Repeated()
     hosts = [host_bytes(f"10.0.0.{number}" if number < 5 else f"2001:db8::{number}", 10911) for number in numbers]
     for given in (hosts, hosts[:1], hosts * 2):
-        made = host_texts(pa.array(given, pa.binary()), repeated)
+        table = new_table(len(given))
+        for row, host in enumerate(given):
+            flags = int(MessageSysFlag.BORN_HOST_V6) if len(host) > 8 else 0
+            table[row * ROW_WIDTH + RecordColumn.SYS_FLAG] = flags
+            table[row * ROW_WIDTH + RecordColumn.BORN_HOST_POS] = sum(map(len, given[:row]))
+        rows = Rows(b"".join(given), table, len(given))
+        made = host_texts(rows, RecordColumn.BORN_HOST_POS, MessageSysFlag.BORN_HOST_V6, repeated)
         made.validate(full=True)
         assert made.to_pylist() == [host_text(host) for host in given]
 

@@ -95,6 +95,72 @@ def test_gather_refuses_what_does_not_fit(columns: ModuleType) -> None:
             columns.properties_json(data, table, 1, bytearray(99), array("i", bytes(8)))
 
 
+@given(st.data())
+def test_objects_of_rows_that_differ_in_some_bytes(data: st.DataObject) -> None:
+    """An object made from that of an earlier row is the one that is made alone."""
+    some = [b"KEYS\x01key-1000\x02TAGS\x01TagA\x02", b"UNIQ_KEY\x010123456789\x02a\x01b", b"a\x01\x02b\x01cc"]
+    bytes_of_all_kinds = st.sampled_from(b'0Az\x01\x02\x1f"\\\x7f\x80\xc3\xa9')
+    texts: list[bytes | None] = [data.draw(st.sampled_from(some))]
+    for _ in range(data.draw(st.integers(1, 12))):
+        text = bytearray(data.draw(st.sampled_from(texts)) or b"")
+        for _ in range(data.draw(st.integers(0, 3))):
+            text[data.draw(st.integers(0, len(text) - 1))] = data.draw(bytes_of_all_kinds)
+        texts.append(bytes(text))
+    columns = kernel("formats._columns_cy", FORMS[0])
+    assert roomy_objects(columns, texts) == [objects(columns, [text])[0] for text in texts]
+
+
+def test_objects_of_rows_that_take_turns(columns: ModuleType) -> None:
+    """Rows of several lengths, of the same length modulo the number of kept forms, and too long for one."""
+    texts: list[bytes | None] = [
+        b"k\x01%03d%s\x02" % (number, b"v" * (number * 8 % 40 + (1500 if number % 9 == 0 else 0)))
+        for number in range(90)
+    ]
+    assert roomy_objects(columns, texts) == [b'{"k":"%s"}' % (text or b"")[2:-1] for text in texts]
+
+
+def test_survey(columns: ModuleType) -> None:
+    table = new_table(3)
+    for row, (flags, is_same) in enumerate([(1, 0), (4, 1), (1 << 40, 1)]):
+        table[row * ROW_WIDTH + RecordColumn.SYS_FLAG] = flags
+        table[row * ROW_WIDTH + RecordColumn.SAME_TOPIC] = is_same
+    assert columns.survey(table, 3) == (5 + (1 << 40), True)
+    assert columns.survey(table, 1) == (1, True)
+    table[ROW_WIDTH + RecordColumn.SAME_TOPIC] = 0
+    assert columns.survey(table, 3) == (5 + (1 << 40), False)
+    with pytest.raises(ValueError, match="do not fit"):
+        columns.survey(table, 4)
+
+
+def test_are_same(columns: ModuleType) -> None:
+    data, table = rows_of([b"host", b"host", b"hosT"])
+    assert columns.are_same(data, table, 2, POS, 4)
+    assert not columns.are_same(data, table, 3, POS, 4)
+    assert columns.are_same(data, table, 3, POS, 3)
+    for start, size in ((-1, 4), (len(data) - 3, 4), (0, len(data) + 1), (2**62, 4)):
+        table[ROW_WIDTH + POS] = start
+        with pytest.raises(ValueError, match="outside"):
+            columns.are_same(data, table, 2, POS, size)
+
+
+def test_checksums_are_left_out(columns: ModuleType) -> None:
+    last = b"__CRC32#\x010123456789\x02"
+    texts = [b"a\x01b\x02" + last, last, b"a\x01" + last[1:], b"", None, last + b"a\x01b\x02"]
+    data, table = rows_of(texts)
+    columns.leave_out_checksums(data, table, len(texts))
+    assert [table[row * ROW_WIDTH + LEN] for row in range(len(texts))] == [4, 0, 21, 0, -1, 24]
+    table[POS], table[LEN] = len(data) - 19, 20
+    with pytest.raises(ValueError, match="outside"):
+        columns.leave_out_checksums(data, table, 1)
+
+
+def test_is_ascii(columns: ModuleType) -> None:
+    assert columns.is_ascii(b"")
+    assert columns.is_ascii(bytes(range(128)) * 3)
+    for at in range(40):
+        assert not columns.is_ascii(bytes(at) + b"\x80" + bytes(40 - at))
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
