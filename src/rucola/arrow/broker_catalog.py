@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
+from rucola.arrow.broker_answers import BrokerAnswers, each
 from rucola.arrow.broker_link import BrokerLink
 from rucola.arrow.broker_lookup import look_up
 from rucola.arrow.catalog import Bounds, Look, existing_queues, missing_topics_error, no_match_error
@@ -25,16 +25,7 @@ BOUNDS_AGE_MAX_S = 0.02
 SAMPLE_MESSAGES = 32
 GONE_PATIENCE_S = 10.0
 """How long a queue must be missing from the routes while its broker is registered, before it counts as deleted."""
-AWAY_PAUSE_S = 0.2
-"""A broker that failed gets no request for this long."""
-SLOW_FAILURE_S = 1.0
-"""After a failure that took at least this long, the pause is three times as long as the failure took. So a broker that
-never responds does not delay the others.
-"""
-
 PAUSE_S = 0.1
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +43,7 @@ class BrokerCatalog:
         self._look = Look({})
         self._look_until_s = -1.0
         self._missing_since_s: dict[MessageQueue, float] = {}
-        self._away: dict[str, _Absence] = {}
+        self._answers = BrokerAnswers(self._link, _bounds_of)
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
         """The readable queues of the subscription's topics."""
@@ -76,8 +67,8 @@ class BrokerCatalog:
         while (look := self.look(wanted)).waiting:
             if self._link.seconds() >= deadline_s:
                 queue = min(look.waiting)
-                absence = self._away.get(queue.broker_name)
-                raise absence.error if absence else ClientError(f"broker of {queue_text(queue)} is not registered")
+                absent = ClientError(f"broker of {queue_text(queue)} is not registered")
+                raise self._answers.error_of(queue.broker_name) or absent
             self._link.wait(PAUSE_S)
         return look.bounds
 
@@ -90,33 +81,23 @@ class BrokerCatalog:
         self._list()
         listed = wanted.intersection(self._queues)
         waiting = {queue for queue in wanted - listed if not self._is_gone(queue)}
-        waiting |= {queue for queue in listed if self._is_away(queue.broker_name)}
-        asked = sorted(listed - waiting)
-        answers = self._link.once(lambda consumer: _each(_bounds_of(consumer, queue) for queue in asked))
-        bounds = {}
-        for queue, answer in zip(asked, answers, strict=True):
-            if isinstance(answer, Bounds):
-                bounds[queue] = answer
-            else:
-                self._failed(queue, answer, now)
-                waiting.add(queue)
-        for name in {queue.broker_name for queue in bounds} & self._away.keys():
-            del self._away[name]
-            log.info("broker %s is back", name)
-        self._look, self._look_until_s = Look(bounds, frozenset(waiting)), self._link.seconds() + BOUNDS_AGE_MAX_S
+        found = self._answers.look(sorted(listed))
+        self._look, self._look_until_s = (
+            Look(found.bounds, found.waiting | waiting),
+            self._link.seconds() + BOUNDS_AGE_MAX_S,
+        )
         return self._look
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
         """For each queue, the mark of the record at the given queue offset."""
-        now = self._link.seconds()
-        asked = [queue for queue in places if not self._is_away(queue.broker_name)]
-        answers = self._link.once(lambda consumer: _each(_mark_of(consumer, queue, places[queue]) for queue in asked))
+        asked = [queue for queue in places if not self._answers.is_away(queue.broker_name)]
+        answers = self._link.once(lambda consumer: each(_mark_of(consumer, queue, places[queue]) for queue in asked))
         found: dict[MessageQueue, Mark | None] = dict.fromkeys(places.keys() - set(asked))
         for queue, answer in zip(asked, answers, strict=True):
             if isinstance(answer, Mark):
                 found[queue] = answer
             elif answer is not None:
-                self._failed(queue, answer, now)
+                self._answers.failed(queue.broker_name, answer)
                 found[queue] = None
         return found
 
@@ -126,14 +107,13 @@ class BrokerCatalog:
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
         """Mean size of the records that one pull from ``start`` returns; None if the broker is unavailable."""
-        if self._is_away(queue.broker_name):
+        if self._answers.is_away(queue.broker_name):
             return None
         count = min(SAMPLE_MESSAGES, end - start)
-        now = self._link.seconds()
         try:
             sample = self._link.once(lambda consumer: consumer.pull_raw(queue, start, count))
         except RucolaError as error:
-            self._failed(queue, error, now)
+            self._answers.failed(queue.broker_name, error)
             return None
         return max(1, len(sample.body) // max(1, sample.next_begin_offset - start))
 
@@ -163,6 +143,7 @@ class BrokerCatalog:
 
     def close(self) -> None:
         """Closes the connections to the brokers."""
+        self._answers.close()
         self._link.close()
 
     def _list(self) -> None:
@@ -196,21 +177,6 @@ class BrokerCatalog:
         patience_s = min(GONE_PATIENCE_S, self._options.retry_timeout_ms / 1000)
         return now - self._missing_since_s.setdefault(queue, now) >= patience_s
 
-    def _is_away(self, broker_name: str) -> bool:
-        absence = self._away.get(broker_name)
-        return absence is not None and self._link.seconds() < absence.until_s
-
-    def _failed(self, queue: MessageQueue, error: BaseException, asked_s: float) -> None:
-        """Records that a broker does not respond; raises errors of other kinds."""
-        if not isinstance(error, RucolaError) or not (error.retriable or isinstance(error, ClientError)):
-            raise error
-        if queue.broker_name not in self._away:
-            log.warning("broker %s does not respond; its queues wait: %s", queue.broker_name, error)
-        now = self._link.seconds()
-        took_s = now - asked_s
-        pause_s = 3 * took_s if took_s >= SLOW_FAILURE_S else AWAY_PAUSE_S
-        self._away[queue.broker_name] = _Absence(error, now + pause_s)
-
     async def _find_queues(self, consumer: PullConsumer) -> tuple[list[MessageQueue], frozenset[str]]:
         subscription = self._options.subscription
         names: Iterable[str] = subscription.named_topics
@@ -228,18 +194,6 @@ class BrokerCatalog:
             except ClientError:
                 continue  # no broker has the topic; the caller decides whether that is an error
         return found, brokers
-
-
-class _Absence(NamedTuple):
-    """Why a broker counts as unavailable, and the time until which it gets no request."""
-
-    error: RucolaError
-    until_s: float
-
-
-async def _each(calls: Iterable[Awaitable[T]]) -> list[T | BaseException]:
-    """Runs all calls; returns the result or the exception of each call."""
-    return await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def offset_at(consumer: PullConsumer, queue: MessageQueue, timestamp_ms: int) -> int:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import TypeVar
 
 from rucola.arrow.access import names_of_options, with_access
@@ -93,6 +94,18 @@ class BrokerLink:
             return await question(self._consumer)
 
         return self._loop.run(asked())
+
+    def begin(self, question: Callable[[PullConsumer], Awaitable[T]]) -> Future[T]:
+        """Asks ``question`` once; returns a future of the answer."""
+
+        async def asked() -> T:
+            return await question(self._consumer)
+
+        return self._loop.start(asked())
+
+    def wait_for(self, futures: Sequence[Future[T]], seconds: float) -> None:
+        """Waits until all futures are done, but at most ``seconds``."""
+        wait(futures, seconds)
 
     def is_away(self, queue: MessageQueue, error: RucolaError) -> bool:
         """Whether ``error`` only means that the broker of ``queue`` is currently unavailable.

@@ -109,11 +109,17 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._waits_for_more(sum(available[queue] - position[queue] for queue in available)):
             return start
         end = self._admit(position, available, limit)
+        moved = {queue: end[queue] - 1 for queue in end if queue in starts or end[queue] != own[queue]}
+        marks = catalog.marks({queue: at for queue, at in moved.items() if at >= look.bounds[queue].min})
+        for queue in [queue for queue in marks if marks[queue] is None]:
+            # Its broker went away just now. A micro-batch with its messages would wait for it, with all other messages.
+            del moved[queue], end[queue]
+            starts.pop(queue, None)
+            if queue in own:
+                end[queue] = own[queue]
         if not starts and end == own:
             return start
         self._admitted_s = self._clock.monotonic()
-        moved = {queue: end[queue] - 1 for queue in end if queue in starts or end[queue] != own[queue]}
-        marks = catalog.marks({queue: at for queue, at in moved.items() if at >= look.bounds[queue].min})
         kept = {queue: mark for queue, mark in begin.marks.items() if queue not in moved}
         known = {queue: mark for queue, mark in marks.items() if mark is not None}
         return StreamOffsets({**begin.offsets, **end}, starts, {**kept, **known}).to_document()

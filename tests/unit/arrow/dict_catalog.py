@@ -22,6 +22,8 @@ class DictCatalog:
         """Names of brokers that do not answer."""
         self.mute: set[str] = set()
         """Names of brokers that answer requests for their offsets and no others."""
+        self.dying: set[str] = set()
+        """Names of brokers that tell bounds and do not answer after it."""
         self.times: dict[MessageQueue, int] = {}
         """Store time of message 0 of a queue, 0 when not set."""
         self.closed = False
@@ -42,7 +44,9 @@ class DictCatalog:
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
         return {
-            queue: None if queue.broker_name in self.away else Mark(self.times.get(queue, 0) + 1000 * at, 100 * at)
+            queue: None
+            if queue.broker_name in self.away | self.dying
+            else Mark(self.times.get(queue, 0) + 1000 * at, 100 * at)
             for queue, at in places.items()
             if self.table[queue].min <= at < self.table[queue].max
         }

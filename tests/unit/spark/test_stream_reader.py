@@ -56,6 +56,25 @@ def test_where_a_query_begins_is_logged() -> None:
     assert ranges(restarted, first, second) == [QueueRange(Q0, 5, 9)]
 
 
+def test_a_broker_that_goes_away_while_a_micro_batch_is_made_is_left_out_of_it() -> None:
+    """Otherwise the micro-batch waits for it, with the messages of all others."""
+    other = MessageQueue("t", "c", 0)
+    stream, catalog = reader({Q0: Bounds(0, 5), other: Bounds(0, 7)}, startingOffsets="earliest")
+    catalog.dying = {"c"}
+    first = stream.latestOffset({}, ReadAllAvailable())
+    assert ends(first) == document(5)
+    assert stream.latestOffset(first, ReadAllAvailable()) == first
+    catalog.dying = set()
+    second = stream.latestOffset(first, ReadAllAvailable())
+    assert ranges(stream, first, second) == [QueueRange(other, 0, 7)]
+    catalog.table |= {Q0: Bounds(0, 6), other: Bounds(0, 9)}
+    catalog.dying = {"c"}
+    third = stream.latestOffset(second, ReadAllAvailable())
+    assert ranges(stream, second, third) == [QueueRange(Q0, 5, 6)]
+    catalog.dying = set()
+    assert ranges(stream, third, stream.latestOffset(third, ReadAllAvailable())) == [QueueRange(other, 7, 9)]
+
+
 def test_a_replayed_first_batch_begins_where_it_began() -> None:
     stream, _ = reader({Q0: Bounds(2, 10)}, startingOffsets="earliest")
     first = stream.latestOffset({}, ReadMaxRows(4))
