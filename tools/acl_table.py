@@ -42,7 +42,7 @@ def _mark(code: int, topics: int, groups: int) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the table, or with ``--check`` say whether it is current."""
+    """Writes the table, or with ``--check`` says whether it is current."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing, fail when the document is not current")
     options = parser.parse_args(arguments)

@@ -202,7 +202,7 @@ def formatted(text: str, path: Path) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Write the files, or compare them."""
+    """Writes the files, or compares them."""
     files = generate()
     stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     left_over = sorted(set(TARGETS.glob("*.py")) - set(files))

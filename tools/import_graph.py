@@ -71,7 +71,7 @@ def picture() -> str:
 
 
 def main() -> None:
-    """Write the picture, or with ``--check`` say whether it is current."""
+    """Writes the picture, or with ``--check`` says whether it is current."""
     text = PAGE.read_text()
     head, found, rest = text.partition(BEGIN)
     _, closed, tail = rest.partition(END)

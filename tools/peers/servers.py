@@ -70,7 +70,7 @@ class Servers(ABC):
 
     @abstractmethod
     def _start(self) -> None:
-        """Start the processes and return when the broker's route is known to the name server."""
+        """Starts the processes and returns when the broker's route is known to the name server."""
 
     def __enter__(self) -> Self:
         try:

@@ -35,7 +35,7 @@ class Link:
         self._connection.close()
 
     def request(self, code: int, ext_fields: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
-        """Send one request and return the header of its answer."""
+        """Sends one request and returns the header of its answer."""
         self._opaque += 1
         header = json.dumps(
             {
@@ -81,13 +81,13 @@ class Link:
 
 
 def call(address: str, code: int, ext_fields: dict[str, object], body: bytes = b"") -> dict[str, Any]:
-    """Send one request over a connection of its own and return the header of its answer."""
+    """Sends one request over a connection of its own and returns the header of its answer."""
     with Link(address) as link:
         return link.request(code, ext_fields, body)
 
 
 def wait_for_route(namesrv: str, topic: str) -> None:
-    """Return when the name server knows the topic.
+    """Returns when the name server knows the topic.
 
     Raises:
         PeerError: the name server does not learn it in time.
@@ -101,7 +101,7 @@ def wait_for_route(namesrv: str, topic: str) -> None:
 
 
 def make_topic(namesrv: str, broker: str, topic: str, queues: int = 4) -> None:
-    """Let the broker create a topic as for any producer: with a first message, tagged ``Setup``."""
+    """Lets the broker create a topic as for any producer: with a first message, tagged ``Setup``."""
     fields = {"a": "setup", "b": topic, "c": "TBW102", "d": queues, "e": 0, "f": 0, "g": int(time.time() * 1000),
               "h": 0, "i": "TAGS\x01Setup\x02", "j": 0, "k": "false", "m": "false"}  # fmt: skip
     answer = call(broker, SEND_MESSAGE_V2, dict(fields), b"makes the topic")

@@ -1,3 +1,3 @@
-"""Helpers for tests of this package and of its users. Outside of ``tests/`` only the lesson on crashes in the
-laboratory imports them.
+"""Helpers for tests of this package and of its users. Apart from ``tests/``, only the laboratory's lesson on crashes
+imports them.
 """

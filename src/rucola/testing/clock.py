@@ -7,7 +7,7 @@ class ManualClock:
     """Implements ``runtime.clock.Clock``.
 
     wall_ms: initial value of ``wall_ms()``, milliseconds since the epoch.
-    step_ms: how far the wall clock moves by itself after each reading.
+    step_ms: how far the wall clock moves by itself after each reading, in ms.
     """
 
     def __init__(self, wall_ms: int = 1_700_000_000_000, step_ms: int = 0) -> None:
@@ -22,7 +22,7 @@ class ManualClock:
         return now
 
     def monotonic(self) -> float:
-        """Seconds by which ``advance`` has moved the clock."""
+        """Number of seconds by which ``advance`` has moved the clock."""
         return self._monotonic
 
     def advance(self, milliseconds: int) -> None:
@@ -31,5 +31,5 @@ class ManualClock:
         self._monotonic += milliseconds / 1000
 
     def set_wall_ms(self, wall_ms: int) -> None:
-        """Sets only the wall clock, as an administrator or time server would; it may go backwards."""
+        """Sets only the wall clock, as an administrator or a time server would; it may go backwards."""
         self._wall_ms = wall_ms

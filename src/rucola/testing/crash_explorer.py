@@ -27,7 +27,7 @@ from rucola.testing.store_life import (
 from rucola.testing.store_model import Mismatch, StoreModel
 
 CHANCES = (0.0, 0.03, 0.1, 0.3)
-"""Probabilities that another thread continues at a system call; each simulated process uses one of them."""
+"""Possible probabilities that another thread continues at a system call; each simulated process uses one of them."""
 
 Workload = Callable[[StoreLife, Random], None]
 
@@ -41,10 +41,10 @@ class Counts:
     """Statistics of an exploration.
 
     Attributes:
-        steps: disk calls at which a power failure was simulated.
-        states: distinct contents of the disk that were recovered.
-        compound: states left by a crash during a recovery, or soon after one.
-        switches: how often another thread continued.
+        steps: number of disk calls at which a power failure was simulated.
+        states: number of distinct disk contents that were recovered.
+        compound: number of states left by a crash during a recovery, or soon after one.
+        switches: number of times that another thread continued.
     """
 
     steps: int = 0
@@ -54,7 +54,7 @@ class Counts:
 
 
 class CrashExplorer:
-    """One exploration.
+    """One exploration of crashes, with one seed.
 
     Attributes:
         counts: statistics so far.
@@ -63,8 +63,9 @@ class CrashExplorer:
         config: configuration of the stores.
         seed: seed of all choices.
         sample: number of random crash states per step, in addition to the fixed ones.
-        compound_every: recover one of this many states under further power failures; 0 for none.
-        prepare: changes the ``Files`` of each process, for example to plant a defect; also for recoveries.
+        compound_every: one in this many states is recovered under further power failures; 0 for none.
+        prepare: function that changes the ``Files`` of each process, including recoveries, for example to plant a
+            defect.
         interleaved: whether the store's threads alternate at every system call; otherwise they run one after another.
     """
 
@@ -138,10 +139,10 @@ class CrashExplorer:
                 raise Violation(f"{where}: {type(error).__name__}: {error}") from error
 
     def check(self, state: CrashState, model: StoreModel) -> None:
-        """Recovers ``state`` and compares it with ``model``; a state seen before is not recovered again."""
+        """Recovers ``state`` and compares the result with ``model``; skips a state that was recovered before."""
         if state.choice == NOTHING_LOST:
-            # A killed process leaves everything that it wrote, so every acknowledged message remains, except messages
-            # that were only in its memory.
+            # Everything that a killed process wrote remains, so every acknowledged message remains, except those that
+            # were only in its memory.
             model = model.copy()
             model.acked_end = max(model.acked_end, min(model.kept_end, model.end))
         key = hash(tuple((path, content) for path, content in state.image.items()))
@@ -190,13 +191,13 @@ class CrashExplorer:
         self.counts.compound += inner.counts.states
 
     def run_with_faults(self, workload: Workload, plan: FaultPlan, sample: int = 1) -> bool:
-        """Runs ``workload`` on a failing disk, then a power failure, or a kill and restart of the process.
+        """Runs ``workload`` on a failing disk; then simulates power failures, or a kill and restart of the process.
 
         Args:
-            sample: number of random crash states at each of the two ends, in addition to the fixed ones.
+            sample: number of random crash states in addition to the fixed ones, at each simulated power failure.
 
         Returns:
-            Whether a call failed; otherwise the workload has fewer calls than the plan expects.
+            Whether a call failed; if none did, the workload makes fewer calls than the plan counts.
 
         Raises:
             Violation: the store breaks a promise.

@@ -1,8 +1,8 @@
-"""The states in which a crash at this moment may leave a ``SimulatedDisk``.
+"""The states in which a crash may leave a ``SimulatedDisk``.
 
-Each page, file length and name change may or may not be on the disk. Some states are always included: nothing lost
-(which is also the state after a killed process), everything lost, all content lost, all names lost. A seeded sample is
-drawn from the others: one item lost, one item kept, random versions of every item, pages torn at 512 bytes.
+Each page, file length and name change may or may not be on the disk. Some states are always included: nothing lost (as
+after the process was killed), everything lost, all content lost, all names lost. A seeded sample is drawn from the
+others: one item lost, one item kept, random versions of every item, pages torn at 512 bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTHING_LOST = "nothing lost"
 
 @dataclass(frozen=True)
 class CrashState:
-    """One state.
+    """One state of the disk after a crash.
 
     Attributes:
         image: content of the disk.
@@ -32,7 +32,9 @@ class CrashState:
 
 @dataclass(frozen=True, eq=False)
 class _Item:
-    """An uncertain item: a page of a file (its number), a file's length (-1), or a change of names (no file)."""
+    """Something that a crash may lose: a page of a file (by number), a file's length (page -1), or a name change (no
+    file).
+    """
 
     name: str
     inode: Inode | None = None
@@ -41,7 +43,7 @@ class _Item:
 
 
 def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int = 32) -> Iterator[CrashState]:
-    """The states of ``disk`` after a crash now.
+    """Yields states in which a crash at this moment may leave ``disk``.
 
     Args:
         random: source of the sample and of the random states.
@@ -73,9 +75,9 @@ def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int 
 
 
 def all_states(disk: SimulatedDisk) -> Iterator[CrashState]:
-    """Every state of ``disk`` after a crash now, without torn pages.
+    """Yields every state in which a crash at this moment may leave ``disk``, without torn pages.
 
-    The number of states doubles with each uncertain page, length and name, so this suits only small disks.
+    Each page, length and name that is not durable doubles the number of states, so this suits only small disks.
     """
     disk.capture()
     items = list(_items(disk))
@@ -100,7 +102,7 @@ def all_states(disk: SimulatedDisk) -> Iterator[CrashState]:
 
 
 def _count(item: _Item) -> int:
-    """Number of versions of an item, without its oldest."""
+    """Number of versions of an item, without the oldest one."""
     if item.inode is None:
         return 1
     return len(item.inode.sizes if item.page < 0 else item.inode.pages[item.page])
@@ -130,7 +132,7 @@ def _state(disk: SimulatedDisk, kept: set[_Item], choice: str) -> CrashState:
 
 
 def _random_state(disk: SimulatedDisk, items: list[_Item], seed: int, torn: bool) -> CrashState:
-    """A state in which each item is lost with the same probability; kept pages have any version, or are torn."""
+    """A state in which each item is lost with the same probability; a kept page has a random version, or is torn."""
     random = Random(seed)
     keep = random.choice((0.15, 0.5, 0.85))
     pages: dict[Inode, dict[int, bytes]] = {}
@@ -158,7 +160,7 @@ def _oldest(inode: Inode, page: int, length: int) -> bytes:
 
 
 def _torn(old: bytes, new: bytes, random: Random) -> bytes:
-    """A page with sectors of both versions: split at one sector, or chosen per sector."""
+    """A page with sectors from ``old`` and ``new``: split at one sector, or chosen for each sector."""
     sectors = range(0, len(new), SECTOR)
     cut = random.randrange(len(sectors) + 1) * SECTOR if random.random() < 0.5 else -1
     result = bytearray(old)

@@ -1,4 +1,4 @@
-"""An event loop with real sockets and adjustable time, so that no test waits for a timeout."""
+"""An event loop with real sockets and a time that tests can advance, so that no test waits for a timeout."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class SteppedEventLoop(asyncio.SelectorEventLoop):
         self._skipped_s = 0.0
 
     def time(self) -> float:
-        """Seconds from an arbitrary start, including the skipped time."""
+        """Time in seconds since an arbitrary start, including the skipped time."""
         return super().time() + self._skipped_s
 
     def advance(self, seconds: float) -> None:
-        """Move the time forward by ``seconds``."""
+        """Moves the time forward by ``seconds``."""
         self._skipped_s += seconds
 
 
 def run_stepped(work: Coroutine[Any, Any, T]) -> T:
-    """Run ``work`` on a ``SteppedEventLoop``."""
+    """Runs ``work`` on a ``SteppedEventLoop``."""
     with asyncio.Runner(loop_factory=SteppedEventLoop) as runner:
         return runner.run(work)
 
 
 def advance(seconds: float) -> None:
-    """Move the running loop's time forward; for the body of a test."""
+    """Moves the running loop's time forward; tests call it."""
     loop = asyncio.get_running_loop()
     if not isinstance(loop, SteppedEventLoop):
         raise TypeError("the running loop is not a SteppedEventLoop: use run_stepped")
@@ -42,6 +42,6 @@ def advance(seconds: float) -> None:
 
 
 async def settle(turns: int = 20) -> None:
-    """Run the loop for some turns: sockets on loopback need a few until all ready callbacks have run."""
+    """Runs some iterations of the event loop: loopback sockets need a few until all ready callbacks have run."""
     for _ in range(turns):
         await asyncio.sleep(0)

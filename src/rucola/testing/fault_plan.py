@@ -1,4 +1,4 @@
-"""Failing calls of a ``SimulatedDisk``: the n-th call fails, or all calls from the n-th on."""
+"""Makes calls of a ``SimulatedDisk`` fail: only the n-th call, or the n-th and all later ones."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class Killed(Exception):  # noqa: N818 - the name says what happened
 
 
 class FaultPlan:
-    """A function for ``SimulatedDisk.faults``.
+    """A callable for ``SimulatedDisk.faults``.
 
     Attributes:
         fired: whether a call failed.
         count: number of counted calls so far.
 
     Args:
-        nth: number of the first call that fails, from 1.
+        nth: number of the first call that fails, counted from 1.
         for_ever: whether all later calls fail too.
-        number: error number; 0 kills the process.
-        kinds: the calls that count.
+        number: error number (errno) of the failure; 0 kills the process instead.
+        kinds: kinds of calls that are counted.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ REQUESTS: dict[str, frozenset[int]] = {
     "heartbeat": frozenset((RequestCode.HEART_BEAT,)),
     "lock": frozenset((RequestCode.LOCK_BATCH_MQ,)),
 }
-"""Names of requests, for the faults that concern requests."""
+"""Names that a test can use for requests, with their codes."""
 
 
 class Effect(Enum):
@@ -40,7 +40,7 @@ class Effect(Enum):
 
 
 class Fault:
-    """One fault, which begins when it is created. Its methods may be called from any thread.
+    """One fault; it begins when it is created. Its methods may be called from any thread.
 
     Attributes:
         effect, codes, seconds, code, remark: its effect on requests with these codes (None: on all requests).
@@ -79,17 +79,17 @@ class Fault:
         return self._hits
 
     def wait(self, hits: int = 1, timeout: float = TIMEOUT_S) -> None:
-        """Return as soon as the fault has affected ``hits`` requests.
+        """Returns as soon as the fault has affected ``hits`` requests.
 
         Raises:
-            AssertionError: it has affected fewer after ``timeout`` seconds.
+            AssertionError: the fault has affected fewer requests after ``timeout`` seconds.
         """
         with self._hit:
             if not self._hit.wait_for(lambda: self._hits >= hits, timeout):
                 raise AssertionError(f"after {timeout:g} s the fault has affected {self._hits} requests, not {hits}")
 
     def end(self) -> None:
-        """End the fault. It may be called twice."""
+        """Ends the fault. Further calls do nothing."""
         end, self._end = self._end, _nothing
         end(self)
 
@@ -113,23 +113,23 @@ class FaultRules:
         self._lock = threading.Lock()
 
     def add(self, fault: Fault) -> Fault:
-        """Start a fault."""
+        """Starts a fault."""
         with self._lock:
             self.faults = (*self.faults, fault)
         return fault
 
     def remove(self, fault: Fault) -> None:
-        """End a fault; does nothing if it has ended."""
+        """Ends a fault; does nothing if it has ended."""
         with self._lock:
             self.faults = tuple(each for each in self.faults if each is not fault)
 
     def of(self, code: int) -> Fault | None:
-        """The fault that applies to a request; None without one."""
+        """The fault that applies to a request; None if there is none."""
         return next((fault for fault in self.faults if fault.meets(code)), None)
 
 
 def request_codes(requests: str | int | None) -> frozenset[int] | None:
-    """The codes for ``requests``: a name in ``REQUESTS``, a code, or None for all.
+    """Returns the request codes that ``requests`` stands for: a name in ``REQUESTS``, a code, or None for all.
 
     Raises:
         ValueError: the name is unknown.
@@ -144,7 +144,7 @@ def request_codes(requests: str | int | None) -> frozenset[int] | None:
 
 
 class Faults:
-    """The methods of ``rocketmq.faults``.
+    """The object ``rocketmq.faults``, whose methods start faults.
 
     Args:
         rules: the faults of requests.
@@ -165,7 +165,7 @@ class Faults:
         self._begun: list[Fault] = []
 
     def drop(self, requests: str | int | None = None, *, times: int | None = None) -> Fault:
-        """Requests are lost on their way to the broker; their senders receive no response.
+        """Loses requests on their way to the broker; their senders receive no response.
 
         Args:
             requests: a name in ``REQUESTS``, a request code, or None for all. The next three methods have the same
@@ -178,13 +178,13 @@ class Faults:
         return self._requests(Effect.DROP, requests, times)
 
     def drop_answers(self, requests: str | int | None = None, *, times: int | None = None) -> Fault:
-        """The broker carries out requests, but its responses are lost: a message is stored, and its producer tries
+        """Loses the broker's responses, though it carries out the requests: a message is stored, and its producer tries
         again.
         """
         return self._requests(Effect.DROP_ANSWER, requests, times)
 
     def delay(self, seconds: float, requests: str | int | None = None, *, times: int | None = None) -> Fault:
-        """Requests reach the broker ``seconds`` later."""
+        """Delays requests by ``seconds`` on their way to the broker."""
         return self._requests(Effect.DELAY, requests, times, seconds=seconds)
 
     def refuse(
@@ -195,11 +195,11 @@ class Faults:
         remark: str = "refused by a test",
         times: int | None = None,
     ) -> Fault:
-        """The broker responds with an error and does nothing else."""
+        """Makes the broker respond to requests with an error and do nothing else."""
         return self._requests(Effect.REFUSE, requests, times, code=code, remark=remark)
 
     def blackhole(self) -> Fault:
-        """No data passes in either direction between the broker and its clients, and no connection closes.
+        """Stops all data between the broker and its clients, in both directions; no connection closes.
 
         The broker accepts new connections, but they receive no data. At the end of the fault the affected connections
         are closed.
@@ -208,13 +208,15 @@ class Faults:
         return self._other(lambda: self._blackhole(False))
 
     def slow_disk(self, seconds: float) -> Fault:
-        """Each sync takes ``seconds`` longer. With ``flushDiskType`` ``SYNC_FLUSH``, producers wait for these syncs."""
+        """Makes each sync take ``seconds`` longer. With ``flushDiskType`` ``SYNC_FLUSH``, producers wait for these
+        syncs.
+        """
         self._slow_disk(seconds)
         return self._other(lambda: self._slow_disk(0.0))
 
     def full_disk(self) -> Fault:
-        """The disk is full: the broker refuses new messages and delivers stored ones. Returns once the broker refuses
-        messages.
+        """Makes the disk full: the broker refuses new messages and delivers stored ones. Returns once the broker
+        refuses messages.
 
         When the fault ends, the call returns once the broker accepts messages again.
         """
@@ -222,7 +224,7 @@ class Faults:
         return self._other(lambda: self._full_disk(False))
 
     def clear(self) -> None:
-        """End all faults."""
+        """Ends all faults."""
         begun, self._begun = self._begun, []
         for fault in begun:
             fault.end()
@@ -249,4 +251,4 @@ class Faults:
 
 
 def _nothing(_fault: Fault) -> None:
-    """Does nothing when the fault ends."""
+    """Does nothing: the action at the end of a fault without one."""

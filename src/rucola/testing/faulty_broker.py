@@ -1,6 +1,4 @@
-"""A broker with the faults of a test, which also reports possible changes. It is used on the broker's event loop
-only.
-"""
+"""A broker with a test's faults; it reports events for which a test may wait. Used on the broker's event loop only."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ _CODE, _FLAG = int(FrameColumn.CODE), int(FrameColumn.FLAG)
 
 
 class FaultyFiles(Files):
-    """Files on a disk that can be slow or full.
+    """``Files`` on a disk that can be slow or full.
 
     Attributes:
         sync_s: additional duration of each sync, in seconds.
@@ -64,11 +62,11 @@ class FaultyBroker(Broker):
 
     Args:
         rules: faults of requests.
-        on_change: called after each read of a connection, when messages reach their queues, after commits, and when
-            groups change.
+        on_change: called when something may have changed for a waiting test: after each read from a connection, when
+            messages reach their queues, after commits, and when groups change.
 
     Attributes:
-        starts: the queues that consumers have begun to read.
+        starts: which queues the consumers have begun to read.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class FaultyBroker(Broker):
         self.services.consumers.on_change(self._group_changed)
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serves the frames of a read that no fault affects."""
+        """Serves those frames of a read that no fault affects."""
         if self._blackholed:
             self._met.add(channel)
             return
@@ -102,7 +100,7 @@ class FaultyBroker(Broker):
         for row in range(batch.count):
             base = row * ROW_WIDTH
             if batch.table[base + _CODE] in start_offsets.CODES and not batch.table[base + _FLAG] & FLAG_RESPONSE:
-                with suppress(FormatError):  # the broker refuses such a header itself
+                with suppress(FormatError):  # the broker itself refuses a malformed header
                     self.starts.received(channel, batch.command(row))
         super().frames_received(channel, batch)
         self._tell()
@@ -112,7 +110,7 @@ class FaultyBroker(Broker):
         self._tell()
 
     def blackhole(self, begins: bool) -> None:
-        """Block all traffic in both directions; at the end, close the affected connections."""
+        """Blocks all traffic in both directions; at the end, closes the affected connections."""
         if begins and not self._blackholed:
             for channel in self._server.channels:
                 self._met.add(channel)
@@ -147,7 +145,7 @@ class FaultyBroker(Broker):
             asyncio.get_running_loop().call_later(fault.seconds, self._serve, channel, command)
 
     def _serve(self, channel: Channel, command: RemotingCommand) -> None:
-        """Serve a request as if it had arrived alone."""
+        """Serves a request as if it had arrived alone."""
         if channel.closed:
             return
         frame = command.encode()
@@ -172,10 +170,10 @@ class _Nowhere(asyncio.Transport):
         self._real = transport
 
     def write(self, data: Any) -> None:
-        """Discard the data."""
+        """Discards the data."""
 
     def writelines(self, list_of_data: Any) -> None:
-        """Discard the data."""
+        """Discards the data."""
 
     def get_write_buffer_size(self) -> int:
         return 0

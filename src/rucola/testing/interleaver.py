@@ -1,9 +1,9 @@
 """Threads that run one at a time: at each system call a seeded choice decides which thread continues.
 
 The interpreter can switch threads wherever it releases its lock, which every system call does before and after the
-call. The threads of a simulated process therefore pause at such calls while another one runs, in an order that depends
-only on the seed. They are real threads that pass a baton; they keep the locks they hold, and a thread that waits for a
-lock is not chosen.
+call. The threads of a simulated process therefore pause at system calls while another one runs, in an order that
+depends only on the seed. They are real threads; only the one that holds a baton runs. A paused thread keeps its locks,
+and a thread that waits for a lock is not chosen.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from random import Random
 _Lock = threading.Lock
 
 
-class Deadlock(AssertionError):  # noqa: N818 - reads as what was found
+class Deadlock(AssertionError):  # noqa: N818 - the name says what was found
     """No thread can continue, because each waits for another one."""
 
 
 class Dropped(BaseException):
-    """The simulated process has ended; its threads unwind, and nothing they still do reaches the disk."""
+    """Raised in the threads of a simulated process that has ended: they unwind, and nothing they do reaches the
+    disk.
+    """
 
 
 class Task:
-    """A piece of work that one thread does from beginning to end.
+    """Work that one thread does from beginning to end.
 
     Attributes:
-        name: of the thread, for people.
+        name: name of the thread, for people.
         done: whether the work has ended.
     """
 
@@ -44,13 +46,13 @@ class Interleaver:
     """The threads of one process; the thread that creates the interleaver is the first.
 
     Attributes:
-        open_to_start: returns the work that may start by itself now, as functions that start it.
+        open_to_start: returns functions that start the background work which may start now.
 
     Args:
         random: source of all choices.
         chance: probability that another thread continues at a system call.
         on_switch: called whenever another thread continues.
-        starts_max: limit of work that starts by itself.
+        starts_max: limit on the number of background works that start by themselves.
     """
 
     def __init__(
@@ -69,11 +71,11 @@ class Interleaver:
 
     @property
     def running(self) -> str:
-        """Name of the thread that runs."""
+        """Name of the thread that currently runs."""
         return self._current.name
 
     def start(self, name: str, work: Callable[[], None]) -> Task:
-        """Add a task; ``work`` begins when its thread is chosen."""
+        """Adds a task; ``work`` begins when its thread is chosen."""
         task = Task(name, work)
         self._tasks.append(task)
         thread = self._idle.pop() if self._idle else _Thread(self)
@@ -81,7 +83,7 @@ class Interleaver:
         return task
 
     def point(self) -> None:
-        """A point at which another thread may continue.
+        """Marks a point at which another thread may continue.
 
         Raises:
             Dropped: the process has ended.
@@ -91,12 +93,12 @@ class Interleaver:
             self._let_go_on()
 
     def yield_to(self, task: Task) -> None:
-        """Let ``task`` continue now, until it gives up its turn."""
+        """Lets ``task`` continue now, until it gives up its turn."""
         if not task.done and self._may(task):
             self._switch(task)
 
     def wait(self, may_go_on: Callable[[], bool]) -> None:
-        """Pause the running thread until ``may_go_on`` returns true.
+        """Pauses the running thread until ``may_go_on`` returns true.
 
         Raises:
             Deadlock: no thread can continue.
@@ -114,13 +116,13 @@ class Interleaver:
             me.may_go_on = None
 
     def finish(self) -> None:
-        """Run all other threads until their tasks have ended."""
+        """Runs all other threads until their tasks have ended."""
         for task in list(self._tasks):
             if task is not self._first:
                 self.wait(lambda task=task: task.done)  # type: ignore[misc]
 
     def drop(self) -> None:
-        """End the process; called by the first thread."""
+        """Ends the process; called by the first thread."""
         self._dropped = True
         for task in list(self._tasks):
             if task is not self._first and not task.done:
@@ -165,7 +167,7 @@ class Interleaver:
             raise error
 
     def _ended(self, thread: _Thread, task: Task, error: BaseException | None) -> None:
-        """Called in the thread of ``task``: pass the turn to another thread, or after an error to the first thread."""
+        """Lets another thread continue, or after an error the first thread; called in the thread of ``task``."""
         task.done = True
         self._tasks.remove(task)
         self._idle.append(thread)
@@ -194,12 +196,12 @@ class _Thread:
         threading.Thread(target=self._run, daemon=True).start()
 
     def give(self, task: Task) -> None:
-        """Set the next task; it begins when it gets its baton."""
+        """Sets the next task; it begins when the thread gets the baton."""
         self._task = task
         self._given.release()
 
     def end(self) -> None:
-        """End the thread instead of giving it a task."""
+        """Ends the thread instead of giving it a task."""
         self._task = None
         self._given.release()
 
@@ -253,4 +255,4 @@ class InterleavedLock:
 
 
 def _nothing() -> None:
-    """Work of the first thread, whose caller controls it."""
+    """The work of the first thread, which its caller controls."""

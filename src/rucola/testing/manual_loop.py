@@ -1,4 +1,4 @@
-"""An event loop without sockets and tasks: calls run when the test's clock has reached their time."""
+"""An event loop without sockets and tasks: scheduled calls run when the test's clock has reached their time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from rucola.testing.clock import ManualClock
 
 
 class ManualLoop:
-    """The methods of ``asyncio.AbstractEventLoop`` that plain callbacks need.
-
-    Tasks do not run: the test does their work at their intervals.
+    """The methods of ``asyncio.AbstractEventLoop`` that plain callbacks need. Tasks do not run: the test itself does
+    the work of periodic tasks.
     """
 
     def __init__(self, clock: ManualClock) -> None:
@@ -30,25 +29,25 @@ class ManualLoop:
         return False
 
     def call_soon(self, callback: Callable[..., object], *arguments: object, context: Context | None = None) -> _Call:
-        """The call is made by the next ``run``."""
+        """Schedules a call for the next ``run``."""
         return self.call_later(0, callback, *arguments)
 
     call_soon_threadsafe = call_soon
 
     def call_later(self, delay_s: float, callback: Callable[..., object], *arguments: object) -> _Call:
-        """Call back at the first ``run`` after ``delay_s``."""
+        """Schedules a call for the first ``run`` after ``delay_s``."""
         self._count += 1
         call = _Call((self.time() + max(delay_s, 0), self._count), callback, arguments)
         heapq.heappush(self._calls, call)
         return call
 
     def create_task(self, work: Coroutine[Any, Any, Any]) -> _NoTask:
-        """Discard ``work``."""
+        """Discards ``work``."""
         work.close()
         return _NoTask()
 
     def run(self) -> None:
-        """Make all calls that are due, including those that they add."""
+        """Makes all calls that are due, including those that they add."""
         while self.is_due():
             self.run_one()
 
@@ -57,7 +56,7 @@ class ManualLoop:
         return bool(self._calls) and self._calls[0].place[0] <= self.time()
 
     def run_one(self) -> None:
-        """Make the first call that is due."""
+        """Makes the first call that is due."""
         call = heapq.heappop(self._calls)
         if not call.cancelled:
             call.callback(*call.arguments)
@@ -93,10 +92,10 @@ class _NoTask:
         return True
 
     def cancel(self) -> None:
-        """Do nothing: the task is cancelled already."""
+        """Does nothing: the task is cancelled already."""
 
     def add_done_callback(self, callback: Callable[[_NoTask], object]) -> None:
-        """Do nothing: the task is cancelled already."""
+        """Does nothing: the task is cancelled already."""
         callback(self)
 
     def __await__(self) -> Generator[None, None, None]:

@@ -12,12 +12,13 @@ from rucola.testing.interleaver import InterleavedLock, Interleaver, Task
 
 
 class ManualWorker:
-    """Replaces ``runtime.background.Worker``: has the same methods, but no thread, except those of an ``Interleaver``.
+    """Replaces ``runtime.background.Worker``: it has the same methods but no thread, except those of an
+    ``Interleaver``.
 
     Attributes:
         started: whether ``start`` was called, and ``stop`` was not.
         wanted: whether ``wake`` was called since the last run.
-        on_run: called before each run; can let time pass.
+        on_run: function that is called before each run; it can let time pass.
     """
 
     def __init__(
@@ -36,15 +37,15 @@ class ManualWorker:
         self._task: Task | None = None
 
     def start(self) -> None:
-        """From now on, the real thread would wait for work."""
+        """Allows runs; from this call on, the real thread would wait for work."""
         self.started = True
 
     def wake(self) -> None:
-        """The real thread would run soon."""
+        """Requests a run; the real thread would run soon."""
         self.wanted = True
 
     def stop(self) -> None:
-        """Allow no further run; wait for a run in progress."""
+        """Allows no further run; waits for a run in progress."""
         self.started = False
         task = self._task
         if task is not None and self._interleaver is not None:
@@ -52,12 +53,12 @@ class ManualWorker:
 
     @property
     def ready(self) -> bool:
-        """Whether a run would begin now: it was woken or its interval has passed, and no run is in progress."""
+        """Whether a run would begin now: the worker was woken or its interval has passed, and no run is in progress."""
         waits = self._task is None or self._task.done
         return self.started and waits and (self.wanted or self.interval_s is not None)
 
     def run(self) -> None:
-        """Do what the real thread would do next; nothing if it would wait. With an interleaver it may take longer."""
+        """Does what the real thread would do next, if anything. With an interleaver the run may outlast this call."""
         if self._interleaver is not None:
             if self.ready:
                 self.begin()
@@ -67,7 +68,7 @@ class ManualWorker:
             self._run()
 
     def begin(self) -> Task:
-        """Begin a run in a thread of the interleaver."""
+        """Begins a run in a thread of the interleaver."""
         assert self._interleaver is not None
         self._task = self._interleaver.start(self.name, self._run)
         return self._task
@@ -81,7 +82,7 @@ class ManualWorker:
 
 @contextmanager
 def manual_workers(*modules: str, interleaver: Interleaver | None = None) -> Iterator[None]:
-    """Within the block, ``Worker`` in ``modules`` is a ``ManualWorker``, and a lock is one of ``interleaver``."""
+    """Within the block, ``Worker`` in ``modules`` is ``ManualWorker``, and locks belong to ``interleaver``."""
     with ExitStack() as stack:
         for module in modules:
             stack.enter_context(patch(f"{module}.Worker", partial(ManualWorker, interleaver=interleaver)))

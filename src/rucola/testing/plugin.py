@@ -1,4 +1,4 @@
-"""The pytest plugin with the fixtures ``rocketmq`` and ``rocketmq_session``, a RocketMQ for tests.
+"""The pytest plugin with the fixtures ``rocketmq`` and ``rocketmq_session``: a RocketMQ for tests.
 
 pytest finds it by its entry point. All other modules are imported by the first test that uses a fixture.
 """
@@ -28,7 +28,7 @@ def rocketmq(rocketmq_options: Mapping[str, str]) -> Iterator[RocketMQ]:
 
 @pytest.fixture(scope="session")
 def rocketmq_session(rocketmq_options: Mapping[str, str]) -> Iterator[RocketMQ]:
-    """Name server and broker shared by all tests that use it; tests need different names of topics and groups."""
+    """Name server and broker shared by all tests that use this fixture; each test needs its own topics and groups."""
     yield from _running(rocketmq_options)
 
 

@@ -1,7 +1,7 @@
-"""Compares what a store reports to be on disk with what is certain to be there, at every step.
+"""Compares what a store reports as synced with what is durable on the simulated disk, at every step.
 
-A power failure reveals progress that is ahead of the disk only if recovery relies on it and the check examines the
-lost bytes. This module compares the reported numbers themselves, whenever one of them changes.
+A simulated power failure reveals reported progress that is ahead of the disk only if recovery relies on it and the
+check examines the lost bytes. This module compares the reported offsets themselves, whenever one of them changes.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from rucola.testing.store_model import Mismatch, SentRecord, StoreModel
 
 
 class ProgressCheck:
-    """Checks one process from its start on; the result of its recovery was compared before.
+    """Checks one process after its start; the result of its recovery has already been compared.
 
     Args:
         disk: the disk of the store.
         root: the store directory.
         store: the loaded store before its start; its watermarks are checked before they are written.
-        model: returns the expected content at any time.
+        model: function that returns the currently expected content.
 
     Attributes:
         checks: number of comparisons.
@@ -55,7 +55,7 @@ class ProgressCheck:
         marks.write = watched  # type: ignore[method-assign]
 
     def step(self) -> None:
-        """Compares what the store reports now.
+        """Compares what the store currently reports.
 
         Raises:
             Mismatch: the reported progress is ahead of the disk.
@@ -131,7 +131,7 @@ class ProgressCheck:
         return entries
 
     def _certain(self, path: str) -> bytes:
-        """The content of a file that is certain after a power failure; empty if the file's name may be lost."""
+        """The durable content of a file, which survives a power failure; empty if the file's name may be lost."""
         node = self._disk.names.get(path)
         certain = isinstance(node, Inode) and self._disk.durable.get(path) is node
         return node.disk if certain and isinstance(node, Inode) else b""

@@ -1,13 +1,13 @@
-"""Checks what producers and consumers observed: lost, invented, reordered or early messages, queues with two owners.
+"""Checks what producers and consumers observed for lost, invented, reordered or early messages and shared queues.
 
-A test records what it did and observed as a ``History`` and gets a list of findings, which is empty if the history
+A test records what it did and observed as a ``History``. The check returns findings; there are none if the history
 keeps every promise. The promises are RocketMQ's. A message whose send was acknowledged is delivered at least once; a
-message whose send was refused never is. A message with an unknown outcome may be delivered, but once seen it stays. A
-queue keeps the order in which one producer's sends were acknowledged. Values are unique. All times are of one clock, in
-any unit.
+message whose send was refused never is. A message whose outcome is unknown may be delivered; once it was delivered, it
+must not be lost. A queue keeps the order in which one producer's sends were acknowledged. Values are unique. All times
+are of one clock, in any unit.
 
-A delivery through a retry topic (``retried``) has the queue and position of that topic: it counts as a delivery of the
-value, but its position is not checked. The module uses no clock and no I/O.
+A delivery through a retry topic (``retried``) has a queue and an offset of that topic: it counts as a delivery of the
+value, but its offset is not checked. The module uses no clock and no I/O.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Send(NamedTuple):
 
     Attributes:
         offset: queue offset in the response; None without one.
-        began, ended: when the send was called, and when its outcome was known.
-        visible_at: the earliest time of delivery; None for at once.
+        began, ended: time when the send was called, and time when its outcome was known.
+        visible_at: the earliest time of delivery; None for immediate delivery.
         retries: maximum number of further attempts by its producer.
     """
 
@@ -73,7 +73,7 @@ class Delivery(NamedTuple):
     """The delivery of one value to a consumer.
 
     Attributes:
-        session: for a consumer that reads a queue in order: the period between two (re)starts or seeks; empty for
+        session: name of the period between two (re)starts or seeks of a consumer that reads a queue in order; empty for
             consumers without a promised order.
         retried: whether the value came through a retry topic.
     """
@@ -88,7 +88,7 @@ class Delivery(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """A committed offset: the next queue offset to consume. ``reset``: whether it was set back on purpose."""
+    """A committed offset: the next queue offset to consume. ``reset`` says whether it was set back on purpose."""
 
     queue: str
     offset: int
@@ -97,7 +97,7 @@ class Commit(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """A consumer owned a queue from ``since`` until before ``until``."""
+    """The time in which a consumer owned a queue: from ``since`` up to, but not including, ``until``."""
 
     queue: str
     consumer: str
@@ -106,7 +106,7 @@ class Ownership(NamedTuple):
 
 
 class Snapshot(NamedTuple):
-    """All values in a queue at a time."""
+    """All values that a queue holds at one time."""
 
     queue: str
     values: frozenset[str]
@@ -115,13 +115,14 @@ class Snapshot(NamedTuple):
 
 @dataclass
 class History:
-    """Everything that was done and observed.
+    """Everything that a test did and observed.
 
     Attributes:
         drained: whether consumers had enough time without faults at the end to receive everything.
         ordered: whether first deliveries of a queue must keep its order across all consumers.
-        redeliveries_max: limit of all deliveries after the first of each value; None for no limit.
-        latency_max: limit from the end of the send, or the visible time, to the first delivery; None for no limit.
+        redeliveries_max: limit on the total number of deliveries after the first one of each value; None for no limit.
+        latency_max: limit on the time from the end of a send, or its visible time, to the first delivery; None for no
+            limit.
         settled_at: time from which each queue must have one owner.
     """
 
@@ -182,7 +183,7 @@ def _existence(history: History) -> Iterator[Finding]:
 
 
 def _positions(history: History) -> Iterator[Finding]:
-    """Compares offsets in responses and deliveries."""
+    """Compares the offsets in responses with those in deliveries."""
     sends = {send.value: send for send in history.sends}
     values: dict[tuple[str, int], set[str]] = defaultdict(set)
     places: dict[str, set[tuple[str, int]]] = defaultdict(set)
@@ -210,7 +211,7 @@ def _repetitions(history: History) -> Iterator[Finding]:
 
 
 def _send_order(history: History) -> Iterator[Finding]:
-    """A send that began after another was acknowledged must have a higher offset."""
+    """Finds sends that began after another one was acknowledged, but have a lower offset."""
     lines: dict[tuple[str, str], list[Send]] = defaultdict(list)
     for send in history.sends:
         if send.outcome is Outcome.OK and send.offset is not None and not send.retries:
@@ -230,7 +231,7 @@ def _send_order(history: History) -> Iterator[Finding]:
 
 
 def _sessions(history: History) -> Iterator[Finding]:
-    """A consumer that reads in order must neither go back nor skip a message."""
+    """Finds consumers that read in order but went back or skipped a message."""
     stored: dict[str, list[int]] = defaultdict(list)
     for send in history.sends:
         if send.outcome is Outcome.OK and send.offset is not None:

@@ -1,6 +1,6 @@
 """A RocketMQ for tests: name server and broker in this process, with a temporary store directory.
 
-They run on an event loop in a thread of their own, so that any kind of test and also other processes can use them. The
+They run on an event loop in a thread of their own, so that any kind of test and other processes can use them. The
 methods may be called from any other thread and block until they are done.
 """
 
@@ -94,7 +94,7 @@ class RocketMQ:
     # topics and groups
 
     def create_topic(self, name: str, *, queues: int = 4, order: bool = False, type: str | None = None) -> None:
-        """Create or change a topic; returns once its route is known. Also sends create topics.
+        """Creates or changes a topic; returns once its route is known. A send to an unknown topic creates it, too.
 
         Args:
             order: whether the order configuration lists its queues, so that they remain in the route without the
@@ -107,10 +107,10 @@ class RocketMQ:
         self._run(self._servers.create_topic(name, queues, order, type))
 
     def create_group(self, name: str, *, retry_max_times: int = 16) -> None:
-        """Create or change a consumer group. A group's first consumer creates it too.
+        """Creates or changes a consumer group. The first consumer of an unknown group creates it, too.
 
         Args:
-            retry_max_times: deliveries of a failed message before it becomes a dead letter.
+            retry_max_times: number of retries of a failed message before it becomes a dead letter.
 
         Raises:
             BrokerError: the broker refuses the name.
@@ -120,7 +120,7 @@ class RocketMQ:
     # -- life of the broker
 
     def start(self) -> None:
-        """Start the broker over the same store, on the same port.
+        """Starts the broker over the same store, on the same port.
 
         Raises:
             RuntimeError: the broker is running.
@@ -128,7 +128,7 @@ class RocketMQ:
         self._run(self._servers.start())
 
     def stop(self) -> None:
-        """Stop the broker cleanly; the name server keeps running.
+        """Stops the broker cleanly; the name server keeps running.
 
         Raises:
             RuntimeError: the broker is not running.
@@ -136,7 +136,7 @@ class RocketMQ:
         self._run(self._servers.stop())
 
     def restart(self) -> None:
-        """Stop the broker cleanly and start it again."""
+        """Stops the broker cleanly and starts it again."""
         self.stop()
         self.start()
 
@@ -159,7 +159,7 @@ class RocketMQ:
         return self._thread.call(self._servers.messages, topic)
 
     def wait_for_messages(self, topic: str, count: int, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """Return ``messages`` as soon as there are ``count`` or more.
+        """Returns ``messages`` as soon as there are ``count`` or more.
 
         Raises:
             AssertionError: there are fewer after ``timeout`` seconds.
@@ -168,7 +168,7 @@ class RocketMQ:
         return self._wait("wait_for_messages", self._servers.wait_for_messages(topic, count, timeout))
 
     def wait_for_topic(self, topic: str, timeout: float = TIMEOUT_S) -> None:
-        """Return as soon as the broker has the topic.
+        """Returns as soon as the broker has the topic.
 
         Raises:
             AssertionError: the topic is missing after ``timeout`` seconds.
@@ -177,7 +177,7 @@ class RocketMQ:
         self._wait("wait_for_topic", self._servers.wait_for_topic(topic, timeout))
 
     def consumers(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[str]:
-        """Client ids of the connected consumers of a group, as soon as there are ``count`` or more.
+        """Returns the client ids of a group's connected consumers, as soon as there are ``count`` or more.
 
         With a ``count``, it also waits until they have begun to read all queues of their topics. A message that is sent
         then reaches them, also with CONSUME_FROM_LAST_OFFSET.
@@ -189,7 +189,7 @@ class RocketMQ:
         return self._wait("consumers", self._servers.wait_for_consumers(group, count, timeout))
 
     def delayed(self, topic: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """Delayed messages that are not yet in ``topic``, as soon as there are ``count`` or more.
+        """Returns delayed messages that are not in ``topic`` yet, as soon as there are ``count`` or more.
 
         Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
@@ -198,7 +198,8 @@ class RocketMQ:
         )
 
     def retries(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """Messages that a group failed to consume and will receive again, as soon as there are ``count`` or more.
+        """Returns messages that a group failed to consume and will receive again, as soon as there are ``count`` or
+        more.
 
         A message counts from its failure until the broker knows that the group consumed it, or until it is a dead
         letter. A message that a ``SimpleConsumer`` did not acknowledge counts from the end of its invisible time.
@@ -208,19 +209,19 @@ class RocketMQ:
         return self._look("retries", f"retries of group {group}", self._servers.retries, group, count, timeout)
 
     def wait_for_progress(self, group: str, topic: str, timeout: float = TIMEOUT_S) -> None:
-        """Return as soon as a group has consumed all messages of a topic.
+        """Returns as soon as a group has consumed all messages of a topic.
 
         The broker knows this from the offsets that consumers commit, usually every five seconds. Failed messages that
         wait for their retry count as consumed.
 
         Raises:
-            AssertionError: the group has not consumed all after ``timeout`` seconds.
+            AssertionError: the group has not consumed all messages after ``timeout`` seconds.
             RuntimeError: called on an event loop, which would block its clients.
         """
         self._wait("wait_for_progress", self._servers.wait_for_progress(group, topic, timeout))
 
     def dead_letters(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """Messages that a group failed to consume too often, as soon as there are ``count`` or more.
+        """Returns a group's dead letters, which it failed to consume too often, as soon as there are ``count`` or more.
 
         Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """

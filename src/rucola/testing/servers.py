@@ -1,9 +1,9 @@
 """Name server and broker of a ``RocketMQ`` for tests, on its event loop.
 
 The broker may stop and start again; the name server, the port and the directory stay the same. A kill is simulated with
-the files: in one turn of the loop, in which nothing is appended, the connections are closed and the store is copied.
-Then the broker is shut down over the original, and the copy replaces it. This equals the state after SIGKILL: pages in
-the page cache survive the process.
+the files: in one iteration of the event loop, in which nothing is appended, the connections are closed and the store is
+copied. Then the broker is shut down cleanly, and the copy replaces the store that it used. This equals the state after
+SIGKILL: pages in the page cache survive the process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SMALL = {
     "maxHashSlotNum": "5000",
     "maxIndexNum": "20000",
 }
-"""Files are small, because the store of a test is removed before it grows."""
+"""Options of the store: files are small, because a test's store is removed before it grows."""
 _READ_BYTES_MAX = 1 << 20
 _LOOK_S = 0.01
 
@@ -72,7 +72,9 @@ class Servers:
         self._changed: asyncio.Event
 
     async def open(self) -> None:
-        """Start both. Raises the errors of ``Broker.start``; after an error nothing keeps running."""
+        """Starts name server and broker. Raises the errors of ``Broker.start``; after an error nothing keeps
+        running.
+        """
         self._changed = asyncio.Event()
         try:
             await self.namesrv.start()
@@ -84,7 +86,7 @@ class Servers:
             raise
 
     async def close(self) -> None:
-        """Stop both and remove the directory."""
+        """Stops broker and name server, and removes the directory."""
         try:
             await self._admin.close()
             if self._broker is not None:
@@ -93,10 +95,10 @@ class Servers:
         finally:
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    # life of the broker
+    # start and stop of the broker
 
     async def start(self) -> None:
-        """Start the broker; a restart uses the same port."""
+        """Starts the broker; a restart uses the same port."""
         if self._broker is not None:
             raise RuntimeError("the broker is running")
         config = replace(self._config, namesrv_addr=self.namesrv.address)
@@ -108,13 +110,13 @@ class Servers:
         self._tell()
 
     async def stop(self) -> None:
-        """Stop the broker cleanly."""
+        """Stops the broker cleanly."""
         broker = self._running()
         self._broker = None
         await broker.shutdown()
 
     async def kill(self) -> None:
-        """End the broker so that the store stays as it is now."""
+        """Ends the broker so that the store stays as it is now."""
         broker = self._running()
         self._broker = None
         copy = self._directory / "killed"
@@ -130,7 +132,7 @@ class Servers:
         return self._broker
 
     async def catch_up(self) -> None:
-        """Does the work that became due when the wall clock was moved, if the broker is running."""
+        """If the broker is running, does the work that became due when the wall clock was moved."""
         if self._broker is not None:
             await self._broker.catch_up()
             self._tell()
@@ -138,12 +140,12 @@ class Servers:
     # faults
 
     def blackhole(self, begins: bool) -> None:
-        """Block or unblock all traffic between the broker and its clients."""
+        """Blocks or unblocks all traffic between the broker and its clients."""
         if self._broker is not None:
             self._broker.blackhole(begins)
 
     def slow_disk(self, seconds: float) -> None:
-        """Make each sync take ``seconds`` longer."""
+        """Makes each sync take ``seconds`` longer."""
         self._files.sync_s = seconds
 
     async def full_disk(self, begins: bool) -> None:
@@ -157,7 +159,7 @@ class Servers:
     # topics and groups
 
     async def create_topic(self, name: str, queues: int, order: bool, message_type: str | None) -> None:
-        """Create or change a topic."""
+        """Creates or changes a topic."""
         broker = self._running()
         attributes = f"+message.type={message_type}" if message_type else ""
         await self._admin.api.change_topic(self.address, TopicConfig(name, queues, queues, order=order), attributes)
@@ -166,14 +168,14 @@ class Servers:
             await self._admin.api.put_kv_config(self.namesrv.address, ORDER_TOPIC_CONFIG, name, value)
 
     async def create_group(self, name: str, retry_max_times: int) -> None:
-        """Create or change a group."""
+        """Creates or changes a group."""
         self._running()
         await self._admin.api.change_group(self.address, SubscriptionGroupConfig(name, retry_max_times=retry_max_times))
 
     # content
 
     def messages(self, topic: str) -> list[MessageExt]:
-        """All messages confirmed so far, in the order of the log."""
+        """All messages acknowledged so far, in log order."""
         store = self._running().store
         store.dispatch()
         name = topic.encode()
@@ -193,7 +195,7 @@ class Servers:
         return found
 
     def delayed(self, topic: str) -> list[MessageExt]:
-        """Delayed messages that are not yet in ``topic``, in the order of the log."""
+        """Delayed messages that are not in ``topic`` yet, in log order."""
         store, schedule = self._running().store, self._running().services.schedule
         store.dispatch()
         waiting = []
@@ -204,7 +206,7 @@ class Servers:
         return sorted(found, key=lambda message: message.physical_offset)
 
     def _timed(self) -> list[MessageExt]:
-        """Delayed messages with a delivery time, without cancelled ones."""
+        """Messages that wait for a delivery time, without cancelled ones."""
         broker = self._running()
         until_ms = broker.services.timers.service.delivered_until_ms()
         read = self._read(TIMER_TOPIC, 0, broker.store.min_queue_offset(TIMER_TOPIC.encode(), 0))
@@ -220,7 +222,7 @@ class Servers:
         return list(waiting.values())
 
     def retries(self, group: str) -> list[MessageExt]:
-        """Messages that a group failed to consume, and that wait for a retry or were not consumed since."""
+        """Messages that a group failed to consume and that wait for a retry, or were retried but not consumed yet."""
         broker, topic = self._running(), retry_topic(group)
         waiting = self.delayed(topic)
         for queue_id in broker.store.queue_ids(topic.encode()):
@@ -235,13 +237,13 @@ class Servers:
         return [] if info is None else sorted(info.client_ids())
 
     def starting(self, group: str) -> bool:
-        """Whether a consumer of the group has not yet begun to read one of its queues."""
+        """Whether a consumer of the group has not begun to read one of its queues yet."""
         broker = self._running()
         info = broker.services.consumers.group(group)
         return info is not None and not broker.starts.all_known(info, broker.topics.table)
 
     async def wait_for_consumers(self, group: str, count: int, timeout_s: float) -> list[str]:
-        """Return ``consumers`` once there are ``count`` and all have begun to read their queues."""
+        """Returns ``consumers`` as soon as there are ``count``, all of which have begun to read their queues."""
 
         def reached() -> list[str] | None:
             found = self.consumers(group)
@@ -256,7 +258,7 @@ class Servers:
         return await self._until(reached, state, timeout_s)
 
     async def wait_for(self, what: str, look: Callable[[], list[T]], count: int, timeout_s: float) -> list[T]:
-        """Return the result of ``look`` once it has ``count`` or more items."""
+        """Returns the result of ``look`` once it has ``count`` or more items."""
 
         def reached() -> list[T] | None:
             found = look()
@@ -265,7 +267,7 @@ class Servers:
         return await self._until(reached, lambda: f"{what}: {len(look())}, not {count}", timeout_s)
 
     async def wait_for_topic(self, topic: str, timeout_s: float) -> None:
-        """Wait until the topic exists."""
+        """Waits until the topic exists."""
 
         def state() -> str:
             return f"there is no topic {topic}{self._others(topic)}"
@@ -273,7 +275,7 @@ class Servers:
         await self._until(lambda: topic in self._running().topics.table or None, state, timeout_s)
 
     async def wait_for_messages(self, topic: str, count: int, timeout_s: float) -> list[MessageExt]:
-        """Return ``messages`` once there are ``count``."""
+        """Returns ``messages`` once there are ``count``."""
 
         def reached() -> list[MessageExt] | None:
             return self.messages(topic) if self._stored(topic) >= count else None
@@ -284,7 +286,7 @@ class Servers:
         return await self._until(reached, state, timeout_s)
 
     async def wait_for_progress(self, group: str, topic: str, timeout_s: float) -> None:
-        """Wait until the group has consumed the topic."""
+        """Waits until the group has consumed the topic."""
 
         def behind() -> dict[int, int]:
             broker = self._running()
@@ -305,7 +307,7 @@ class Servers:
         await self._until(lambda: None if behind() else True, state, timeout_s)
 
     async def _until(self, reached: Callable[[], T | None], state: Callable[[], str], timeout_s: float) -> T:
-        """Call ``reached`` after each change and return its first result that is not None; waits while the broker is
+        """Calls ``reached`` after each change until its result is not None; returns it. Waits while the broker is
         stopped.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -349,13 +351,13 @@ def _as_delivered(message: MessageExt) -> MessageExt:
 
 
 def _copy_store(store: Path, copy: Path) -> None:
-    """Copy the checkpoint first: it must not promise more than the files copied after it contain."""
+    """Copies a store, the checkpoint first: it must not promise more than the files that are copied later contain."""
     copy.mkdir()
     with suppress(FileNotFoundError):
         shutil.copy2(store / "checkpoint", copy)
 
     def copy_file(source: str, target: str) -> None:
-        with suppress(FileNotFoundError):  # a thread of the store has replaced or removed the file
+        with suppress(FileNotFoundError):  # a thread of the store has replaced or removed the file meanwhile
             shutil.copy2(source, target)
 
     shutil.copytree(

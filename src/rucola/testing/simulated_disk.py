@@ -1,14 +1,15 @@
 """A disk in memory that records what a power failure could leave of it.
 
 The disk lies below ``runtime.files`` (see ``simulated_os``), which runs unchanged. It holds the content that a running
-process sees. It also holds every content that the real disk may have for each page of 4 KiB, and the name changes that
-are uncertain because their directory was not synced. The rules are the weakest that a file system may have:
+process sees. For each page of 4 KiB it also holds every content that a real disk may have after a power failure. It
+records the name changes that are not durable because their directory was not synced. The rules are the weakest that a
+file system may have:
 
-* A written page may reach the disk at any time before it is synced, or never. Each page is independent, and may be in
-  any version since its last sync. Versions are recorded at every call that reaches the disk.
-* The length of a file is as uncertain as its content, and independent of it.
-* Creation, rename and removal of a name are certain only after a sync of the directory. Each change may be lost or kept
-  independently. A rename is one change of both names.
+* A written page may reach the disk at any time before it is synced, or never. Pages are independent; each may have any
+  version since its last sync. Versions are recorded at every call that reaches the disk.
+* The length of a file may be lost like its content, and independently of it.
+* Creation, rename and removal of a name are durable only after a sync of the directory. Each name change may be lost or
+  kept independently. A rename changes both names or none.
 * A failed sync leaves the pages clean. It stays unknown whether they reached the disk, and a later sync covers them
   only if they are written again, even with the same bytes.
 """
@@ -24,16 +25,16 @@ PAGE = 4096
 SECTOR = 512
 
 Image = dict[str, bytes | None]
-"""Content of a disk after a crash: path to bytes, None for a directory."""
+"""Content of a disk after a crash: bytes by path, None for a directory."""
 
 
 class MappedBytes(bytearray):
-    """Content of a file as processes see it; also represents every map of the file.
+    """The content of a file as processes see it; all memory maps of the file share this object.
 
     Attributes:
-        touched: pages that were written without a visible change.
-        maps: number of maps of the file.
-        on_unmap: called when the last map is closed.
+        touched: numbers of pages that were written, perhaps without a visible change.
+        maps: number of open memory maps of the file.
+        on_unmap: function that is called when the last map is closed.
     """
 
     def __init__(self, content: bytes = b"") -> None:
@@ -43,32 +44,32 @@ class MappedBytes(bytearray):
         self.on_unmap: Callable[[], None] | None = None
 
     def touch(self, start: int, end: int) -> None:
-        """Record a write to the bytes from ``start`` to ``end``, even if they did not change."""
+        """Records a write to the bytes from ``start`` to ``end``, even if they did not change."""
         self.touched.update(range(start // PAGE, -(-end // PAGE)))
 
     def madvise(self, *_: int) -> None:
-        """Ignore the advice."""
+        """Ignores the advice."""
 
     def close(self) -> None:
-        """Close one map."""
+        """Closes one map."""
         self.maps -= 1
         if not self.maps and self.on_unmap is not None:
             self.on_unmap()
 
 
 class Directory:
-    """Represents a directory; its content follows from the paths."""
+    """Stands for a directory; its content follows from the paths of files."""
 
 
 class Inode:
-    """One file.
+    """One file of the simulated disk.
 
     Attributes:
         data: content as processes see it.
-        disk: certain content on disk, for pages without an entry in ``pages``; has the length of the last sync.
-        pages: other contents that a page may have on disk, oldest first.
+        disk: durable content; has the length of the last sync.
+        pages: for each page that was written since, the other contents that it may have on disk, oldest first.
         sizes: other lengths that the file may have on disk, oldest first.
-        dirty: pages that the next sync will write.
+        dirty: numbers of the pages that the next sync will write.
     """
 
     def __init__(self, content: bytes = b"") -> None:
@@ -82,7 +83,7 @@ class Inode:
         self._calls = self._synced_by = 0
 
     def capture(self) -> None:
-        """Record what was written since the last call."""
+        """Records as new versions what was written since the last call."""
         data, seen = self.data, self._seen
         if data.touched or data != seen:
             if len(data) != len(seen):
@@ -96,7 +97,9 @@ class Inode:
             self._seen = bytes(data)
 
     def sync(self, meanwhile: Callable[[], None] | None) -> None:
-        """Make everything written before the call certain; ``meanwhile`` does what other threads do during the call."""
+        """Makes everything written before the call durable; ``meanwhile`` does what other threads do during the
+        call.
+        """
         self.capture()
         self._calls += 1
         call = self._calls
@@ -106,7 +109,7 @@ class Inode:
             meanwhile()
             self.capture()
         if call < self._synced_by:
-            return  # a later sync has ended already and covers this one
+            return  # a sync that began later has already ended and covers this one
         self._synced_by = call
         disk = bytearray(self.disk[:size].ljust(size, b"\0"))
         for page, number in covered.items():
@@ -125,12 +128,12 @@ class Inode:
         self.sizes = [len(self.data)] if len(self.data) != size else []
 
     def fail_sync(self) -> None:
-        """Record a failed sync: the pages count as clean, but may not be on disk."""
+        """Records a failed sync: the pages count as clean, although they may not be on disk."""
         self.capture()
         self.dirty.clear()
 
     def content(self, pages: dict[int, bytes], size: int) -> bytes:
-        """The content of the disk with these versions of pages and this length."""
+        """The content of the file on disk with these versions of pages and this length."""
         result = bytearray(self.disk.ljust(size, b"\0"))
         for page, content in pages.items():
             start = page * PAGE
@@ -142,7 +145,7 @@ class Inode:
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """A name change that is not yet certain: the new target of each path, None for a removed one."""
+    """A name change that is not durable yet: the new target of each path, or None for a removed path."""
 
     kind: str
     names: dict[str, Inode | Directory | None]
@@ -155,16 +158,17 @@ class Change:
 
 @dataclass
 class SimulatedDisk:
-    """The disk.
+    """The simulated disk.
 
     Attributes:
         names: the files and directories that processes see at each path.
-        durable: the names that are certain.
+        durable: the names that survive a power failure.
         changes: changes from ``durable`` to ``names``, oldest first.
         steps: number of calls so far that change something or sync.
-        observer: called before each of these calls with its kind and path, after all earlier writes were recorded.
-        faults: called after the observer; raises the error with which the call must end.
-        meanwhile: does what other threads do during the next sync of a file; called once.
+        observer: called with kind and path before each call that ``steps`` counts, after all earlier writes were
+            recorded.
+        faults: called after ``observer``; raises the error with which the disk call must end.
+        meanwhile: called once, during the next sync of a file; does what other threads do in that time.
         used_percent: used space in percent.
     """
 
@@ -182,14 +186,14 @@ class SimulatedDisk:
 
     @classmethod
     def of(cls, image: Image) -> SimulatedDisk:
-        """A disk that certainly holds ``image``."""
+        """A disk on which ``image`` is durable."""
         names: dict[str, Inode | Directory] = {
             path: Directory() if content is None else Inode(content) for path, content in image.items()
         }
         return cls(names, dict(names))
 
     def step(self, kind: str, path: str) -> None:
-        """Announces a change to ``path``; tests also call it for moments of their own (``ack``)."""
+        """Announces a change to ``path``; tests also announce events of their own, such as ``ack``."""
         if self.versions:
             self.capture()
         self.steps += 1
@@ -208,12 +212,12 @@ class SimulatedDisk:
             self.faults = faults
 
     def call(self, kind: str, path: str) -> None:
-        """Announce a call that changes nothing on disk but may fail."""
+        """Announces a call that changes nothing on disk but may fail."""
         if self.faults is not None:
             self.faults(kind, path)
 
     def map(self, inode: Inode) -> MappedBytes:
-        """A map of a file; writes through it are recorded until the last map is closed."""
+        """Maps a file; writes through its maps are recorded until the last map is closed."""
         data = inode.data
         if not data.maps:
             self.mapped.add(inode)
@@ -226,17 +230,17 @@ class SimulatedDisk:
         self.mapped.discard(inode)
 
     def capture(self) -> None:
-        """Record all writes through maps."""
+        """Records all writes through maps."""
         for inode in self.mapped:
             inode.capture()
 
     def change(self, kind: str, names: dict[str, Inode | Directory | None]) -> None:
-        """Change names; the change is not certain yet."""
+        """Changes names; the change is not durable yet."""
         _apply(self.names, names)
         self.changes.append(Change(kind, names))
 
     def sync_directory(self, path: str) -> None:
-        """Make the name changes in ``path`` certain."""
+        """Makes the name changes in directory ``path`` durable."""
         rest: list[Change] = []
         for change in self.changes:
             if any(_parent(name) == path for name in change.names):
@@ -247,12 +251,12 @@ class SimulatedDisk:
         self.changes = rest
 
     def sync_file(self, inode: Inode, others: Callable[[], None] | None = None) -> None:
-        """Make the content of a file certain; ``others`` does what other threads do during the sync."""
+        """Makes the content of a file durable; ``others`` does what other threads do during the sync."""
         meanwhile, self.meanwhile = self.meanwhile, None
         inode.sync(meanwhile or others)
 
     def fail_sync(self, inode: Inode, path: str) -> None:
-        """Record a failed sync of the file at ``path``."""
+        """Records a failed sync of the file at ``path``."""
         inode.fail_sync()
         self.failed_syncs.add(path)
 
@@ -268,7 +272,7 @@ class SimulatedDisk:
     def image(
         self, pages: dict[Inode, dict[int, bytes]], sizes: dict[Inode, int], kept: Callable[[Change], bool]
     ) -> Image:
-        """The disk after a crash with these versions; everything else is as of its last sync."""
+        """The disk after a crash that kept these pages, lengths and name changes; all else is as of its last sync."""
         names = dict(self.durable)
         for change in self.changes:
             if kept(change):
@@ -277,7 +281,7 @@ class SimulatedDisk:
         for path, node in sorted(names.items()):
             parent = _parent(path)
             if parent != "/" and image.get(parent, b"") is not None:
-                continue  # lost together with its directory
+                continue  # the file is lost together with its directory
             if isinstance(node, Inode):
                 image[path] = node.content(pages.get(node, {}), sizes.get(node, len(node.disk)))
             else:
@@ -285,7 +289,7 @@ class SimulatedDisk:
         return image
 
     def seen(self) -> Image:
-        """The content that processes see, which is also what a killed process leaves."""
+        """The content that processes see; it also remains after a process was killed."""
         return {
             path: bytes(node.data) if isinstance(node, Inode) else None for path, node in sorted(self.names.items())
         }

@@ -1,7 +1,6 @@
-"""Runs ``runtime.files`` over a ``SimulatedDisk``: its source and that of the modules that it uses are unchanged, but
-their system calls are replaced.
-
-The explored order of system calls is therefore that of the real modules, not of a second implementation.
+"""Runs ``runtime.files`` and the modules that it uses over a ``SimulatedDisk``: their source is unchanged, but their
+system calls are replaced. The explored order of system calls is therefore the order in the real modules, not in a
+second implementation.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from rucola.testing.interleaver import InterleavedLock, Interleaver
 from rucola.testing.simulated_disk import PAGE, Directory, Inode, MappedBytes, SimulatedDisk
 
 _MODULES = (disk_calls, mapped_segment, files)
-"""The modules that call the system, each after those that it imports."""
+"""The modules that make system calls; each comes after those that it imports."""
 _CODE = {
     module.__name__: compile(inspect.getsource(module), f"{module.__name__} on a simulated disk", "exec")
     for module in _MODULES
@@ -35,10 +34,10 @@ _DEVICE = 1
 
 
 def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Files:
-    """A ``Files`` on ``disk`` for one process; it does not see locks and open files of other processes.
+    """Makes a ``Files`` on ``disk`` for one process; it does not see locks and open files of other processes.
 
     Args:
-        interleaver: of the process's threads; other threads may continue at each call.
+        interleaver: chooses among the process's threads; another thread may continue at each call.
     """
     system = SimulatedOs(disk) if interleaver is None else InterleavedOs(disk, interleaver)
     memory = types.SimpleNamespace(lock_memory=lambda *_: "")
@@ -68,7 +67,7 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
 
 
 def _noticed(rewrite: Callable[[Any, int, bytes], None]) -> Callable[[Any, int, bytes], None]:
-    """Report the write even if the bytes are equal, which a comparison could not detect."""
+    """Wraps ``rewrite`` so that it reports a write even if the bytes stay equal; a comparison could not detect it."""
 
     def noticed(segment: Any, position: int, content: bytes) -> None:
         rewrite(segment, position, content)
@@ -121,7 +120,7 @@ class SimulatedOs:
     # -- descriptors ---------------------------------------------------------------------------------------------------
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-        """``os.open``; creation and truncation are steps."""
+        """``os.open``; creation and truncation count as steps."""
         disk = self.disk
         node = disk.names.get(path)
         if node is None:
@@ -136,8 +135,8 @@ class SimulatedOs:
                 disk.step("truncate", path)
                 node.data[:] = b""
                 node.capture()
-        # The lowest free number, as in the real system, so that a closed descriptor in use by mistake refers to another
-        # file.
+        # The lowest free number is used, as by a real system. So a closed descriptor that is used by mistake refers to
+        # another file.
         descriptor = next(number for number in count(3) if number not in self._open)
         self._open[descriptor] = path, node
         return descriptor
@@ -212,7 +211,7 @@ class SimulatedOs:
     fdatasync = fsync
 
     def lseek(self, descriptor: int, position: int, whence: int) -> int:
-        """``os.lseek`` without holes: the whole file counts as data."""
+        """``os.lseek`` for files without holes: the whole file counts as data."""
         raise _error(errno.EINVAL, self.file(descriptor)[0])
 
     def fstat(self, descriptor: int) -> _Status:
@@ -256,7 +255,7 @@ class SimulatedOs:
         return _Space(100, free, free)
 
     def replace(self, path: str, new_path: str) -> None:
-        """``os.replace``; the content of a directory moves with it."""
+        """``os.replace``; a renamed directory keeps its content."""
         self.stat(path)
         self.disk.step("rename", new_path)
         change: dict[str, Inode | Directory | None] = {}
@@ -273,7 +272,7 @@ class SimulatedOs:
         self.disk.change("remove", {path: None})
 
     def rmdir(self, path: str) -> None:
-        """``os.rmdir`` of an empty directory."""
+        """``os.rmdir`` for an empty directory."""
         self.remove(path)
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
@@ -305,9 +304,8 @@ class SimulatedOs:
 
 
 class InterleavedOs(SimulatedOs):
-    """Other threads may continue at each call: before it, after it, and during the sync of a file.
-
-    A page counts as in memory only if this process has read it by ``pread``.
+    """The replaced system calls with an interleaver: another thread may continue before and after each call, and during
+    the sync of a file. A page counts as in memory only if this process has read it by ``pread``.
     """
 
     def __init__(self, disk: SimulatedDisk, interleaver: Interleaver) -> None:
@@ -425,10 +423,12 @@ class _Fcntl:
     F_GETLK = 5
 
     def lockf(self, *_: int) -> None:
-        """Do nothing: the lock is free."""
+        """Does nothing: the lock is free."""
 
     def fcntl(self, _descriptor: int, _command: int, question: bytes) -> bytes:
-        """The result of ``F_GETLK`` without a lock: in the first field on Linux, in the last but one elsewhere."""
+        """Returns the result of ``F_GETLK`` that says no lock: in the first field on Linux, elsewhere in the last but
+        one.
+        """
         number = self.F_UNLCK.to_bytes(2, sys.byteorder)
         return number + question[2:] if sys.platform == "linux" else question[:-4] + number + question[-2:]
 

@@ -1,7 +1,7 @@
-"""Which queues the consumers of a group have begun to read, as a broker sees it in their requests.
+"""Tracks which queues the consumers of a group have begun to read, from their requests to the broker.
 
-A consumer that joins a group asks for the other members, then for the offset of each of its queues, and then it pulls.
-From its first pull on, its start offset is certain: no message that is stored later is skipped, not even with
+A consumer that joins a group requests the list of members, then the offset of each of its queues, and then it pulls.
+After its first pull its start offset is fixed: no message that is stored later is skipped, not even with
 CONSUME_FROM_LAST_OFFSET.
 """
 
@@ -25,24 +25,24 @@ CODES = frozenset(
         RequestCode.LITE_PULL_MESSAGE,
     )
 )
-"""The requests that ``StartOffsets.received`` takes."""
+"""Codes of the requests that ``StartOffsets.received`` records."""
 
 _Queue = tuple[str, str, str]
-"""Group, topic and queue id, as they stand in a request."""
+"""Group, topic and queue id, in the form in which requests contain them."""
 
 
 class StartOffsets:
-    """The progress of consumers, as their requests have shown it. It is used on the broker's event loop only."""
+    """The progress of consumers, as far as their requests have shown it. It is used on the broker's event loop only."""
 
     def __init__(self) -> None:
         self._informed: dict[str, set[Peer]] = {}
-        """The consumers of each group that have asked for its members since these last changed."""
+        """For each group, the consumers that have requested the members since the members last changed."""
         self._beginning: dict[_Queue, Peer] = {}
-        """The consumer that has asked for the offset of a queue and has not yet pulled from it."""
+        """For each queue, the consumer that has requested its offset but has not pulled from it yet."""
         self._readers: dict[_Queue, set[Peer]] = {}
 
     def received(self, peer: Peer, command: RemotingCommand) -> None:
-        """Takes a request with one of ``CODES``."""
+        """Records a request with one of ``CODES``."""
         fields = command.ext_fields
         group = fields.get("consumerGroup", "")
         queue = group, fields.get("topic", ""), fields.get("queueId", "")
@@ -56,12 +56,12 @@ class StartOffsets:
                 del self._beginning[queue]
 
     def group_changed(self, group: ConsumerGroup) -> None:
-        """Takes a change of a group's members, after which they divide the queues again."""
+        """Records a change of a group's members, after which they divide the queues again."""
         self._informed.pop(group.group, None)
 
     def all_known(self, group: ConsumerGroup, topics: Mapping[str, TopicConfig]) -> bool:
-        """Whether every queue of the group has its reader, or with BROADCASTING every reader. Always true for consumers
-        with POP, for which the broker keeps the offsets.
+        """Whether a consumer has begun to read each queue of the group; with BROADCASTING, whether all consumers have.
+        Always true for POP consumers, whose offsets the broker keeps.
         """
         if group.consume_type == ConsumeType.CONSUME_POP.name:
             return True
@@ -70,7 +70,7 @@ class StartOffsets:
         queues = [
             (group.group, topic, str(queue_id))
             for topic in group.subscriptions
-            if topic in topics and not is_retry_topic(topic)  # retries are read from the first one on
+            if topic in topics and not is_retry_topic(topic)  # retry topics are always read from their first message
             for queue_id in range(topics[topic].read_queue_nums)
         ]
         if queues and not broadcasting and not members <= self._informed.get(group.group, set()):

@@ -1,6 +1,6 @@
 """A message store on a simulated disk, driven step by step, with a model that records what the store reports.
 
-Calls replace the store's threads (``flush``, ``keep``, ``allocate``), so that a run is reproducible.
+Methods (``flush``, ``keep``, ``allocate``) do the work of the store's threads, so that a run is reproducible.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FIRST_LOOK_MS = 61_000
 _SHORT_OF_SPACE = 86
 
 
-class StartRefused(Exception):  # noqa: N818 - reads as what happened
+class StartRefused(Exception):  # noqa: N818 - the name says what happened
     """The store could not start because of the disk."""
 
 
@@ -57,20 +57,21 @@ def empty_disk() -> SimulatedDisk:
 
 
 class StoreLife:
-    """A store from start to end, and its later lives on the same disk.
+    """A store through all its starts and ends on one disk.
 
     Attributes:
         disk: disk of the store.
         config: configuration of the store.
         model: the expected content.
         store: the running store.
-        known_changes: ids of the name changes that were uncertain when the store was loaded.
+        known_changes: ids of the name changes that were not durable when the store was loaded.
         pulls: number of pulls by result, ``found`` and ``cold``, while the threads alternate.
-        progress: compares what the running store reports to be on disk; None before its start.
+        progress: checks what the running store reports as synced; None before its start.
 
     Args:
-        prepare: changes the ``Files``, for example to plant a defect.
-        interleave: creates an interleaver for the threads of a process; without one, they run one after another.
+        prepare: function that changes the ``Files``, for example to plant a defect.
+        interleave: function that creates an interleaver for the threads of a process; without an interleaver they run
+            one after another.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class StoreLife:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Open the directory in a new process and recover it.
+        """Opens the directory in a new process and recovers it.
 
         Raises:
             StartRefused: a disk call failed.
@@ -139,23 +140,23 @@ class StoreLife:
         except StoreDamagedError as error:
             if self.disk.faults is None:
                 raise
-            raise StartRefused from error  # unread files may still contain data
+            raise StartRefused from error  # files that could not be read may still contain data
         if self.store.mended:
             raise Mismatch(f"{self.store.mended} entries below the watermark did not reach the disk")
         if self.interleaver is not None:
             self.store._reader._in_memory_bytes = 0
 
     def _ready(self) -> list[Callable[[], Task]]:
-        """Functions that start the work that the store's threads could do now."""
+        """Functions that start the work which the store's threads could do now."""
         return [worker.begin for worker in self._workers() if worker.ready]
 
     def end(self) -> None:
-        """End the process, whatever its threads are doing."""
+        """Ends the process, whatever its threads are doing."""
         if self.interleaver is not None:
             self.interleaver.drop()
 
     def open(self) -> None:
-        """Load the store, compare the recovered content with the model, continue with it, and start.
+        """Loads the store, compares the recovered content with the model, continues with it, and starts it.
 
         Raises:
             StartRefused: a disk call failed.
@@ -170,7 +171,7 @@ class StoreLife:
             raise StartRefused from error
 
     def check_progress(self) -> None:
-        """Compare what the store reports to be on disk with what is certain there.
+        """Compares what the store reports as synced with what is durable on disk.
 
         Raises:
             Mismatch: the reported progress is ahead of the disk.
@@ -179,7 +180,7 @@ class StoreLife:
             self.progress.step()
 
     def stop(self) -> None:
-        """Stop the store; after a clean stop, all its messages must be on disk."""
+        """Stops the store; after a clean stop, all its messages must be on disk."""
         if self.interleaver is not None:
             self.interleaver.wait(lambda: self._cold is None or self._cold.done)  # the broker does the same
         self.store.shutdown()
@@ -190,7 +191,7 @@ class StoreLife:
         self.disk.step("stopped", ROOT)
 
     def settle(self) -> None:
-        """Complete all work that was begun or requested; no thread may wait afterwards.
+        """Completes all work that was begun or requested; no thread may wait afterwards.
 
         Raises:
             Mismatch: a thread still waits.
@@ -216,7 +217,7 @@ class StoreLife:
             raise Mismatch("the keeper gave up although no call had failed")
 
     def finish(self) -> None:
-        """Let the threads finish their work in progress."""
+        """Lets the threads finish their work in progress."""
         if self.interleaver is not None:
             self.interleaver.finish()
 
@@ -226,18 +227,18 @@ class StoreLife:
 
     @property
     def promised_end(self) -> int:
-        """All messages below survive a power failure: they were acknowledged, or reported to be on disk."""
+        """Messages below this offset survive a power failure: they were acknowledged, or reported as synced."""
         return max(self.model.acked_end, self._reported_end())
 
     @property
     def kept_end(self) -> int:
-        """All messages below survive the end of the process: they have left its memory."""
+        """Messages below this offset survive the end of the process: they have left its memory."""
         if not self.config.pooled:
             return self.model.end
         return self.store._log.max_offset if self._started else self._kept_end
 
     def refused(self) -> None:
-        """The start failed: end the process without further responses."""
+        """Ends the process after a failed start, without further responses."""
         self.store.shutdown()
 
     def _reported_end(self) -> int:
@@ -246,7 +247,7 @@ class StoreLife:
     # -- the work of producers, consumers and threads ------------------------------------------------------------------
 
     def put(self, *messages: StoreMessage) -> bool:
-        """Append messages of one topic, all or none; returns whether they were accepted."""
+        """Appends messages of one topic, all or none; returns whether they were accepted."""
         self.model.sending = list(messages)
         end = self.store._log.written_offset
         with self._alone():
@@ -259,7 +260,7 @@ class StoreLife:
         return results[0].status is PutMessageStatus.PUT_OK
 
     def _check_together(self, before: int, offsets: list[int]) -> None:
-        """A batch must be in one segment; a refused batch must leave nothing in the log."""
+        """Checks that an accepted batch is in one segment, and that a refused batch left nothing in the log."""
         size, end = self.config.mapped_file_size_commit_log, self.store._log.written_offset
         if min(offsets) >= 0 and offsets[0] // size != offsets[-1] // size:
             raise Mismatch(f"a batch is in two segments, from {offsets[0]} to {offsets[-1]}")
@@ -267,7 +268,7 @@ class StoreLife:
             raise Mismatch(f"a batch was refused, but the log continues from {before} to {end}")
 
     def put_rows(self, *messages: StoreMessage) -> int:
-        """Append messages of one topic; returns how many were accepted."""
+        """Appends messages of one topic; returns how many were accepted."""
         source, table = bytearray(), new_table(len(messages))
         for row, message in enumerate(messages):
             fill_row(table, row, message, len(source))
@@ -289,14 +290,16 @@ class StoreLife:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Only one thread appends: while it waits for the disk, nothing else is appended."""
+        """Within the block no ``meanwhile`` runs: only one thread appends, so nothing is appended while it waits for
+        the disk.
+        """
         self._refuses = self._io_error
         meanwhile, self.disk.meanwhile = self.disk.meanwhile, None
         yield
         self.disk.meanwhile = meanwhile
 
     def flush(self, meanwhile: Callable[[], None] | None = None) -> None:
-        """Do the work of the flush thread; ``meanwhile`` is called while it waits for the disk."""
+        """Does the work of the flush thread; ``meanwhile`` is called while it waits for the disk."""
         if self.interleaver is None:
             self.disk.meanwhile = meanwhile
         self._flush.run()
@@ -304,16 +307,16 @@ class StoreLife:
             meanwhile()
 
     def commit(self) -> None:
-        """Do the work of the commit thread, if there is one."""
+        """Does the work of the commit thread, if there is one."""
         if self._commit is not None:
             self._commit.run()
 
     def allocate(self) -> None:
-        """Do the work of the allocation thread."""
+        """Does the work of the allocation thread."""
         self._allocator.run()
 
     def keep(self) -> None:
-        """Run one pass of the keeper."""
+        """Runs one pass of the keeper."""
         self._keeper.run()
 
     @property
@@ -334,7 +337,7 @@ class StoreLife:
         return _worker(self.store._keeper._worker)
 
     def dispatch(self) -> None:
-        """Dispatch as the event loop does; then check that consumers see only what they may see."""
+        """Dispatches like the event loop; then checks that consumers see only what they may see."""
         self.store.dispatch()
         may_see = self.promised_end if self.config.sync_flush else self.model.end
         allowed = self.model.counts(may_see)
@@ -348,7 +351,7 @@ class StoreLife:
             self._pull(self.interleaver)
 
     def _pull(self, interleaver: Interleaver) -> None:
-        """Pull as a consumer. Another thread reads content that is not in memory, and the consumer retries later."""
+        """Pulls like a consumer. Another thread reads content that is not in memory, and the consumer retries later."""
         if self._cold is not None and not self._cold.done:
             return
         queues = sorted(self.model.queues(self.model.end).items())
@@ -370,7 +373,7 @@ class StoreLife:
             self._cold = interleaver.start("cold read", result.cold)
         elif result.status is GetMessageStatus.FOUND:
             self.pulls["found"] += 1
-            # After a failed read the minimum offset may be too low: a pull passes over the records that have expired.
+            # After a failed read the minimum offset may be too low: a pull then skips the records that have expired.
             first = next(n for n in range(queue_offset, high) if records[n].physical_offset >= self.store.min_offset)
             if first > queue_offset and self.disk.faults is None:
                 raise Mismatch(f"queue {topic!r} {queue_id} begins at {low}, and its messages at {first}")
@@ -393,7 +396,7 @@ class StoreLife:
         self.disk.used_percent = 0
 
     def expire(self) -> None:
-        """Simulates low disk space for some time: the oldest segments that may expire are removed."""
+        """Simulates low disk space for some time: the keeper removes the oldest segments that may expire."""
         self._full_segments_may_expire()
         self.disk.used_percent = _SHORT_OF_SPACE
         for _ in range(2):
@@ -405,12 +408,14 @@ class StoreLife:
         self.disk.used_percent = 0
 
     def _full_segments_may_expire(self) -> None:
-        """A blank record fills a segment although there is no space for the next one: the log's end tells which."""
+        """Allows full segments to expire. The log's end shows which are full: a blank record fills one even without
+        space for the next.
+        """
         end, size = self.store.max_offset, self.model.segment_bytes
         self.model.may_expire = end - end % size
 
     def delete(self, topic: bytes) -> None:
-        """Delete a topic.
+        """Deletes a topic.
 
         Raises:
             StartRefused: a disk call failed; a restart then shows what was deleted.
@@ -425,14 +430,14 @@ class StoreLife:
         self.disk.step("deleted", ROOT)
 
     def turn(self) -> None:
-        """Run each kind of waiting work once."""
+        """Runs each kind of waiting work once."""
         self.allocate()
         self.commit()
         self.flush()
         self.dispatch()
 
     def _place(self, message: StoreMessage, physical_offset: int, size: int) -> None:
-        if self._refuses:  # messages of the failed run were appended before
+        if self._refuses:  # all messages of the failed run were appended earlier
             raise Mismatch("a message was accepted after a failed sync")
         file = self.store._log.queue.find(physical_offset)
         assert file is not None
@@ -441,7 +446,7 @@ class StoreLife:
         self.model.place(message, physical_offset, bytes(file.target.view[position : position + size]))
 
     def _flushed(self) -> None:
-        """Respond to the senders that wait for the disk, as the broker does."""
+        """Acknowledges the messages whose senders wait for the disk, as the broker does."""
         store = self.store
         self._io_error = self._io_error or store.state is StoreState.IO_ERROR
         logs = _log_directories(self.config)
@@ -462,7 +467,7 @@ def _worker(worker: object) -> ManualWorker:
 
 
 def check_recovered(life: StoreLife) -> StoreModel:
-    """Compare a store that was just loaded with the model.
+    """Compares a store that was just loaded with its model.
 
     Returns:
         The model up to the recovered end, including unacknowledged messages that survived.
@@ -502,10 +507,10 @@ def _check_recovered(life: StoreLife, failing: bool) -> StoreModel:
 
 
 def check_kept_aside(life: StoreLife, image: Image) -> None:
-    """Check that the quarantine holds what a recovery of ``image`` removed.
+    """Checks that the quarantine holds what a recovery of ``image`` removed.
 
-    An earlier recovery may have kept more: it read data from memory, and power failed before all of this data was on
-    disk, or after a part of it had been zeroed.
+    The quarantine may hold more, from an earlier recovery: it read data from memory, and power failed before all of
+    this data was on disk, or after a part of it had been zeroed.
 
     Raises:
         Mismatch: data is missing.
@@ -522,7 +527,7 @@ def check_kept_aside(life: StoreLife, image: Image) -> None:
 
 
 def _holds(kept: bytes, tail: bytes, offset: int) -> bool:
-    """Whether each sector of ``tail`` is in ``kept`` at its position, or empty; both begin at log offset ``offset``."""
+    """Whether each sector of ``tail`` is empty or equal to that of ``kept``; both begin at log offset ``offset``."""
     borders = [0, *range(-offset % SECTOR, len(tail), SECTOR), len(tail)]
     return all(tail[a:b] == kept[a:b] or not any(tail[a:b]) for a, b in pairwise(borders))
 
@@ -576,7 +581,7 @@ def _queue_units(disk: SimulatedDisk) -> dict[QueueName, tuple[int, bytes]]:
 
 
 def _check_counts(disk: SimulatedDisk) -> None:
-    """After a clean stop the watermark's counts must match the files, because the next start relies on them."""
+    """Checks that the watermark's counts match the files after a clean stop, because the next start relies on them."""
     files: Counter[str] = Counter()
     for kind in ("consumequeue", "batchconsumequeue"):
         files.update(path[:-21] for path in _files(disk, f"{ROOT}/{kind}/") if not path.endswith(".tmp"))
@@ -597,7 +602,7 @@ def _index_entries(disk: SimulatedDisk, config: MessageStoreConfig) -> list[tupl
 
 
 def _check_reads(store: MessageStore, model: StoreModel) -> None:
-    """Pull each queue from its beginning and compare every byte; query the newest key and check its record."""
+    """Pulls each queue from its beginning, and compares every byte."""
     queues = model.queues(model.end)
     for (topic, queue_id), records in queues.items():
         alive = [record.record for record in records if record.physical_offset >= store.min_offset]
@@ -617,7 +622,7 @@ def _check_reads(store: MessageStore, model: StoreModel) -> None:
 
 
 def _check_synced(life: StoreLife, failing: bool) -> None:
-    """Check that everything a recovered store serves is on disk, not only in memory."""
+    """Checks that everything a recovered store serves is on disk, not only in memory."""
     disk, config = life.disk, life.config
     disk.capture()
     directories = [*_log_directories(config), f"{ROOT}/consumequeue", f"{ROOT}/index"]
@@ -632,4 +637,4 @@ def _check_synced(life: StoreLife, failing: bool) -> None:
         gone = not any(change.names.values()) and (failing or id(change) in life.known_changes)
         names = [path for path, node in change.names.items() if disk.names.get(path) is node]
         if not gone and any(path.startswith(parts) and not path.endswith((".tmp", "/allocating")) for path in names):
-            raise Mismatch(f"{change.kind} {' '.join(change.names)} is not certain after the recovery")
+            raise Mismatch(f"{change.kind} {' '.join(change.names)} is not durable after the recovery")

@@ -25,7 +25,7 @@ class SentRecord:
         message: the message as sent.
         record: its bytes in the log.
         unit: its consume-queue unit; empty if the message is in no queue.
-        keys: hashes of its keys as in the index, in order.
+        keys: hashes of its keys in the form of the index, in order.
     """
 
     message: StoreMessage
@@ -45,8 +45,8 @@ class SentRecord:
         return self.message.topic, self.message.queue_id
 
 
-class Mismatch(AssertionError):  # noqa: N818 - reads as what was found
-    """The store breaks a promise."""
+class Mismatch(AssertionError):  # noqa: N818 - the name says what was found
+    """Raised when the store breaks a promise."""
 
 
 @dataclass
@@ -57,12 +57,12 @@ class StoreModel:
         segment_bytes: length of a log segment.
         records: records in the order of the log.
         sending: messages passed to the store by calls that have not returned.
-        acked_end: messages below must survive: they were acknowledged under SYNC_FLUSH, reported to be on disk, or
-            read by a consumer while only synced messages are visible.
-        kept_end: messages below survive a crash of the process, but perhaps not of the system.
+        acked_end: messages below this offset must survive: they were acknowledged under SYNC_FLUSH, reported as synced,
+            or read by a consumer while only synced messages are visible.
+        kept_end: messages below this offset survive a crash of the process, but perhaps not of the system.
         may_expire: log segments that end at or before this offset may have expired, oldest first.
         deleted: for each deleted topic, the physical offset below which its records are in no queue.
-        deleting: the same for deletions whose call has not returned.
+        deleting: like ``deleted``, for deletions whose call has not returned.
     """
 
     segment_bytes: int
@@ -90,7 +90,7 @@ class StoreModel:
         )
 
     def outcomes(self) -> Iterator[StoreModel]:
-        """The possible results of a crash during a deletion: nothing is deleted, or everything."""
+        """The possible models after a crash during a deletion: nothing is deleted, or everything."""
         if self.deleting:
             without, done = self.copy(), self.copy()
             without.deleting.clear()
@@ -111,7 +111,7 @@ class StoreModel:
         return queues
 
     def place(self, message: StoreMessage, physical_offset: int, record: bytes) -> None:
-        """Record that ``message`` is in the log; check that the record matches it and follows the newest record.
+        """Adds ``message`` at its place in the log; checks that the record matches it and follows the newest record.
 
         Raises:
             Mismatch: the record does not match.
@@ -119,13 +119,13 @@ class StoreModel:
         self.records.append(self._record(message, physical_offset, record))
 
     def cut(self, end: int) -> None:
-        """Record that a recovery ended the log at ``end``, after ``check_log`` has allowed it."""
+        """Removes all records after ``end``, where a recovery has ended the log; ``check_log`` must have allowed it."""
         self.records = [record for record in self.records if record.end <= end]
         self.deleted = {topic: min(deleted_to, end) for topic, deleted_to in self.deleted.items()}
         self.sending = []
 
     def counts(self, end: int) -> dict[QueueName, int]:
-        """Entries of each queue from records below ``end``."""
+        """For each queue, the number of entries for records below ``end``."""
         return {name: len(records) for name, records in self.queues(end).items()}
 
     def log_until(self, end: int) -> dict[int, bytes]:
@@ -140,10 +140,10 @@ class StoreModel:
         return {start: bytes(content) for start, content in segments.items()}
 
     def adopted(self, end: int, log: dict[int, bytes]) -> StoreModel:
-        """The model with the unacknowledged messages that are in ``log`` before ``end``.
+        """Returns the model with those unacknowledged messages that are in ``log`` before ``end``.
 
         Raises:
-            Mismatch: a record in the log is none of these messages.
+            Mismatch: the log contains a record that is none of these messages.
         """
         if end <= self.end:
             return self
@@ -195,7 +195,7 @@ class StoreModel:
         return record.end
 
     def _blank(self, segments: dict[int, bytearray], at: int) -> None:
-        """Fill the segment from ``at`` on with a blank record."""
+        """Fills the rest of a segment, from ``at``, with a blank record."""
         room = -at % self.segment_bytes
         if room:
             content = segments.setdefault(at - at % self.segment_bytes, bytearray())
@@ -212,7 +212,8 @@ def _keys(message: StoreMessage) -> tuple[int, ...]:
 
 
 def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
-    """Check that the log equals the model up to ``end``, a record's end, and then is zero; its oldest part may be gone.
+    """Checks that the log equals the model up to ``end``, a record's end, with zeros after it; its oldest part may be
+    gone.
 
     Args:
         log: bytes of each segment on disk, by start offset.
@@ -244,7 +245,7 @@ def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
 def check_queues(model: StoreModel, end: int, units: dict[QueueName, tuple[int, bytes]], log_start: int) -> None:
     """Checks that the queues hold exactly the units of the records below ``end``, followed by zeros.
 
-    Units of expired records may be gone too, or refer to nothing. The last unit of a queue must exist, because it
+    Units of expired records may be gone, too, or refer to nothing. The last unit of a queue must exist, because it
     determines the offset of the next message.
 
     Args:
@@ -271,7 +272,7 @@ def check_index(
     """Checks that the index holds exactly the keys of the records below ``end``, in order; expired keys may be gone.
 
     Args:
-        entries: hash and physical offset of each entry of all files.
+        entries: hash and physical offset of each entry, over all files.
         behind: whether the newest entries may be missing.
     """
     wanted = [(key, record.physical_offset) for record in model.records if record.end <= end for key in record.keys]

@@ -25,8 +25,8 @@ class VirtualClock:
     """``rocketmq.clock``. Any thread may call its methods.
 
     Args:
-        catch_up: does the work that has become due; called after each change, also after a change by another clock of
-            this process.
+        catch_up: function that does the work that has become due; it is called after each change, including changes by
+            other clocks of this process.
     """
 
     def __init__(self, catch_up: Callable[[], None]) -> None:
@@ -34,11 +34,11 @@ class VirtualClock:
 
     @property
     def ahead(self) -> timedelta:
-        """How far this process's wall clock is ahead of the system's."""
+        """The time by which this process's wall clock is ahead of the system's clock."""
         return timedelta(milliseconds=_process.ahead_ms)
 
     def now(self) -> datetime:
-        """The current time of brokers and clients in this process, in UTC."""
+        """The current time, in UTC, for brokers and clients in this process."""
         return datetime.fromtimestamp(SystemClock().wall_ms() / 1000, UTC)
 
     def advance(
@@ -76,7 +76,7 @@ class VirtualClock:
 
 
 class _ProcessTime:
-    """How far this process's wall clock is ahead of the system's; replaces the system's clock while a user is open."""
+    """How far this process's wall clock is ahead of the system's clock, which it replaces while it has users."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
