@@ -52,6 +52,7 @@ OTHERS = {
     "BORN_HOST_V6": MessageSysFlag.BORN_HOST_V6,
     "STORE_HOST_V6": MessageSysFlag.STORE_HOST_V6,
     "UNIT_BYTES": consume_queue.UNIT.size,
+    "PRE_FILL_SIZE": consume_queue.UNIT.unpack(consume_queue.PRE_FILL_UNIT)[1],
     "QUEUE_WIDTH": len(consume_queue.QueueColumn),
     "COLLECTED_WIDTH": len(consume_queue.CollectedColumn),
     "FNV_START": 2166136261,
