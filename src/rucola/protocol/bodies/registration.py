@@ -29,6 +29,10 @@ from rucola.protocol.bodies.body import Body
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 """Size limit of an inflated body: 4 KiB for each of 16,384 topics."""
 
+_PART_BYTES = 64 * 1024
+_COMMA_BYTES_MIN = 8
+_NESTED_BYTES_MIN = 24
+"""A topic has a comma for each 17 bytes, and an object for each 70."""
 _INT32 = Struct(">i")
 
 
@@ -58,10 +62,11 @@ class RegisterBrokerBody(Body):
         """Decodes a body in either form.
 
         Raises:
-            FormatError: the body has neither form.
+            FormatError: the body has neither form, or too many values for its length.
         """
         if is_deflated(source):
             return _decode_deflated(bytes(source))
+        _check_density(bytes(source))
         return cls.from_dict(fastjson.load_object(source, cls.__name__))
 
     def encode_deflated(self) -> bytes:
@@ -82,6 +87,27 @@ def is_deflated(source: bytes | bytearray | memoryview) -> bool:
 def body_crc32(body: bytes) -> int:
     """Returns the value of ``bodyCrc32`` for the header of request 103."""
     return zlib.crc32(body) & 0x7FFFFFFF
+
+
+def _check_density(text: bytes) -> None:
+    """Refuses long JSON with more values than topics have for its length.
+
+    A registration may be as long as a frame. Parsing 16 MiB of nothing but the shortest values takes seconds, during
+    which no other thread runs.
+
+    Raises:
+        FormatError: there are too many values.
+    """
+    if len(text) <= _PART_BYTES:
+        return
+    for start in range(0, len(text), _PART_BYTES):
+        part = text[start : start + _PART_BYTES]
+        nested = part.count(b"{") + part.count(b"[")
+        if part.count(b",") > _PART_BYTES // _COMMA_BYTES_MIN or nested > _PART_BYTES // _NESTED_BYTES_MIN:
+            expected = (
+                f"at most {_PART_BYTES // _COMMA_BYTES_MIN} commas and {_PART_BYTES // _NESTED_BYTES_MIN} objects"
+            )
+            raise FormatError("RegisterBrokerBody", start, f"{expected} in {_PART_BYTES} bytes", "more")
 
 
 def _sized(text: bytes) -> bytes:
@@ -109,6 +135,8 @@ def _decode_deflated(source: bytes) -> RegisterBrokerBody:
         topic = _read_topic(text, position)
         table[topic.topic_name] = topic
     servers, _ = _read_sized(inflated, position)
+    _check_density(version)
+    _check_density(servers)
     body = RegisterBrokerBody.from_dict(
         {
             "topicConfigSerializeWrapper": {
