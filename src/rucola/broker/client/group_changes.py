@@ -25,7 +25,7 @@ from rucola.protocol.command import FLAG_ONEWAY, RemotingCommand
 from rucola.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 
 _SMALL = 32
-"""Members."""
+"""Number of members of a small group."""
 _TOLD_IN_ONE_GO = 200
 _REST_S = 0.0002
 """Seconds of rest for each member: ten times the time that notifying one member takes."""

@@ -57,8 +57,8 @@ class ScheduleMessageService:
         self._written: dict[int, int] = {}
         self._writing: tuple[DataVersion, dict[int, int]] = (self._data_version, {})
         self._unsafe: deque[tuple[int, int, int]] = deque()
-        self._new_queues = 0
         """Physical end of a delivered record, its level, and the progress that is valid once this record is synced."""
+        self._new_queues = 0
 
     def load(self, text: bytes | None) -> None:
         """Loads ``delayOffset.json`` after the store. Offsets outside of their queues are moved into them.

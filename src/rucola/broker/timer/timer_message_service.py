@@ -115,11 +115,11 @@ class TimerMessageService:
         self._walk_end = 0
         self._first_end = 0
         self._prepared_ms = 0
+        """The time step that was opened last."""
         self._stored_end = 0
         self._new_queues = 0
         self._together_bytes = min(_TOGETHER_BYTES, store.config.mapped_file_size_commit_log // 8)
         self._cold: ColdRecords | None = None
-        """The time at which the current call of ``work`` began."""
 
     def load(self) -> None:
         """Loads the timer files after the store.
