@@ -1,4 +1,5 @@
-"""Both forms of every kernel: compiled, as ``import`` loads it, and interpreted, from its source loaded a second time.
+"""Loads every kernel in both forms: compiled, as ``import`` does, and interpreted, from its source loaded a second
+time.
 
 A test takes the fixture ``form`` (``tests/conftest.py``) and requests the kernels that it needs in that form. Without a
 compiler, the compiled form does not exist; then ``form`` has one value, and the header of the run says so.
@@ -22,7 +23,9 @@ FORMS = ("compiled", "interpreted") if COMPILED == KERNELS else ("interpreted",)
 
 @cache
 def kernel(name: str, form: str) -> ModuleType:
-    """The kernel ``name``, for example ``"formats._message_cy"``, in the form ``"compiled"`` or ``"interpreted"``."""
+    """Returns the kernel ``name``, for example ``"formats._message_cy"``, in form ``"compiled"`` or
+    ``"interpreted"``.
+    """
     name = f"rucola.{name}"
     if form == "compiled":
         return importlib.import_module(name)

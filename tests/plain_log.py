@@ -1,7 +1,7 @@
-"""The commit log read by plain slicing, for comparison with the store. Shares no code with the package.
+"""Reads the commit log by plain slicing, for comparison with the store; shares no code with the package.
 
-A record counts only if everything that can be proved about it holds: its lengths add up, it is at the position that it
-names, and the checksums of its body and, if present, of the whole record are right.
+A record is accepted only if everything in it agrees: its lengths add up, it is at the position that it names, and the
+checksums of its body and, if present, of the whole record are right.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class PlainRecord:
 
     @property
     def queued(self) -> bool:
-        """Whether it has a place in a queue: half and rolled back messages have none."""
+        """Whether the message has a place in a queue: half and rolled back messages have none."""
         return self.sys_flag & 12 in (0, 8)
 
     @cached_property
@@ -46,19 +46,21 @@ class PlainRecord:
 
     @property
     def keys(self) -> set[bytes]:
-        """The keys by which it can be found; a rolled back message has none."""
+        """Keys by which the message can be found; a rolled back message has none."""
         names = [self.properties.get(b"UNIQ_KEY", b""), *self.properties.get(b"KEYS", b"").split(b" ")]
         return set() if self.sys_flag & 12 == 12 else {name for name in names if name}
 
     @property
     def light_queues(self) -> list[str]:
-        """Names of the light queues that it is in as well; a pull gives it with the offset in its own queue."""
+        """Names of the light queues in which the message also is; a pull from them gives it with the offset of its own
+        queue.
+        """
         return [name for name in self.properties.get(b"INNER_MULTI_DISPATCH", b"").decode().split(",") if name]
 
 
 @dataclass(frozen=True)
 class PlainLog:
-    """All records that the sizes lead to, in order.
+    """All records to which the sizes lead, in order.
 
     Attributes:
         end: position after the last record; the bytes there are neither a record nor a blank.
@@ -69,12 +71,12 @@ class PlainLog:
 
     @property
     def sound_end(self) -> int:
-        """Position after the last record before the first one whose checksums are wrong."""
+        """Position where the first record with wrong checksums begins, or after the last record."""
         return next((record.physical_offset for record in self.records if not record.sound), self.end)
 
 
 def read_log(segments: dict[str, bytes], segment_bytes: int) -> PlainLog:
-    """Walks segments by name, from the oldest on; files of another length are skipped."""
+    """Walks through segments by name, from the oldest on; files of another length are skipped."""
     starts = {int(name): data for name, data in segments.items() if name.isdigit() and len(data) == segment_bytes}
     records: list[PlainRecord] = []
     offset = min(starts, default=0)
@@ -97,12 +99,12 @@ def read_log(segments: dict[str, bytes], segment_bytes: int) -> PlainLog:
 
 
 def read_directory(path: Path, segment_bytes: int) -> PlainLog:
-    """The log in the files of ``path``."""
+    """Reads the log from the files in ``path``."""
     return read_log({file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}, segment_bytes)
 
 
 def find_sound(data: bytes, start: int) -> list[PlainRecord]:
-    """Every sound record of a segment that starts at ``start``, wherever it stands."""
+    """Yields every sound record of a segment that begins at offset ``start``, wherever the record is."""
     found, at = [], 4
     while (at := data.find(b"\xda\xa3\x20", at)) >= 0:
         position = at - 4

@@ -1,4 +1,4 @@
-"""Reads that several kinds of tests share: all records of a queue, all units of queue files."""
+"""Functions for several kinds of tests: read all records of a queue, or all units of queue files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NO_ENTRY = 0x7FFFFFFF
 
 
 def pulled(store: MessageStore, topic: str, queue_id: int) -> dict[int, bytes]:
-    """Queue offset to record, by repeated pulls from the first to the last offset of a queue."""
+    """Pulls repeatedly from the first to the last offset of a queue; returns the records by queue offset."""
     name = topic.encode("utf-8", "surrogateescape")
     found: dict[int, bytes] = {}
     at = store.min_queue_offset(name, queue_id)
@@ -31,9 +31,10 @@ def pulled(store: MessageStore, topic: str, queue_id: int) -> dict[int, bytes]:
 
 
 def unit_table(files: dict[str, bytes]) -> dict[tuple[str, int], dict[int, tuple[int, int, int]]]:
-    """Topic and queue id to queue offset to unit, from paths that end with ``topic/queueId/segment``.
+    """Reads units from files whose paths end with ``topic/queueId/segment``; returns them by topic and queue id, then
+    queue offset.
 
-    Zeros and fillers are left out.
+    Units that are zeros or fillers are left out.
     """
     queues: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = {}
     for path, data in files.items():

@@ -1,4 +1,4 @@
-"""Tables of a broker that are written when a test says so, with a loop and a thread that the test steps."""
+"""Tables of a broker that are written when a test decides, with a loop and a thread that the test steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rucola.testing.manual_worker import ManualWorker, manual_workers
 
 
 class Tables:
-    """Makes tables whose content goes to ``take``, and writes them in ``write``."""
+    """Makes tables that pass their content to ``take``, and writes them in ``write``."""
 
     def __init__(self, take: Callable[[bytes], object]) -> None:
         self.clock = ManualClock()
@@ -27,11 +27,11 @@ class Tables:
 
     @property
     def keep(self) -> Keep:
-        """The arguments with which managers are created."""
+        """Returns the arguments with which managers are created."""
         return partial(self.writer.table, "table.json", lambda pieces: self._take(b"".join(pieces)))
 
     def write(self) -> None:
-        """Lets the thread write the changes once, after the rest that follows a write; waiting callers get the
+        """Lets the thread write the changes once, after the pause that follows a write; waiting callers get the
         result.
         """
         self.clock.advance(1000)
@@ -44,5 +44,5 @@ class Tables:
 
 
 def keep_nothing() -> Keep:
-    """Tables that nobody reads again."""
+    """Returns tables that are never read again."""
     return Tables(lambda _: None).keep

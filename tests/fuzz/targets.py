@@ -361,7 +361,7 @@ def check_small_file(data: bytes, number: int) -> None:
     refused(IndexHeader.decode, data)
     refused(query, data, 1 + number % 50, number % 5, 64, 0, 1 << 62)
     refused(decode_ext_unit, data)
-    refused(decode_batch_unit, data[:46].ljust(46))  # callers hand over whole units
+    refused(decode_batch_unit, data[:46].ljust(46))  # callers pass only whole units
     text = data.decode("utf-8", "replace")
     with suppress(ValueError):  # as it says
         parse_offset_message_id(text)
@@ -404,7 +404,7 @@ def sql() -> Mutator:
 
 
 def check_sql(data: bytes, _: int) -> None:
-    """An expression is refused, or has an outcome for any properties."""
+    """Checks that an expression is either refused or has an outcome for any properties."""
     expression = refused(compile_sql, data.decode("utf-8", "replace"))
     if expression is not None:
         for text in (WORKED_PROPERTIES, b"", data, b"a\x011\x02b\x01x\x02"):

@@ -56,7 +56,7 @@ def test_a_defect_of_a_server_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ClientManageProcessor, "heartbeat", planted)
     with pytest.raises(Failure) as caught:
-        for seed in range(2, 20, 2):  # not every life sends a heartbeat
+        for seed in range(2, 20, 2):  # not every run sends a heartbeat
             run_life(seed)
     assert "planted" in str(caught.value.__cause__)
 

@@ -1,4 +1,4 @@
-"""One of our brokers over a directory from the reference's broker."""
+"""Runs our broker over a directory that RocketMQ's broker wrote."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LATER_MS = 600_000
 
 
 class LaterClock(SystemClock):
-    """Ten minutes after the recording, whenever the test runs."""
+    """A clock that begins ten minutes after the recording, whenever the test runs."""
 
     def __init__(self, ended_at_ms: int) -> None:
         self._ahead_ms = ended_at_ms + LATER_MS - super().wall_ms()

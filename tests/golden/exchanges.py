@@ -1,8 +1,8 @@
-"""Recorded conversations, repeated with our servers: each request in its place, each answer compared.
+"""Repeats recorded conversations with our servers: sends each request in its place, and compares each response.
 
-Causes come before effects, as in the recording: a request is sent at its recorded place, and an answer is awaited at
-its recorded place. Values that differ from run to run are copied into the requests from answers of this run: places in
-the log, opaque numbers of the server, pop times. Waiting times of the recording are shortened.
+Causes come before effects, as in the recording: each request is sent, and each response awaited, at its recorded place.
+Values that differ from run to run (offsets in the log, opaque numbers of the server, pop times) are copied into the
+requests from responses of this run. Waiting times of the recording are shortened.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 AGAIN_S = 30.0
 HOLD_MS = "150"
 LONGER_HOLD_MS = "3000"
-"""How long a pull without result is held, in ms: alone, and while others send."""
+"""Time in ms for which a pull without result is held: ``HOLD_MS`` alone, this while others send."""
 PACED = ("_timer_delay", "_delay_level")
 """Scenarios in which messages arrive by time. Their order is not compared."""
 POLL_MS = 2000
@@ -39,14 +39,16 @@ SEND_BACK, END_TRANSACTION, CHECK_TRANSACTION, ROUTE = 36, 37, 39, 105
 POP, ACK, CHANGE, BATCH_ACK = 200050, 200051, 200053, 200151
 WITH_MESSAGES = {PULL, LITE_PULL, QUERY, VIEW, POP}
 REFUSED = {1, 16}
-"""No permission: the reference's check of ``plain_acl.yml`` raises an error, which ends as code 1; ours answers 16."""
+"""Codes of a missing permission: RocketMQ's check of ``plain_acl.yml`` raises an error, which becomes code 1; ours
+returns 16.
+"""
 OWN_WORDS = {1, 13, 16, 23, 209, 210}
-"""Refusals of which only the code is compared, because clients decide by the code alone."""
+"""Codes of refusals whose remarks are not compared, because clients decide by the code alone."""
 NOTHING_SAID = "not set any response code"
-"""The remark of answers to which the reference's processors gave none."""
+"""The remark in RocketMQ's responses if the processor set neither code nor remark."""
 TAKES_TIME = {PULL, LITE_PULL, QUERY, OFFSET}
 OWN_PROPERTIES = {"__CRC32#", "TRANSACTION_CHECK_TIMES"}
-"""Properties that our broker stores by default and the reference's does not, or that depend on the time."""
+"""Properties that our broker stores by default and RocketMQ's does not, or that depend on the time."""
 ADDRESS = re.compile(r"/?\d+\.\d+\.\d+\.\d+(:\d+)?")
 DELIVER_MS = re.compile(r"(?<=TIMER_DELIVER_MS\x01)\d+")
 AHEAD_MS = 4000
@@ -61,7 +63,7 @@ class Conversation:
     writer: asyncio.StreamWriter
     answers: dict[int, asyncio.Future[RemotingCommand]] = field(default_factory=lambda: defaultdict(asyncio.Future))
     asked: dict[int, asyncio.Queue[RemotingCommand]] = field(default_factory=lambda: defaultdict(asyncio.Queue))
-    """Requests of the server, by code."""
+    """Requests that the server sent, by code."""
 
     @classmethod
     async def begin(cls, address: str) -> Conversation:
@@ -91,11 +93,11 @@ class Conversation:
 
 
 class Replay:
-    """One scenario.
+    """The replay of one scenario.
 
     Attributes:
         problems: the differences, by the number of the recorded frame.
-        compared: numbers of the compared answers, and of the compared requests of servers.
+        compared: numbers of the responses and of the servers' requests that were compared.
     """
 
     def __init__(
@@ -110,11 +112,11 @@ class Replay:
     ) -> None:
         """Args:
         servers: addresses of ``namesrv`` and ``broker``.
-        secret: changed requests are signed with it again.
-        asking: whose requests are sent, ``client`` or ``broker``.
+        secret: key with which changed requests are signed again.
+        asking: the side whose requests are sent, ``client`` or ``broker``.
         left_out: codes of requests that are not sent.
         before: an earlier scenario whose messages this one requests.
-        only: the number of the one request that is sent, with its answer.
+        only: number of the only request that is sent; 0 = all.
         """
         self.scenario = scenario
         self.problems: dict[int, list[str]] = defaultdict(list)
@@ -133,7 +135,7 @@ class Replay:
         self._asked: dict[tuple[str, int], Recorded] = {}
         self._opaques: dict[tuple[str, int], int] = {}
         self._places: dict[int, int] = before._places if before else {}
-        """Physical offsets of the recording: where the message is now."""
+        """Physical offset of a message in this run, by its offset in the recording."""
         self._halves: dict[str, tuple[str, str]] = before._halves if before else {}
         self._pops: dict[str, tuple[str, str]] = {}
         self._next_opaque = 1 << 24
@@ -142,7 +144,7 @@ class Replay:
         }
 
     def topics(self) -> list[TopicConfig]:
-        """Topics that existed before: their routes were known before the first send."""
+        """Returns the topics that existed before, because their routes were known before the first send."""
         found: dict[str, TopicConfig] = {}
         made = {"TBW102"}
         asked: dict[tuple[str, int], str] = {}
@@ -165,7 +167,7 @@ class Replay:
         return list(found.values())
 
     async def run(self) -> None:
-        """Repeats the conversation; never raises because of our servers' answers."""
+        """Repeats the conversation; a wrong response of our servers is noted and raises nothing."""
         self._began = time.monotonic() * 1000 - self._records[0]["t_ms"]
         try:
             for record in self._records:
@@ -180,7 +182,7 @@ class Replay:
         by_server = receiver == self._asking
         server, name = sender if by_server else receiver, record["conn"]
         if self._asking not in (sender, receiver) or name.startswith("b"):
-            return True  # of others, who were there before
+            return True  # requests of clients that were connected before
         if "event" in record:
             if name in self._conversations and not by_server:
                 self._conversations[name].end()
@@ -230,8 +232,8 @@ class Replay:
     async def _again(
         self, conversation: Conversation, asked: Recorded, recorded: Recorded, answer: RemotingCommand
     ) -> RemotingCommand:
-        """The answer to a question about something slow, such as a delay; the question is repeated until the answer is
-        as recorded.
+        """Returns the response to a request about something slow, such as a delay; the request is repeated until the
+        response is as recorded.
         """
         deadline = time.monotonic() + AGAIN_S
         takes_time = asked.record["code"] in TAKES_TIME and not self.scenario.startswith("mqadmin_")
@@ -248,7 +250,7 @@ class Replay:
         return answer
 
     def _request(self, recorded: Recorded) -> RemotingCommand:
-        """The recorded request, with values from answers of this run."""
+        """Returns the recorded request, with values from responses of this run."""
         command = decode_frame(recorded.frame)
         fields, before = command.ext_fields, dict(command.ext_fields)
         if command.code in (PULL, LITE_PULL) and self._was_in_vain(recorded):
@@ -261,7 +263,7 @@ class Replay:
             fields["commitLogOffset"], fields["tranStateTableOffset"] = self._halves[fields["msgId"]]
         elif command.code == END_TRANSACTION and self._stands(fields.get("commitLogOffset", "")):
             fields["commitLogOffset"] = str(self._places[int(fields["commitLogOffset"])])
-        if command.code == SEND_V2 and fields.get("e") == "-1":  # a queue at random
+        if command.code == SEND_V2 and fields.get("e") == "-1":  # the client chose the queue at random
             answer = self._answered[recorded.record["conn"], recorded.record["opaque"]]
             fields["e"] = (answer["header"].get("extFields") or {}).get("queueId", "-1")
         if command.code == SEND_V2 and "TIMER_DELIVER_MS" in fields.get("i", ""):
@@ -275,8 +277,8 @@ class Replay:
 
     @staticmethod
     def _moved(due_ms: int, born_ms: int) -> str:
-        """A due time with the same distance from now as it had from the recorded send. If it was in the future then,
-        the distance may be longer, because it must not have passed.
+        """Returns a due time that is as far from now as the recorded one was from its send. A time in the future may be
+        farther away, so that it has not passed.
         """
         ahead_ms = due_ms - born_ms
         return str(int(time.time() * 1000) + ahead_ms + (AHEAD_MS if ahead_ms > 0 else 0))
@@ -314,7 +316,7 @@ class Replay:
             command.body = fastjson.dumps(body)
 
     def _take(self, record: dict[str, Any], ours: RemotingCommand) -> None:
-        """A request of our server that takes the place of a recorded one."""
+        """Waits for the request of our server that takes the place of a recorded one."""
         self._opaques[record["conn"], record["opaque"]] = ours.opaque
         self.compared.add(record["n"])
         problems = self.problems[record["n"]]
@@ -334,7 +336,7 @@ class Replay:
         self.compared.add(recorded.record["n"])
         problems = self.problems[recorded.record["n"]]
         if asked.record["code"] == OFFSET and ours.code != theirs.code and self.scenario.endswith(PACED):
-            return  # whether a delayed message has come yet
+            return  # the client may ask whether a delayed message has come
         if ours.code != theirs.code and {ours.code, theirs.code} != REFUSED:
             problems.append(f"code {ours.code} ({ours.remark[:150]}), recorded {theirs.code}")
             return
@@ -386,7 +388,7 @@ class Replay:
 
 
 def _same_words(ours: str, theirs: str) -> bool:
-    """Compares values except for addresses and numbers; names of Java's exceptions have no counterpart."""
+    """Compares values except for addresses and numbers; names of Java's exceptions are not compared."""
     if theirs == NOTHING_SAID or "Exception" in theirs:
         return True
     plain = [NUMBER.sub("0", ADDRESS.sub("0", text)).split() for text in (ours, theirs)]
@@ -394,14 +396,14 @@ def _same_words(ours: str, theirs: str) -> bool:
 
 
 def _filled(scenario: str, record: dict[str, Any]) -> Recorded:
-    """A request that was not recorded completely: its script sent one byte again and again."""
+    """Completes a request that was not recorded completely: its script sent one byte again and again."""
     start, whole = base64.b64decode(record["body"]), base64.b64decode(record["frame_head"])
     assert len(set(start)) == 1
     return Recorded(scenario, record, whole + start[:1] * record["body_len"])
 
 
 def _document(body: bytes) -> Any:
-    """The body as values; None if it is not JSON."""
+    """Returns the body as values; None if it is not JSON."""
     return fastjson.loads(body) if body[:1] in (b"{", b"[") else None
 
 

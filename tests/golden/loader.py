@@ -20,7 +20,7 @@ DAMAGE_STORES = Path(__file__).parent / "damage_stores"
 
 @dataclass(frozen=True)
 class Case:
-    """One golden store: its input, the reference's reads, and the files of the directory by relative path."""
+    """One golden store: its input, what RocketMQ read, and the files of the directory by relative path."""
 
     name: str
     case: dict[str, Any]
@@ -29,28 +29,28 @@ class Case:
 
     @property
     def puts(self) -> list[dict[str, Any]]:
-        """The put steps, in order."""
+        """Returns the put steps, in order."""
         return [step for step in self.case["steps"] if step["step"] == "put"]
 
     def config(self, key: str, default: int) -> int:
-        """A number of the configuration the store was written with."""
+        """Returns a number from the configuration with which the store was written."""
         return int(self.case["config"].get(key, default))
 
     def below(self, directory: str) -> dict[str, bytes]:
-        """Files below ``directory`` of the store, by their path relative to it."""
+        """Returns the files below ``directory`` of the store, by path relative to it."""
         prefix = directory + "/"
         return {path.removeprefix(prefix): data for path, data in self.files.items() if path.startswith(prefix)}
 
 
 @cache
 def load(name: str) -> Case:
-    """The case ``name``, in memory."""
+    """Reads the case ``name`` into memory."""
     members = _members(STORES, name)
     return Case(name, json.loads(members["case.json"]), json.loads(members["expect.json"]), _files(members))
 
 
 def unpack(name: str, directory: Path) -> Case:
-    """The case ``name``; its store is also below ``directory`` as files, which a test may change."""
+    """Reads the case ``name`` and unpacks its store into ``directory``, where a test may change the files."""
     case = load(name)
     write_files(case.files, directory)
     return case
@@ -58,8 +58,8 @@ def unpack(name: str, directory: Path) -> Case:
 
 @dataclass(frozen=True)
 class BrokerCase:
-    """A store from the reference's whole broker: its settings, the messages sent, and the messages that it served when
-    it was opened again.
+    """A store of RocketMQ's whole broker: its settings, the messages sent, and the messages that it served when it was
+    opened again.
     """
 
     name: str
@@ -71,19 +71,19 @@ class BrokerCase:
 
 @cache
 def load_broker(name: str) -> BrokerCase:
-    """The broker store ``name``, in memory."""
+    """Reads the broker store ``name`` into memory."""
     members = _members(BROKER_STORES, name)
     expected, reopened = (json.loads(members[f"{part}.json"]) for part in ("expected", "reopened"))
     return BrokerCase(name, members["broker.conf"].decode(), expected, reopened, _files(members))
 
 
 def load_files(directory: Path, name: str) -> dict[str, bytes]:
-    """The files of the store ``name``, which has no accompanying files."""
+    """Reads the files of the store ``name``, which has no accompanying files."""
     return _files(_members(directory, name))
 
 
 def write_files(files: dict[str, bytes], directory: Path) -> None:
-    """Files below ``directory``, by relative path."""
+    """Writes files below ``directory``, given by relative path."""
     for path, data in files.items():
         target = directory / path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,7 @@ def _files(members: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def body_bytes(body: dict[str, Any] | None) -> bytes:
-    """The bytes of a ``body`` of ``case.json``; no body gives no bytes."""
+    """Returns the bytes of a ``body`` in ``case.json``; without a body, no bytes."""
     if body is None:
         return b""
     if "base64" in body:
@@ -114,5 +114,5 @@ def body_bytes(body: dict[str, Any] | None) -> bytes:
 
 
 def host(value: dict[str, Any]) -> bytes:
-    """The bytes of a host of ``case.json``, computed without the code under test."""
+    """Returns the bytes of a host in ``case.json``, computed without the code under test."""
     return ip_address(value["address"]).packed + int(value["port"]).to_bytes(4, "big")

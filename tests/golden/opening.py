@@ -18,11 +18,13 @@ CASES = sorted(
     for path in STORES.glob("*.tar.xz")
     if not (name := path.name.removesuffix(".tar.xz")).startswith(("config_", "refused_"))
 )
-"""Every store that opens."""
+"""Names of all stores that can be opened."""
 
 
 def config_of(case: Case, path: Path) -> MessageStoreConfig:
-    """The case's options, as far as Rucola has them; records have no checksum property unless the case says so."""
+    """Returns the case's options, as far as Rucola has them; records have no checksum property unless the case
+    says so.
+    """
     known = {entry.key for entry in options_of(MessageStoreConfig)}
     values = {key: str(value) for key, value in case.case["config"].items() if key in known}
     return parse_options(
@@ -31,7 +33,9 @@ def config_of(case: Case, path: Path) -> MessageStoreConfig:
 
 
 def store_of(case: Case, config: MessageStoreConfig, clock: ManualClock) -> MessageStore:
-    """The store, not loaded yet; it knows the types of the case's topics and the filter bits of its messages."""
+    """Returns the store, not loaded yet; it knows the types of the case's topics and the filter bits of its
+    messages.
+    """
     batch_topics = {
         name.encode() for name, attributes in case.case["topics"].items() if attributes.get("queue.type") == "BatchCQ"
     }
@@ -51,7 +55,7 @@ def store_of(case: Case, config: MessageStoreConfig, clock: ManualClock) -> Mess
 
 
 def opened(case: Case, path: Path) -> MessageStore:
-    """A running store in the directory; its clock is long after its last message, and appended messages are visible at
+    """Runs the store in the directory; its clock is long after its last message, and appended messages are visible at
     once.
     """
     config = replace(config_of(case, path), flush_disk_type=FlushDiskType.ASYNC_FLUSH)

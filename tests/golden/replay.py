@@ -1,7 +1,7 @@
-"""Puts the messages of a golden case through the kernels, as the reference's store did: one put, then dispatch.
+"""Puts the messages of a golden case through the kernels, as RocketMQ's store did: one put, then dispatch.
 
-The smallest possible store: segments, queues and index files are byte arrays. For its decisions (when to roll, which
-record gets a unit, which gets keys), it has the reference's rule in one line each; kernels make all bytes.
+The smallest possible store: segments, queues and index files are byte arrays. It decides when to roll, and which
+records get units and keys, by RocketMQ's rules in one line each; kernels make all bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rucola.formats.properties import decode_properties, remove_property
 TRANSACTION = 12
 ROLLBACK = 12
 DELAYS_MS = {1: 1_000, 3: 10_000, 18: 7_200_000}
-"""Delays of the levels that the cases use."""
+"""Delays in ms of the levels that the cases use."""
 
 
 class Replay:
@@ -113,7 +113,7 @@ class Replay:
         return first
 
     def dispatch(self, physical_offset: int, clock: int) -> None:
-        """Makes units and keys for the records from ``physical_offset`` to the end, which all lie in one segment."""
+        """Makes units and keys for the records from ``physical_offset`` to the end; all of them lie in one segment."""
         start = physical_offset - physical_offset % self.segment_bytes
         segment = self.segments[start]
         table = new_table(64)
@@ -138,7 +138,7 @@ class Replay:
                 self.put_keys(segment, fields, clock)
 
     def tags_code(self, segment: bytearray, fields: array[int], topic: str) -> int:
-        """The hash of the tags; on the schedule topic, the due time."""
+        """Returns the hash of the tags; on the schedule topic, the due time."""
         start = fields[RecordColumn.PROPERTIES_POS]
         properties = decode_properties(segment[start : start + fields[RecordColumn.PROPERTIES_LEN]])
         level = min(int(properties.get("DELAY", "0")), 18)
@@ -166,7 +166,9 @@ class Replay:
             self.next_index(clock)
 
     def next_index(self, clock: int) -> None:
-        """A new file, named after the time; after a full file, its times and offsets begin where the full file ends."""
+        """Returns a new index file, named after the time; after a full file, its times and offsets begin where that one
+        ends.
+        """
         file = bytearray(index_file_bytes(self.slots, self.entries))
         header = IndexHeader.decode(file)
         if self.newest_index:

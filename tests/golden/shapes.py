@@ -9,11 +9,11 @@ TABLES = {
     "forbiddenTable", "groupTopicMap", "mqPopTable", "mqTable", "offsetTable", "subscriptionGroupTable",
     "subscriptionTable", "topicConfigTable", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap",
 }  # fmt: skip
-"""Members whose keys are data."""
+"""Names of members whose keys are data."""
 
 
 def shape(value: Any, name: str = "") -> Any:
-    """The kind of a value: members by name, tables and lists by their first value."""
+    """Returns the kind of a value: members by name, tables and lists by their first value."""
     if isinstance(value, dict) and (name in TABLES or any(isinstance(key, tuple) for key in value)):
         return {"*": next((shape(member) for member in value.values()), None)}
     if isinstance(value, dict):
@@ -26,7 +26,7 @@ def shape(value: Any, name: str = "") -> Any:
 
 
 def assert_same_shape(ours: Any, theirs: Any, path: str = "") -> None:
-    """Tables may be empty on either side; everything else must exist on both."""
+    """Checks that two bodies have the same shape: tables may be empty on either side, all else must exist on both."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         if ours.keys() == theirs.keys() == {"*"} and None in (ours["*"], theirs["*"]):
             return

@@ -1,7 +1,7 @@
-"""Directories of the reference's broker, opened by ours: every message, unit and key in their logs exists.
+"""Directories of RocketMQ's broker, opened by ours: every message, unit and key in their logs exists.
 
-The broker, and not the store, decides what becomes of waiting messages (delayed, timed, half, to be retried). For the
-store they are messages of the topics in which they wait.
+The broker, and not the store, decides about waiting messages (delayed, timed, half, to be retried). In the store they
+are messages of the topics in which they wait.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_every_record_of_the_log_is_served(case: BrokerCase, log: PlainLog, tmp_
     assert {name: pulled(store, *name) for name in queues} == {
         name: dict(enumerate(records)) for name, records in queues.items()
     }
-    # A broker that never got a message for a queue may have made its directory.
+    # A broker may make a queue's directory without ever getting a message for it.
     others = {(topic.decode(), queue_id) for topic, queue_id in store.queue_names()} - queues.keys()
     assert all(store.max_queue_offset(topic.encode(), queue_id) == 0 for topic, queue_id in others)
     store.shutdown()
@@ -77,7 +77,7 @@ def test_every_record_of_the_log_is_served(case: BrokerCase, log: PlainLog, tmp_
 def test_messages_and_answers_of_the_traffic_are_there(case: BrokerCase, log: PlainLog, tmp_path: Path) -> None:
     store = opened(case, tmp_path)
     for sent in case.expected.get("messages", []):
-        # The answered id points at the record that waits, of whatever topic, and not at the one delivered later.
+        # The id in the response points at the record that waits, in whatever topic, not at the one delivered later.
         record = store.message_at(int(sent["answered_offset_msg_id"][16:], 16))
         assert record is not None
         message = decode_message(record)

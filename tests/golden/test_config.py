@@ -1,4 +1,4 @@
-"""The tables in ``config/`` as the reference's broker wrote them: read, and written again byte for byte."""
+"""The tables in ``config/`` as RocketMQ's broker wrote them: read, and written again byte for byte."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_table_read_and_written_again_is_the_same_bytes(case: str, suffix: str
     assert encode(*decode(text)) == text
 
 
-# Not delayOffset.json: the reference lowers its offsets to what the queues hold, in that case nothing.
+# Except delayOffset.json: RocketMQ lowers its offsets to the ends of the queues, which are empty here.
 @pytest.mark.parametrize("name", ["topics.json", "subscriptionGroup.json", "consumerOffset.json"])
 def test_the_compact_text_of_the_reference_reads_the_same(name: str) -> None:
     case = load("config_first")
@@ -86,7 +86,7 @@ def test_a_table_that_cannot_be_read_is_taken_from_its_spare_copy(case: str, nam
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("case", ["config_broken_both", "config_broken_main_no_bak"])
 def test_a_table_without_a_copy_that_reads_refuses_the_start(case: str, name: str, tmp_path: Path) -> None:
-    """P-20: the reference reads a missing spare copy as an empty table, and continues with no topics."""
+    """P-20: RocketMQ reads a missing spare copy as an empty table, and continues without topics."""
     decode, _ = TABLES[name]
     files = unpack(case, tmp_path).files
     with pytest.raises(StoreDamagedError) as caught:

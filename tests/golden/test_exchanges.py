@@ -1,5 +1,4 @@
-"""Every recorded exchange, with our servers in place of the official ones: codes, fields and kinds of bodies must be
-equal.
+"""Repeats every recorded exchange with our servers: codes, fields and kinds of bodies must be equal.
 
 Each group has its own servers, and the scenarios of a group run concurrently, because they mostly wait. Everything that
 is not compared or may differ is listed here, with the reason.
@@ -56,7 +55,9 @@ LEFT_OUT = {
 """Scenarios of requests that Rucola does not serve, or that other tests compare."""
 CODES_LEFT_OUT = dict.fromkeys((901, 906), NO_REPLICAS) | {2003: COLD_READS}
 CODES_OF_ADMIN = BROKER_CODES | NAMESRV_CODES | {220, 221, 222, 223, 323}
-"""Of ``mqadmin_*`` and ``raw_*``: compared in unit/broker/test_admin_golden.py, which prepares what they ask for."""
+"""Codes in ``mqadmin_*`` and ``raw_*`` that unit/broker/test_admin_golden.py compares, with the state that they
+need.
+"""
 OTHER_MESSAGES = "asks for a message by an id or key of the recording"
 EARLY_PULL = "the reference served the pull before the heartbeat that came first, ours in their order"
 NO_CHECK = "the reference stumbles over it before it has put fields into the answer"
@@ -86,7 +87,7 @@ MAY_DIFFER = {
     ("raw_namesrv", 34): "no such broker is there now, whose data version would be the body",
     ("raw_namesrv", 82): "a request without its topic: 1, not 17",
 } | {("register_deflated", number): DEFLATED for number in (2, 4, 8, 12)}
-"""Numbers of recorded answers, and why ours is another one."""
+"""Numbers of recorded responses from which ours may differ, and why."""
 
 
 @asynccontextmanager
@@ -129,7 +130,7 @@ async def users_cluster(path: Path) -> AsyncIterator[Cluster]:
 @asynccontextmanager
 async def administered_cluster(path: Path) -> AsyncIterator[Cluster]:
     async with administered(path, **COMMON) as there:
-        for number in range(8):  # the lines of message 0 and on, with the bodies of the recording
+        for number in range(8):  # the recorded bodies from message 0 on
             await there.cluster.send("T_l1", f"live message {number}".encode(), queue_id=number % 2)
         yield there.cluster
 
@@ -163,25 +164,31 @@ GROUPS: dict[str, tuple[Any, list[list[str]]]] = {
     "users": (users_cluster, [list(USERS_IN_ORDER)]),
     "mqadmin": (administered_cluster, [scenarios("mqadmin_.*|raw_.*")]),
 }
-"""Who prepares the servers, and lines of scenarios: one after the other in a line, the lines side by side."""
+"""For each group, a function that prepares the servers, and rows of scenarios. Rows run concurrently, their scenarios
+one after another.
+"""
 SWITCHES: dict[int, dict[str, Any]] = {
     5: {"broker_permission": 4},
     9: {"broker_permission": 4},
     13: {"broker_permission": 2},
     17: {"reject_transaction_message": True},
 }
-"""Requests of ``errors_switches`` and what was set for them; two more need options that ours has only at the start."""
+"""Requests of ``errors_switches`` and the options that were set for them; two more need options that ours reads only at
+the start.
+"""
 
 
 def head(scenario: str) -> dict[str, Any]:
-    """The first line of a file."""
+    """Returns the first line of a file."""
     with lzma.open(DIRECTORY / f"{scenario}.jsonl.xz", "rt", encoding="utf-8") as lines:
         found: dict[str, Any] = json.loads(next(iter(lines)))
         return found
 
 
 def comparable(scenario: str, asking: str = "client") -> set[int]:
-    """Numbers of the answers to ``asking``, and of requests to it, that are recorded completely and not left out."""
+    """Returns the numbers of responses to ``asking``, and of requests to it, that are recorded completely and not left
+    out.
+    """
     found = set()
     for record in records(scenario):
         if "event" in record or not record["dir"].endswith(f"->{asking}") or record["conn"].startswith("b"):
@@ -197,7 +204,7 @@ def left_out(scenario: str) -> set[int]:
 
 
 def check(replay: Replay, asking: str = "client") -> list[str]:
-    """The differences of a replay, without those that are allowed."""
+    """Returns the differences of a replay, without those that are allowed."""
     scenario = replay.scenario
     wrong = []
     for number in sorted(comparable(scenario, asking) | {n for n, found in replay.problems.items() if found}):
@@ -233,7 +240,7 @@ async def replayed(group: str, path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str] | BaseException]:
-    """The errors of each group, or what stopped it."""
+    """Runs all groups; returns the errors of each, or what stopped it."""
 
     async def work() -> list[list[str] | BaseException]:
         replays = [replayed(group, tmp_path_factory.mktemp(group)) for group in GROUPS]

@@ -1,4 +1,4 @@
-"""Compares our message store with the reference's: its puts are repeated, and puts that it refused are refused."""
+"""Compares our message store with RocketMQ's: puts give the same bytes, and puts that it refused are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FOREVER_MS = (1 << 63) - 1
 
 @pytest.fixture
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Index files are named in local time."""
+    """Sets the time zone to UTC, because index files are named in local time."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield
@@ -83,7 +83,7 @@ def test_what_the_reference_refuses_is_refused(name: str, tmp_path: Path) -> Non
     assert all((tmp_path / path).read_bytes() == data for path, data in case.files.items())
 
 
-@pytest.mark.parametrize("name", sorted({*CASES} - DAMAGED))  # damage is not the end
+@pytest.mark.parametrize("name", sorted({*CASES} - DAMAGED))  # damage is not the end of the log
 def test_offline_the_end_is_found_without_a_change(name: str, tmp_path: Path) -> None:
     case = unpack(name, tmp_path)
     offline = OfflineStore(str(tmp_path))
@@ -110,7 +110,7 @@ def store_message(put: dict[str, Any], member: dict[str, Any]) -> StoreMessage:
 
 
 def wire_body(members: list[dict[str, Any]]) -> bytes:
-    """The body of an inner batch: its messages in the form in which a producer sends a batch."""
+    """Returns the body of an inner batch: its messages in the form in which a producer sends a batch."""
     parts = []
     for member in members:
         body, text = body_bytes(member.get("body")), member["propertiesString"].encode()
@@ -122,8 +122,8 @@ def wire_body(members: list[dict[str, Any]]) -> bytes:
 @pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("name", sorted({*CASES} - NOT_WRITTEN.keys()))
 def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> None:
-    """The puts are repeated, then the store is stopped or killed and damaged as the reference's store was: every file
-    is equal.
+    """The puts are repeated, then the store is stopped or killed and damaged as RocketMQ's store was: all files are
+    equal.
     """
     case = load(name)
     path = tmp_path / "ours"
@@ -132,7 +132,7 @@ def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> 
     if not damage:
         check_reads(store, case)
     if "abort" in case.files:
-        # A segment on its way loses its name .tmp at any time.
+        # A segment that is being made may lose its name .tmp at any time.
         shutil.copytree(path, tmp_path / "killed", ignore=shutil.ignore_patterns("lock", "*.tmp"))
         store.shutdown()
         path = tmp_path / "killed"
@@ -151,7 +151,7 @@ def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> 
     logs = {path.removeprefix("commitlog/"): data for path, data in ours.items() if path.startswith("commitlog/")}
     theirs = case.below("commitlog")
     if "abort" in case.files:
-        # The spare one may be missing.
+        # The spare segment may be missing.
         logs, theirs = ({name: data for name, data in files.items() if any(data)} for files in (logs, theirs))
     assert logs.keys() == theirs.keys()
     for segment, start, end in used:
@@ -165,7 +165,7 @@ def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> 
 
 
 def put_all(case: Case, path: Path, steps: list[dict[str, Any]]) -> MessageStore:
-    """A store in the directory, after the puts; each answer was equal to the reference's."""
+    """Makes a store in the directory with all puts; each result must equal RocketMQ's."""
     clock = ManualClock()
     config = replace(config_of(case, path), flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     store = store_of(case, config, clock)
@@ -187,7 +187,7 @@ def put_all(case: Case, path: Path, steps: list[dict[str, Any]]) -> MessageStore
 
 
 def spans(segments: dict[str, bytes], case: Case) -> list[tuple[str, int, int]]:
-    """The bytes that count: each record, and the header of each blank: segment, start, end."""
+    """Yields the bytes to compare, as segment, start and end: each record, and the header of each blank."""
     size = case.config("mappedFileSizeCommitLog", 1 << 30)
     log = read_log(segments, size)
     found = [(record.physical_offset, len(record.data)) for record in log.records]
@@ -199,7 +199,7 @@ def spans(segments: dict[str, bytes], case: Case) -> list[tuple[str, int, int]]:
 
 
 def do_damage(path: Path, step: dict[str, Any]) -> None:
-    """One step that was applied to the reference's directory."""
+    """Repeats one step of damage that was applied to RocketMQ's directory."""
     (kind, name) = next((kind, step[kind]) for kind in ("delete", "create", "write", "zero", "flip") if kind in step)
     target, at = path / name, step.get("position", 0)
     if kind == "delete":

@@ -1,5 +1,5 @@
-"""Directories with popped messages from the reference's broker, stopped and killed: our broker delivers what must come,
-and nothing that was acknowledged.
+"""Directories with popped messages from RocketMQ's broker, stopped and killed: our broker delivers the messages that
+must come, and none that was acknowledged.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ SAMPLE = (
 
 
 def digests(store: Path) -> dict[str, str]:
-    """Files that a restore must bring back: log and configuration."""
+    """Returns digests of the files that a restore must bring back: log and configuration."""
     paths = [path for part in ("commitlog", "config") for path in (store / part).rglob("*") if path.is_file()]
     return {path.relative_to(store).as_posix(): sha256(path.read_bytes()).hexdigest() for path in paths}
 
@@ -56,7 +56,7 @@ def test_the_same_bytes_come_back(tmp_path: Path, name: str) -> None:
 def test_configuration_comes_back_as_well(tmp_path: Path) -> None:
     write_files(load_files(BROKER_STORES, "delay_clean"), tmp_path / "store")
     archive_raw(tmp_path / "table", tmp_path / "store")
-    assert archive_raw(tmp_path / "table", tmp_path / "store") == 0  # nothing changed
+    assert archive_raw(tmp_path / "table", tmp_path / "store") == 0  # the store has not changed
     restore(tmp_path / "table", tmp_path / "new", rebuild=False)
     found = digests(tmp_path / "new")
     assert found == digests(tmp_path / "store")
@@ -96,7 +96,7 @@ def test_a_damaged_log_is_restored_without_queues(tmp_path: Path, caplog: pytest
 
 
 def test_a_log_grows_in_the_archive(tmp_path: Path) -> None:
-    """Under a running store and after its stop, also when a step archives only some of the segments."""
+    """A log is archived while its store runs and after the stop; a step may archive only some segments."""
     log = ManifestLog(str(tmp_path / "table"), TableKind.RAW)
     store = open_store(tmp_path / "store")
     for count in range(0, 300, 100):
@@ -108,7 +108,7 @@ def test_a_log_grows_in_the_archive(tmp_path: Path) -> None:
     content[-100:-90] = b"after it"[:8] + b"\0\0"
     end.write_bytes(content)
     archive_raw(tmp_path / "table", tmp_path / "store")
-    store = open_store(tmp_path / "store")  # cuts off what follows the log
+    store = open_store(tmp_path / "store")  # cuts off the bytes after the log
     put(store, 300, 200)
     store.shutdown()
     step = RawArchiver(log, str(tmp_path / "store"), segments_per_commit=1).step()

@@ -1,5 +1,5 @@
-"""Rebuilds queues and index of the reference's stores in parallel steps, and compares the files with those that our
-engine makes one record after another, and with the reference's own files.
+"""Rebuilds queues and index of RocketMQ's stores in parallel steps. The files must equal those that our engine makes
+one record after another, and RocketMQ's own files.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOW_MS = 1_800_000_000_000
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """The queue files by path, and the index files by number, without files that hold nothing."""
+    """Returns the queue files by path, and the index files by number, without empty ones."""
     found: dict[str, bytes] = {}
     for part in PARTS:
         for number, path in enumerate(sorted(file for file in (root / part).rglob("*") if file.is_file())):
@@ -35,7 +35,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 SAME_LOG = ("clean_stop_", "killed_no", "killed_stale", "killed_cq", "killed_tail", "killed_zero", "async", "sync")
-"""Beginnings of the names of stores whose logs equal those of other stores."""
+"""How the names of stores begin whose logs equal those of other stores."""
 OTHERS = ("clean_stop_continued", "clean_stop_bad_crc_earlier")
 REBUILT = [name for name in CASES if not name.startswith(SAME_LOG) or name in OTHERS]
 WITHOUT_LOG = "clean_stop_log_deleted"

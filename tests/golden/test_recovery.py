@@ -1,9 +1,9 @@
-"""Every directory from the reference, opened by ``MessageStore``: stopped, killed or damaged; read, and appended to.
+"""Opens every directory of RocketMQ, stopped, killed or damaged, by ``MessageStore``, reads it and appends to it.
 
-The expected results are the reference's answers after it had reopened the directory (``expect.json``), and the files
-after that (``after/``). Queues and key queries are also checked against a model: what the records of the log say. Where
-the reference deviates, ``QUEUES_DIFFER`` and ``QUERIES_DIFFER`` name the promise (``P-..``) or the defect, and our
-store must equal the model.
+The expected results are what RocketMQ read after it had reopened the directory (``expect.json``), and the files after
+that (``after/``). Queues and key queries are also compared with a model that is made from the records of the log. Where
+RocketMQ deviates from the model, ``QUEUES_DIFFER`` and ``QUERIES_DIFFER`` name the promise (``P-..``) or the defect,
+and our store must equal the model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from rucola.store.queue.consume_queue_store import QUEUE_ID_MAX
 from rucola.store.results import Boundary, PutMessageStatus
 
 CLOCK_STEPS = "index_clock"
-"""The clock went back and forth by months, which ours never writes into a log (P-30): order by time means nothing."""
+"""A case whose clock went back and forth by months, so that order by time means nothing. Our store never writes such a
+log (P-30).
+"""
 
 QUEUES_DIFFER = {
     "clean_stop_cq_tail_lost": "defect 37: lost units are put again, wherever in the queue they were",
@@ -56,11 +58,11 @@ INDEX_FILES_KEPT = {
     "killed_bad_size": 0,
     "killed_half_record_continued": 1,
 }
-"""Index files with entries after the end of the log, or without keys that an earlier recovery of the reference did not
-put.
+"""Cases with index files that are kept although they have entries after the end of the log, or lack keys that an
+earlier recovery by RocketMQ did not put.
 """
 DAMAGED_INSIDE = "clean_stop_bad_crc_earlier"
-"""Its damage lies before the last segment, which neither store looks at after a clean stop; one record is not whole."""
+"""A case in which one record before the last segment is not whole; neither store looks there after a clean stop."""
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
 FOREVER_MS = (1 << 63) - 1
@@ -77,8 +79,8 @@ def records(case: Case) -> list[dict[str, Any]]:
 
 
 def queues_of_log(case: Case) -> dict[tuple[str, int], dict[int, tuple[int, int]]]:
-    """By queue, the queue offsets with place and size that the records state; prepared and rolled back records are in
-    no queue.
+    """Returns, by queue, the queue offsets with the places and sizes of their records. Prepared and rolled back records
+    are in no queue.
     """
     queues: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
     for entry in records(case):
@@ -91,7 +93,9 @@ def queues_of_log(case: Case) -> dict[tuple[str, int], dict[int, tuple[int, int]
 
 
 def light_entries(case: Case, entry: dict[str, Any]) -> list[tuple[str, int]]:
-    """Light queue and offset of each entry of a record, besides the entry in its own queue."""
+    """Returns light queue and offset of each entry that a record has there, in addition to the entry in its own
+    queue.
+    """
     if not case.case["config"].get("enableMultiDispatch"):
         return []
     names, offsets = (
@@ -101,7 +105,7 @@ def light_entries(case: Case, entry: dict[str, Any]) -> list[tuple[str, int]]:
 
 
 def ends_of_log(case: Case) -> dict[tuple[str, int], int]:
-    """For each queue, the offset after its last message; a record may hold several messages."""
+    """Returns, for each queue, the offset after its last message; a record may hold several messages."""
     ends = {name: max(units) + 1 for name, units in queues_of_log(case).items()}
     for entry in records(case):
         name = entry["topic"], entry["queueId"]
@@ -123,7 +127,9 @@ def queues_of_reference(case: Case) -> dict[tuple[str, int], dict[int, tuple[int
 
 
 def units_on_disk(path: Path) -> dict[tuple[str, int], dict[int, tuple[int, int, int]]]:
-    """All units of all queue files that are neither zeros nor fillers, with the tags code to which an address leads."""
+    """Returns all units of all queue files that are neither zeros nor fillers; an address of an extension is replaced
+    by its tags code.
+    """
     queues: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = {}
     for file in sorted(path.glob("consumequeue/*/*/*")):
         name = file.parts[-3], int(file.parts[-2])
@@ -206,7 +212,7 @@ def test_pulls_answer_what_the_reference_answers(case: Case, tmp_path: Path) -> 
         assert (result.min_offset, result.max_offset) == (pull["minOffset"], pull["maxOffset"])
         found = [message for view in result.views for message in decode_messages(view, unpack=False)]
         if case.name == DAMAGED_INSIDE:
-            # P-18: the reference delivers the damaged message, ours delivers its neighbours.
+            # P-18: RocketMQ delivers the damaged message, ours delivers its neighbours.
             whole = [(entry["msgId"], entry["queueOffset"]) for entry in records(case) if is_whole(store, entry)]
             given = zip(pull["msgIds"], pull["queueOffsets"], strict=True)
             expected = [pair for pair in given if pair in whole]
@@ -214,7 +220,7 @@ def test_pulls_answer_what_the_reference_answers(case: Case, tmp_path: Path) -> 
             continue
         assert (result.message_count, result.message_bytes) == (pull["messageCount"], pull["bufferTotalSize"])
         assert [message.offset_msg_id for message in found] == pull["msgIds"]
-        if not name[0].startswith("%LMQ%"):  # there a message tells its offset in its own queue
+        if not name[0].startswith("%LMQ%"):  # in a light queue, a message has the offset of its own queue
             assert [message.queue_offset for message in found] == pull["queueOffsets"]
     assert asked or not ours
     store.shutdown()
@@ -241,8 +247,7 @@ def test_queries_by_key_find_what_the_log_holds(case: Case, tmp_path: Path) -> N
         if case.name != CLOCK_STEPS or (everything and asked["maxNum"] > len(matching)):
             assert found == expected, asked
         else:
-            # A key that is older than the first entry of its index file has no time there, so no search by time finds
-            # it.
+            # A key older than the first entry of its index file has no time there, so no search by time finds it.
             assert set(matching) >= set(found) >= set(matching) & set(asked["msgIds"] if asked["begin"] else ()), asked
             assert len(found) <= asked["maxNum"]
     assert bool(differs) == (case.name in QUERIES_DIFFER)
@@ -250,7 +255,7 @@ def test_queries_by_key_find_what_the_log_holds(case: Case, tmp_path: Path) -> N
 
 
 def test_index_files_that_agree_with_the_log_stay_as_they_are(case: Case, tmp_path: Path) -> None:
-    """After a crash, the newest file and files that are not full are written again, whatever they contain."""
+    """After a crash, only the newest file and files that are not full are written again, whatever they contain."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()
     before = sorted(case.below("index").items(), key=lambda item: INDEX_HEADER.unpack(item[1])[2])
@@ -262,7 +267,9 @@ def test_index_files_that_agree_with_the_log_stay_as_they_are(case: Case, tmp_pa
 
 
 def matching_ids(case: Case, asked: dict[str, Any]) -> list[str]:
-    """Ids of the records that a key query may find, oldest first; rolled back messages are not in the index."""
+    """Returns the ids of the records that a key query may find, oldest first; rolled back messages are not in the
+    index.
+    """
     key = asked["key"]
     if not key or case.name == "index_off":
         return []
@@ -284,7 +291,7 @@ def test_searches_by_time_find_what_the_reference_finds(case: Case, tmp_path: Pa
         topic, queue_id, time_ms = asked["topic"].encode(), asked["queueId"], asked["time"]
         lower, upper = (store.offset_by_time(topic, queue_id, time_ms, boundary) for boundary in Boundary)
         if case.name == CLOCK_STEPS:
-            # Some border between older and younger messages; which one depends on where the search looked.
+            # The result is some border between older and younger messages; it depends on where the search looked.
             low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
             assert lower == high or store.store_time_at(topic, queue_id, lower) >= time_ms
             assert lower == low or store.store_time_at(topic, queue_id, lower - 1) < time_ms
@@ -296,7 +303,7 @@ def test_searches_by_time_find_what_the_reference_finds(case: Case, tmp_path: Pa
 
 
 def test_what_lies_behind_the_end_is_zeroed_and_kept_aside(case: Case, tmp_path: Path) -> None:
-    """P-11 and P-15: a second life must not find bytes of the first one, and no byte is lost."""
+    """P-11 and P-15: after a crash, a later run must not find bytes of an earlier one, and no byte is lost."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()
     end = case.expect["store"]["maxPhyOffset"]
@@ -317,7 +324,7 @@ def test_what_lies_behind_the_end_is_zeroed_and_kept_aside(case: Case, tmp_path:
 
 
 def test_the_checkpoint_says_what_the_reference_needs_to_know(case: Case, tmp_path: Path) -> None:
-    """The reference recovers by times: none may be later than the newest record with units."""
+    """RocketMQ recovers by the times in the checkpoint: none may be later than that of the newest record with units."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()
     checkpoint = StoreCheckpoint.decode((tmp_path / "checkpoint").read_bytes())
@@ -360,7 +367,7 @@ def test_appends_go_on_and_everything_is_there_after_two_more_starts(case: Case,
 
 
 def hash_of(tag: str) -> int:
-    """Java's ``String.hashCode``."""
+    """Returns Java's ``String.hashCode``."""
     value = 0
     for unit in memoryview(tag.strip().encode("utf-16-le")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""Directories with messages that consumers sent back, stopped and killed: waiting messages come, and nothing comes
+"""Directories with messages that consumers sent back, of brokers stopped and killed: waiting messages come, none comes
 twice.
 """
 
@@ -20,7 +20,7 @@ PENDING = "failed just now"
 
 
 def held(broker: Broker, topic: str) -> list[tuple[str, int]]:
-    """Bodies in a topic's only queue, and how often each was tried."""
+    """Returns the bodies in a topic's only queue, and how often each was tried."""
     store = broker.store
     views = store.get_message(topic.encode(), 0, 0, 32, 1 << 20).views
     return [(message.body.decode(), message.reconsume_times) for message in decode_messages(b"".join(views))]

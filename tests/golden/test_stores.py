@@ -1,4 +1,4 @@
-"""Logs, queues and index files of the reference: read as the reference reads them, and written again byte for byte."""
+"""Logs, queues and index files of RocketMQ: read as RocketMQ reads them, and written again byte for byte."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 
 def segments(case: Case) -> list[tuple[int, bytes]]:
-    """Start and content of the used segments of the log."""
+    """Yields start and content of the used segments of the log."""
     files = {segment_start(name): data for name, data in case.below("commitlog").items()}
     assert None not in files
     end = case.expect["store"]["maxPhyOffset"]
@@ -106,7 +106,9 @@ def as_expected(message: MessageExt, record: bytes) -> dict[str, Any]:
 
 
 def without_text(entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry of ``expect.json`` in our form; the property text is compared where records are written again."""
+    """Returns an entry of ``expect.json`` in our form, without the property text, which is compared where records are
+    written again.
+    """
     if "blank" in entry:
         return entry
     entry = {name: value for name, value in entry.items() if name not in ("propertiesString", "uncompressedBody")}

@@ -1,5 +1,5 @@
-"""Checks the reference's stores with ``verify``: no findings in intact stores; in damaged ones, the findings that their
-case names.
+"""Checks RocketMQ's stores with ``verify``: no findings in intact stores; in damaged ones, the findings that their case
+names.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ TABLES = (
     "topics.json",
 )
 
-# The findings that the damage in each case.json leads to. An overwritten or cut place is named by the record that held
-# its bytes. Bytes cut or deleted at the log's end show only in the queues, the index and the checkpoint.
+# The findings that the damage in each case.json leads to. For an overwritten or cut place, this is the record that held
+# its bytes. Bytes cut or deleted at the log's end only show in the queues, the index and the checkpoint.
 DAMAGED: dict[str, Expected] = {
     "clean_stop_bad_crc_earlier": [("body_crc", LOG + FIRST, 2140, 1)],
     "clean_stop_bad_crc_last_segment": [("body_crc", LOG + "00000000000000024576", 2218, 1)],
@@ -69,7 +69,7 @@ DAMAGED: dict[str, Expected] = {
         ("index_entry", INDEX + "20231114221325023", 460, 29),
     ],
     "clean_stop_newest_queue_deleted": QUEUES_DELETED[3:],
-    # The reference does not rebuild these queues completely: what it puts next takes the place of older entries.
+    # RocketMQ does not rebuild these queues completely: later puts take the place of older entries.
     "clean_stop_newest_queue_continued": [
         ("record_without_unit", NEWEST + "1/" + FIRST, 20, 10),
         ("record_without_unit", NEWEST + "0/" + FIRST, 40, 8),
@@ -82,7 +82,7 @@ DAMAGED: dict[str, Expected] = {
     ],
     "clean_stop_queue_deleted": QUEUES_DELETED[:2],
     "killed_bad_body_crc": [("body_crc", LOG + "00000000000000008192", 4560, 1)],
-    # The run that followed cut the log there and left the units and keys of the records it dropped.
+    # The next run cut the log there and left the units and keys of the records that it cut off.
     "killed_bad_body_crc_continued": [
         ("unit_without_record", MIDDLE + "0/" + FIRST, 100, 15),
         ("unit_without_record", NEWEST + "0/" + FIRST, 40, 8),

@@ -1,9 +1,10 @@
-"""Faults in the middle of every kind of consumer, checked by the queue checker.
+"""Faults while every kind of consumer works; the queue checker judges the deliveries.
 
-One producer sends all the time, and groups of every kind read. Faults come one after another; then everything gets time
-to recover. ``python -m tests.scenario.consumer_faults [--seeds N] [--kind NAME] [--fault NAME]`` runs the whole matrix:
-every kind with every single fault, and with all faults in a random order. The seed determines the moments, the
-durations, which listeners fail, and whether a group has one member or two. Exit status 1: a check failed.
+One producer sends all the time, and groups of every kind read. Faults come one after another; then servers and groups
+get time to recover. ``python -m tests.scenario.consumer_faults [--seeds N] [--kind NAME] [--fault NAME]`` runs the
+whole matrix: every kind with every single fault, and with all faults in a random order. The seed determines the
+moments, the durations, which listeners fail, and whether a group has one member or two. The exit status is 1 if a check
+failed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rucola.testing.queue_checker import Commit, Delivery, Finding, History, Out
 SENDER = ProducerConfig(send_msg_timeout_ms=1_000, retry_times_when_send_failed=0, poll_name_server_interval_ms=500)
 SEND_PAUSE_S = 0.01
 DRAIN_S = 100.0
-"""The locks of a killed orderly consumer last 60 s."""
+"""Time limit in seconds: the locks of a killed orderly consumer last 60 s."""
 FAULTS = (
     "consumer_slow",
     "broker_killed",
@@ -45,7 +46,7 @@ class Group:
     """A consumer group of one kind.
 
     Args:
-        kind: the kind of its consumers.
+        kind: the kind of the group's consumers.
         servers: the servers from which they read.
         random_: decides which messages a listener fails to consume.
         members: number of consumers.
@@ -53,7 +54,7 @@ class Group:
 
     Attributes:
         histories: the observations of the group, or of each broadcasting consumer.
-        pause_s: how long each message takes.
+        pause_s: seconds that a consumer takes for each message.
         reset: names of the queues whose progress may have decreased.
     """
 
@@ -77,11 +78,11 @@ class Group:
         await asyncio.gather(*(reader.stop() for reader in self._readers.values()))
 
     async def kill(self, pause_s: float) -> None:
-        """Kill the first member; its successor comes after ``pause_s`` seconds."""
+        """Kills the first member; its successor starts after ``pause_s`` seconds."""
         await self._readers[self._names[0]].kill()
         await asyncio.sleep(pause_s)
         if self.kind.consumer == "simple":
-            self._clock.step_ms = 0  # brokers answer no pop that begins in their past
+            self._clock.step_ms = 0  # brokers do not respond to a pop with a time in their past
         await self._join(self._names[0])
 
     async def set_clock_back(self, by_ms: int) -> None:
@@ -92,7 +93,7 @@ class Group:
             await self._join(self._names[0])
 
     def missing(self, values: set[str]) -> set[str]:
-        """The ``values`` that the group, or one of the broadcasting consumers, has not consumed yet."""
+        """Returns the ``values`` that the group, or one of the broadcasting consumers, has not consumed yet."""
         return {
             value
             for history in self.histories.values()
@@ -100,7 +101,7 @@ class Group:
         }
 
     async def note_progress(self, watcher: PullConsumer) -> None:
-        """Note what the brokers, or the files of the members, have as progress.
+        """Notes the progress that the brokers, or the files of the members, have.
 
         Raises:
             RucolaError: the progress is not available now.
@@ -121,7 +122,7 @@ class Group:
             name = f"{queue.queue_id}"
             offset = await api.query_consumer_offset(routes.master(queue.broker_name), self.kind.name, queue)
             if offset is not None:
-                reset = self._shared or name in self.reset  # one who gives a queue up may be told late
+                reset = self._shared or name in self.reset  # a member that has to give up a queue may learn of it late
                 self.reset.discard(name)
                 at = asyncio.get_running_loop().time()
                 self.histories["group"].commits.append(Commit(name, offset, at, reset))
@@ -152,12 +153,12 @@ class Group:
 
 
 class Run:
-    """One run: a producer and groups of these kinds.
+    """One run: a producer, and a group of each kind.
 
     Args:
-        kinds: the kinds.
-        servers: the servers.
-        seed: decides about moments, lengths, failing listeners and the number of members.
+        kinds: kinds of the groups.
+        servers: name server and broker.
+        seed: determines moments and lengths of faults, failing listeners and the number of members.
         spared: kinds of consumers that are never killed.
         directory: where broadcasting consumers keep their progress.
     """
@@ -184,7 +185,7 @@ class Run:
         self._sending = True
 
     async def run(self, faults: Sequence[str]) -> dict[str, list[Finding]]:
-        """The wrong deliveries, by kind."""
+        """Runs the faults; returns the wrong deliveries, by kind."""
         async with Producer("python", self._servers.namesrv, SENDER) as producer:
             await self._first(producer)
             sending, watching = asyncio.ensure_future(self._send(producer)), asyncio.ensure_future(self._watch())
@@ -203,7 +204,7 @@ class Run:
                 await asyncio.gather(sending, watching, return_exceptions=True)
                 await asyncio.gather(*(group.stop() for group in self.groups))
         if watching.done() and not watching.cancelled():
-            watching.result()  # progress that cannot be read
+            watching.result()  # progress that could not be read
         return {group.kind.name: self._check(group) for group in self.groups}
 
     def _check(self, group: Group) -> list[Finding]:
@@ -226,7 +227,7 @@ class Run:
         await asyncio.to_thread(self._servers.kill_broker)
         await asyncio.sleep(self._random.uniform(0.0, 1.0))
         for group in self.groups:
-            group.reset = {f"{queue}" for queue in range(4)}  # a broker stores the progress it was told every 5 s
+            group.reset = {f"{queue}" for queue in range(4)}  # a broker stores progress every 5 s
         await asyncio.to_thread(self._servers.start_broker)
 
     async def _connection_blackholed(self) -> None:
@@ -248,7 +249,7 @@ class Run:
     async def _broker_clock_set_back(self) -> None:
         self._servers.set_back_clock_of_broker()
 
-    # work that continues during the faults
+    # work during the faults
 
     async def _first(self, producer: Producer) -> None:
         result = await producer.send(Message(TOPIC, b"first"))
@@ -275,7 +276,7 @@ class Run:
             await asyncio.sleep(SEND_PAUSE_S)
 
     async def _watch(self) -> None:
-        """Note the progress of all groups now and then."""
+        """Notes the progress of all groups at intervals."""
         async with PullConsumer("watcher", self._servers.namesrv) as watcher:
             while True:
                 await asyncio.sleep(0.3)
@@ -286,8 +287,8 @@ class Run:
                         continue
 
     async def _drained(self) -> None:
-        """Waits until everything acknowledged was consumed; after ``DRAIN_S`` the checker reports the missing
-        messages.
+        """Waits until all acknowledged messages were consumed; after ``DRAIN_S`` the checker reports the
+        missing ones.
         """
         deadline = time.monotonic() + DRAIN_S
         values = {send.value for send in self.sends if send.outcome is Outcome.OK}
@@ -298,20 +299,20 @@ class Run:
 def run(
     faults: Sequence[str], seed: int = 0, kinds: Sequence[Kind] = KINDS, spared: Sequence[str] = ()
 ) -> tuple[Run, dict[str, list[Finding]]]:
-    """A run through these faults, and what is wrong, by kind."""
+    """Runs through these faults; returns what is wrong, by kind."""
     with tempfile.TemporaryDirectory(prefix="rucola-faults-") as directory, FaultServers() as servers:
         one = Run(kinds, servers, seed, spared, directory)
         return one, asyncio.run(one.run(faults))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The matrix: one JSON line for each run."""
+    """Runs the matrix; prints one JSON line for each run."""
     parser = argparse.ArgumentParser(prog="python -m tests.scenario.consumer_faults", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each fault")
+    parser.add_argument("--seeds", type=int, default=3, help="number of runs for each fault")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--kind", action="append", choices=[kind.name for kind in KINDS], help="only these")
     parser.add_argument("--fault", action="append", choices=[*FAULTS, "all"], help="only these")
-    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
+    parser.add_argument("--jobs", type=int, default=2, help="number of runs at the same time")
     options = parser.parse_args(arguments)
     kinds = [kind for kind in KINDS if kind.name in (options.kind or [kind.name])]
     cells = [
@@ -328,7 +329,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _cell(cell: tuple[str, int, Sequence[Kind]]) -> dict[str, object]:
-    """One run of the matrix, as facts."""
+    """Does one run of the matrix; returns the fields of its line."""
     fault, seed, kinds = cell
     faults = random.Random(seed).sample(FAULTS, len(FAULTS)) if fault == "all" else [fault]
     began = time.monotonic()

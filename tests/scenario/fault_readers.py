@@ -44,8 +44,8 @@ class Kind:
     """A kind of consumer.
 
     Attributes:
-        name: as the command line has it.
-        consumer: its class and how it takes messages: listener, loop, lite, simple or pull.
+        name: name on the command line.
+        consumer: its class, and how it gets messages: listener, loop, lite, simple or pull.
         orderly: whether a push consumer is orderly.
         broadcasting: whether each member gets all messages.
         shares: whether several members may read at the same time.
@@ -59,12 +59,12 @@ class Kind:
 
     @property
     def ordered(self) -> bool:
-        """Whether first deliveries keep the order of a queue."""
+        """Whether first deliveries of messages keep the order of a queue."""
         return self.orderly or self.consumer in ("lite", "pull")
 
     @property
     def locks(self) -> bool:
-        """Whether the broker keeps locks of a killed member, for a minute."""
+        """Whether the broker keeps the locks of a killed member for a minute."""
         return self.orderly and not self.broadcasting
 
     @property
@@ -105,11 +105,11 @@ class SteppedClock(SystemClock):
 
 
 class Reader:
-    """One consumer.
+    """One consumer, whatever its kind.
 
     Args:
-        kind: of this kind.
-        member: its name; a broadcasting consumer finds its progress by it.
+        kind: kind of the consumer.
+        member: name of the consumer; a broadcasting one finds its progress by it.
         namesrv: the name server.
         directory: where broadcasting consumers keep their progress.
         clock: the consumer's clock.
@@ -149,7 +149,7 @@ class Reader:
         await self.consumer.shutdown()
 
     async def kill(self) -> None:
-        """End as a process that is killed: brokers and disk get nothing more."""
+        """Ends as a killed process does: brokers and disk get nothing more."""
         instance = self.consumer._instance if self._is_flat else self.consumer._member.instance
         await instance.client.close()
         instance.api.client.send_oneway = lambda *_: None
@@ -159,7 +159,7 @@ class Reader:
 
     @property
     def file(self) -> LocalFileOffsetStore | None:
-        """Where a broadcasting consumer keeps its progress."""
+        """File in which a broadcasting consumer keeps its progress."""
         if not self.kind.broadcasting:
             return None
         if self._is_flat:
@@ -236,7 +236,7 @@ class Reader:
                 reading.create_task(self._read(queue))
 
     async def _read(self, queue: MessageQueue) -> None:
-        """Continue at the stored progress, and store it after the messages of each pull."""
+        """Continues at the stored progress, and stores it after the messages of each pull."""
         position = await self._until(lambda: self.consumer.committed(queue)) or 0
         while True:
             result = await self._until(lambda at=position: self.consumer.pull(queue, at, suspend_timeout_ms=500))
@@ -247,7 +247,7 @@ class Reader:
                 await self._until(lambda at=position: self.consumer.commit(queue, at))
 
     async def _until(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Its result as soon as it succeeds."""
+        """Repeats ``call`` until it succeeds; returns its result."""
         while True:
             try:
                 return await call()

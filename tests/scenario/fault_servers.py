@@ -1,4 +1,4 @@
-"""A name server and a broker of ours with faults of processes and clocks."""
+"""A name server and a broker of ours, with faults of their processes and clocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.peers.servers import MixedServers
 
 
 class FaultServers(MixedServers):
-    """Name server and broker are killed, stopped and started one by one."""
+    """Servers of which each can be killed, stopped and started."""
 
     def __init__(self) -> None:
         settings = {
@@ -22,25 +22,27 @@ class FaultServers(MixedServers):
         super().__init__("rucola", ("rucola",), settings)
 
     def kill_broker(self) -> None:
-        """SIGKILL."""
+        """Kills the broker with SIGKILL."""
         self._kill(self._processes.pop())
 
     def start_broker(self) -> None:
-        """Start it over the same store, on another port."""
+        """Starts the broker over the same store, on another port."""
         self.broker = self._rucola_broker("broker-rucola")
 
     def restart_namesrv(self) -> None:
-        """SIGKILL and a start on the same port: the name server then knows no broker until one registers."""
+        """Kills the name server with SIGKILL and starts it on the same port; then it knows no broker until one
+        registers.
+        """
         self._kill(self._processes.pop(0))
         self._rucola("namesrv", "--port", self.namesrv.rpartition(":")[2])
         self._processes.insert(0, self._processes.pop())
 
     def blackhole_broker(self, begins: bool) -> None:
-        """Requests reach a socket that nobody reads; no connection closes."""
+        """Stops the broker's process: requests reach a socket that is not read, and no connection closes."""
         os.kill(self._processes[-1].pid, signal.SIGSTOP if begins else signal.SIGCONT)
 
     def set_back_clock_of_broker(self) -> None:
-        """By ``stepped_broker.STEP_MS``."""
+        """Sets the broker's clock back by ``stepped_broker.STEP_MS``."""
         os.kill(self._processes[-1].pid, signal.SIGUSR1)
 
     def _spawn(

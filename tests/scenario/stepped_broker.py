@@ -11,11 +11,11 @@ from rucola.cli.main import run
 from rucola.runtime.clock import SystemClock
 
 STEP_MS = 5_000
-"""Delayed retries and invisible messages come later by this much."""
+"""Milliseconds by which delayed retries and invisible messages come later."""
 
 
 def main() -> None:
-    """Run ``rucola``."""
+    """Runs ``rucola``."""
     wall_ms_of_system = SystemClock.wall_ms
     steps: list[int] = []
     signal.signal(signal.SIGUSR1, lambda *_: steps.append(STEP_MS))

@@ -156,7 +156,9 @@ def test_the_broker_refuses_a_queue_that_is_not_there(tmp_path):
 
 
 def test_everything_submitted_over_a_restart_arrives(tmp_path):
-    """The broker stops and starts in the middle; every send is acknowledged under its own id, some perhaps twice."""
+    """The broker stops and starts while messages are sent. Every send is acknowledged with its own id; some messages
+    may exist twice.
+    """
 
     async def scene() -> None:
         config = ProducerConfig(
@@ -183,7 +185,7 @@ def test_everything_submitted_over_a_restart_arrives(tmp_path):
         while len(futures) < 1_000:
             await asyncio.sleep(0)
         await broker.shutdown()
-        broker = new_broker(names, tmp_path)  # on another port: the route tells where
+        broker = new_broker(names, tmp_path)  # the broker is on another port, which the route tells
         await broker.start()
         await submitting
         results = await asyncio.gather(*futures)

@@ -1,6 +1,7 @@
-"""Every kind of consumer through faults one after the other: nothing is lost, order holds, progress never lies.
+"""Faults, one after another, for every kind of consumer: no message is lost, order is kept, progress never goes too
+far.
 
-The whole matrix: ``make faults``.
+``make faults`` runs the whole matrix.
 """
 
 from __future__ import annotations

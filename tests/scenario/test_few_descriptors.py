@@ -1,4 +1,4 @@
-"""A broker that may open only a few files, with more connections and queues than that."""
+"""A broker that may open only a few files, but has more connections and queues."""
 
 from __future__ import annotations
 

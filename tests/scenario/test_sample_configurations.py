@@ -1,7 +1,7 @@
 """``rucola broker -c FILE`` with the sample configurations of RocketMQ's distribution and with files of 4.x.
 
 Files and expected output are in ``sample_configurations.txt``. ``python -m tests.scenario.test_sample_configurations``
-writes the output anew, for a review of the difference.
+writes the output again, for a review of the differences.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rucola.cli.main import main
 
 SCRIPT = Path(__file__).with_name("sample_configurations.txt")
 LONGER_ELSEWHERE = "long turn"
-"""An event that depends on the machine."""
+"""An event that depends on the machine and is left out."""
 
 
 def blocks() -> dict[str, tuple[str, str]]:
-    """Entries and expected output of each file, by its name."""
+    """Returns entries and expected output of each file, by its name."""
     found = {}
     for block in SCRIPT.read_text().split("\n=== ")[1:]:
         name, _, rest = block.partition("\n")
@@ -35,7 +35,7 @@ def blocks() -> dict[str, tuple[str, str]]:
 
 
 def fitted(entries: str, store: Path) -> str:
-    """The entries with what each machine has to change: directories, port and name servers."""
+    """Returns the entries with values for this machine: directories, port and name servers."""
     changes = {
         "storePathRootDir": str(store),
         "storePathCommitLog": f"{store}/commitlog",
@@ -47,7 +47,7 @@ def fitted(entries: str, store: Path) -> str:
 
 
 def output_of(entries: str, directory: Path) -> str:
-    """What the command says, with a stop as soon as it serves."""
+    """Runs the command and stops it as soon as it serves; returns its output."""
     path, store = directory / "broker.conf", directory / "store"
     path.write_text(fitted(entries, store))
     output, log = io.StringIO(), io.StringIO()
@@ -67,13 +67,13 @@ def _masked(line: str, store: Path) -> str:
 @pytest.mark.parametrize("name", blocks())
 def test_what_the_start_says(name: str) -> None:
     entries, expected = blocks()[name]
-    # Removed at once: each of these stores has a segment of 1 GiB.
+    # The directory is removed at once, because each of these stores has a segment of 1 GiB.
     with tempfile.TemporaryDirectory() as directory:
         assert output_of(entries, Path(directory)) == expected
 
 
 def rewrite() -> None:
-    """Write the output of today into the script."""
+    """Writes the current output into the file."""
     parts = [SCRIPT.read_text().partition("\n=== ")[0].rstrip("\n") + "\n"]
     for name, (entries, _) in blocks().items():
         with tempfile.TemporaryDirectory() as directory:

@@ -1,4 +1,6 @@
-"""``rucola up`` killed while messages arrive, started again on the same store: every acknowledged message is there."""
+"""``rucola up`` is killed while messages arrive, and started again on the same store: every acknowledged message
+exists.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ async def send_until_killed(server: Server, round_number: int, acknowledged: set
             try:
                 result = await producer.submit(Message("T", body, tags="A"))
             except RucolaError:
-                return  # unknown: the message may be there or not
+                return  # unknown: the message may exist or not
             if result.status is SendStatus.SEND_OK:
                 acknowledged.add(body)
                 here += 1
@@ -79,7 +81,7 @@ async def send_until_killed(server: Server, round_number: int, acknowledged: set
 
 
 async def read_all(server: Server) -> list[bytes]:
-    """Every message of the topic; queue offsets have no gaps, and each body appears at the offset that it names."""
+    """Reads every message of the topic; queue offsets have no gaps, and each body is at the offset that it names."""
     bodies = []
     async with PullConsumer("cg", server.namesrv) as consumer:
         for queue in await consumer.message_queues("T"):
@@ -112,8 +114,8 @@ def test_nothing_acknowledged_is_lost(tmp_path, flush):
             server = start()
             found = await read_all(server)
             assert acknowledged <= set(found)
-            assert len(found) == len(set(found))  # nothing was sent twice
-            if round_number % 2:  # else the next messages come after a recovery
+            assert len(found) == len(set(found))  # no message was sent twice
+            if round_number % 2:  # otherwise the next messages come after a recovery
                 assert server.end(signal.SIGINT) == 0
                 server = start()
         assert len(acknowledged) > ROUNDS * 40
@@ -121,4 +123,4 @@ def test_nothing_acknowledged_is_lost(tmp_path, flush):
     try:
         asyncio.run(scene())
     finally:
-        servers[-1].end(signal.SIGKILL)  # a failed round leaves its server behind
+        servers[-1].end(signal.SIGKILL)  # a failed round leaves its server running

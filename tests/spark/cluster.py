@@ -1,10 +1,11 @@
-"""The format in real clusters, from the archive of ``rucola spark package``; run by ``make spark-cluster``.
+"""Tests the Spark format in real clusters, from the archive of ``rucola spark package``; ``make spark-cluster`` runs
+this.
 
     python -m tests.spark.cluster [--archive FILE]
 
-A standalone master with two workers, ``local-cluster[2,1,2048]`` and a Spark Connect server each run `cluster_job`:
-it reads a topic, and a stream copies it to another. The processes of Spark see a PATH without a compiler and a Python
-without this package; what the tasks need comes out of the archive. Exit status 1 when anything is not as it must be.
+A standalone master with two workers, ``local-cluster[2,1,2048]`` and a Spark Connect server each run `cluster_job`: it
+reads a topic, and a stream copies it to another. The processes of Spark see a PATH without a compiler and a Python
+without this package; what the tasks need comes out of the archive. The exit status is 1 if a result is wrong.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from rucola.common.message import Message
 
 MESSAGES = 20_000
 LARGE_BODY = 6_000
-"""Bytes of every hundredth body: compressed by the client, decompressed in the task."""
+"""Size of every hundredth body in bytes: the client compresses it, and a task decompresses it."""
 COMPILERS = ("cc", "c++", "gcc", "g++", "clang", "cpp", "c89", "c99", "x86_64-linux-gnu", "aarch64-linux-gnu")
 TIMEOUT_S = 600
 LOG_LINES = 40
@@ -66,7 +67,7 @@ class Place:
 
     @contextmanager
     def process(self, name: str, *command: str) -> Iterator[subprocess.Popen[bytes]]:
-        """A process of Spark that lives as long as the block."""
+        """Runs a process of Spark until the block ends."""
         with self.log(name).open("wb") as log:
             running = subprocess.Popen(
                 [str(SPARK_HOME / "bin" / command[0]), *command[1:]],
@@ -83,10 +84,10 @@ class Place:
                 running.wait()
 
     def submit(self, name: str, master: str, *arguments: str) -> dict[str, object]:
-        """Runs the job; what it said.
+        """Runs the job; returns its result.
 
         Raises:
-            RuntimeError: it failed or said nothing.
+            RuntimeError: the job failed or printed no result.
         """
         conf = [word for one in CONF for word in ("--conf", one)]
         command = ["spark-submit", "--master", master, "--archives", f"{self.archive}#environment", *conf]
@@ -96,7 +97,7 @@ class Place:
 
 
 def result(log: Path) -> dict[str, object]:
-    """What the job said, by its log."""
+    """Returns the job's result from its log."""
     text = log.read_text(errors="replace")
     for line in text.splitlines():
         if line.startswith("RESULT "):
@@ -107,7 +108,7 @@ def result(log: Path) -> dict[str, object]:
 
 
 def _bare_path(directory: Path) -> Path:
-    """A directory with links to the programs of this machine, without compilers."""
+    """Makes a directory with symbolic links to the programs of this machine, except compilers."""
     directory.mkdir()
     for place in ("/bin", "/usr/bin"):
         for program in Path(place).iterdir():
@@ -118,7 +119,7 @@ def _bare_path(directory: Path) -> Path:
 
 
 def standalone(place: Place, *arguments: str) -> dict[str, object]:
-    """Master and two workers from the PySpark distribution."""
+    """Starts a master and two workers from the PySpark distribution."""
     port = str(_free_port())
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
@@ -134,15 +135,15 @@ def standalone(place: Place, *arguments: str) -> dict[str, object]:
 
 
 def local_cluster(place: Place, *arguments: str) -> dict[str, object]:
-    """The driver and two executors."""
+    """Returns settings for a driver and two executors."""
     return place.submit("local-cluster", "local-cluster[2,1,2048]", *arguments)
 
 
 def connect(place: Place, *arguments: str) -> dict[str, object]:
-    """A Spark Connect server over two executors; the client is this interpreter, by the URL alone.
+    """Starts a Spark Connect server over two executors; this interpreter is the client and needs only the URL.
 
-    Python processes of a session start in its own directory, so the client adds the archive, too. Those of streams
-    start in the directory with the archive of the server.
+    Python processes of a session start in the session's own directory, so the client also adds the archive. Those of
+    streams start in the server's directory with the archive.
     """
     port = str(_free_port())
     conf = [word for one in (*CONF, f"spark.connect.grpc.binding.port={port}") for word in ("--conf", one)]
@@ -157,7 +158,7 @@ def connect(place: Place, *arguments: str) -> dict[str, object]:
 
 
 def faults(said: dict[str, object], executors: int) -> list[str]:
-    """What is not as it must be."""
+    """Returns texts about wrong results."""
     places, read, copied = said["places"], said["read"], said["copied"]
     assert isinstance(places, list)
     size = sum(_size(number) for number in range(MESSAGES))
@@ -172,9 +173,9 @@ def faults(said: dict[str, object], executors: int) -> list[str]:
 
 
 def main() -> int:
-    """Make the archive, run everything, compare."""
+    """Makes the archive, runs all clusters, and checks the results."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--archive", type=Path, help="made by rucola spark package; default: make one")
+    parser.add_argument("--archive", type=Path, help="archive of rucola spark package; made by default")
     parser.add_argument("--only", choices=[one.__name__ for one in (standalone, local_cluster, connect)])
     options = parser.parse_args()
     failed = 0
@@ -206,7 +207,7 @@ def _show(place: Place, broker: BrokerProcess, name: str) -> int:
         wrong = faults(said, executors=2)
     except (RuntimeError, subprocess.TimeoutExpired) as error:
         wrong = [str(error)]
-    print(f"{name}: {'; '.join(wrong) or 'as it must be'} ({time.monotonic() - begin_s:.0f} s)", flush=True)
+    print(f"{name}: {'; '.join(wrong) or 'correct'} ({time.monotonic() - begin_s:.0f} s)", flush=True)
     return len(wrong)
 
 
@@ -229,13 +230,13 @@ def _free_port() -> int:
 
 
 def _wait_for(port: int) -> None:
-    """Returns when somebody listens."""
+    """Waits until a process listens on the port."""
     for _ in range(TIMEOUT_S * 5):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.2)
-    raise RuntimeError(f"nobody listens on port {port} after {TIMEOUT_S} s")
+    raise RuntimeError(f"no process listens on port {port} after {TIMEOUT_S} s")
 
 
 if __name__ == "__main__":

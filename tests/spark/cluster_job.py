@@ -1,8 +1,8 @@
-"""What `cluster` submits: reads a topic, copies it with a stream, and says where its tasks ran.
+"""The job that `cluster` submits: reads a topic, copies it with a stream, and reports where its tasks ran.
 
 Arguments: name server, topic to read, messages in it, topic to write, directory for the checkpoint; then, for Spark
-Connect, the URL of the server and the archive. Prints one JSON object. Imports nothing but PySpark: the driver needs no
-more.
+Connect, the URL of the server and the archive. The job prints one JSON object. It imports only PySpark, because the
+driver needs no more.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 
 def where(_: int) -> str:
-    """Facts about the task: its interpreter, the place of the package, and whether the kernels are compiled."""
+    """Returns facts about the task: its interpreter, the path of the package, and whether the kernels are compiled."""
     import os
     import shutil
     import sys
@@ -31,7 +31,7 @@ def where(_: int) -> str:
 def main(
     namesrv: str, read: str, count: int, written: str, directory: str, remote: str = "", archive: str = ""
 ) -> None:
-    """Run the job."""
+    """Runs the job."""
     builder = SparkSession.builder.appName("rucola-cluster")
     spark = (builder.remote(remote) if remote else builder).getOrCreate()
     if archive:

@@ -1,4 +1,4 @@
-"""One Spark session for all tests here, and brokers in separate processes, which can be killed."""
+"""One Spark session for all tests in this directory, and brokers in separate processes, which can be killed."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT_S = 60
 SERVERS_VARIABLE = "RUCOLA_SPARK_TEST_SERVERS"
-"""Environment variable: the version of the official servers to test against; ours unless it is set."""
+"""Environment variable with the version of the official servers to test against; without it, ours are tested."""
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session; Arrow batches are checked against the schema in every query."""
+    """Starts the session; Arrow batches are checked against the schema in every query."""
     directory = tmp_path_factory.mktemp("spark")
     events = directory / "events"
     events.mkdir()
-    # Workers import the package from where this process has it.
+    # Workers import the package from the same directory as this process.
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
     session = local_session(
         "tests",
@@ -63,7 +63,7 @@ class BrokerProcess:
         )
 
     def start(self) -> None:
-        """Starts it and waits until it is ready."""
+        """Starts the broker and waits until it is ready."""
         ports = ["--namesrv-port", self._ports[0], "--broker-port", self._ports[1], "--http-port", "0"]
         command = [sys.executable, "-m", "rucola", "up", "--json", "--store", str(self.store), *ports]
         command += ["--config", str(self._config)]
@@ -78,19 +78,19 @@ class BrokerProcess:
         self._ports = (ready["namesrv"].rpartition(":")[2], ready["brokers"][0].rpartition(":")[2])
 
     def kill(self) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """Kills the process with SIGKILL; returns when it has ended."""
         assert self._process is not None
         self._process.kill()
         self._end()
 
     def stop(self) -> None:
-        """A clean stop; does nothing if it is not running."""
+        """Stops the broker cleanly; does nothing if it is not running."""
         if self._process is not None:
             self._process.terminate()
             self._end()
 
     def producer(self) -> Producer:
-        """A producer, to be used in a ``with`` block."""
+        """Returns a producer, to be used in a ``with`` block."""
         return Producer("tests", self.namesrv)
 
     def _end(self) -> None:
@@ -102,7 +102,7 @@ class BrokerProcess:
 
 
 class SecondBroker:
-    """``rucola broker`` beside the first one, under the same name server."""
+    """A second ``rucola broker`` under the same name server."""
 
     def __init__(self, directory: Path, namesrv: str) -> None:
         self.store = directory / "second"
@@ -115,7 +115,7 @@ class SecondBroker:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it and waits until it is ready."""
+        """Starts the broker and waits until it is ready."""
         command = [sys.executable, "-m", "rucola", "broker", "--json", "-n", self._namesrv, "-c", str(self._config)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
@@ -123,7 +123,7 @@ class SecondBroker:
         assert json.loads(self._process.stdout.readline())
 
     def kill(self) -> None:
-        """SIGKILL; does nothing when it does not run."""
+        """Kills the broker with SIGKILL; does nothing if it is not running."""
         if self._process is not None:
             self._process.kill()
             self._process.wait(READY_TIMEOUT_S)
@@ -132,7 +132,7 @@ class SecondBroker:
             self._process = None
 
     def send_signal(self, number: int) -> None:
-        """Any signal, such as SIGSTOP."""
+        """Sends the process a signal, such as SIGSTOP."""
         assert self._process is not None
         self._process.send_signal(number)
 
@@ -147,7 +147,7 @@ def _new_broker(directory: Path) -> BrokerProcess:
 
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker that runs all the time; each test uses its own topics."""
+    """A broker for all tests; each test uses its own topics."""
     broker = _new_broker(tmp_path_factory.mktemp("broker"))
     broker.start()
     yield broker

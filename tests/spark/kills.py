@@ -1,9 +1,9 @@
-"""Random kills of driver, executors, Python workers and brokers under a stream: ``python -m tests.spark.kills``.
+"""Kills driver, executors, Python workers and brokers of a stream at random: ``python -m tests.spark.kills``.
 
 Messages are sent all the time, to two brokers. ``--to table``: a stream on two executors appends them to Parquet; in
 the end the table must hold every position of the topic once. ``--to topic``: a stream copies them; the copy must hold
-every message, and as many ids as messages, so that whatever came twice can be dropped by its id. Prints what was killed
-and what was found; the exit status is 1 when a message is missing or there twice.
+every message, and as many different ids as messages, so that repeats can be dropped by id. Prints what was killed and
+what was found; the exit status is 1 if a message is missing or there twice.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from rucola.sync import Producer
 
 READ, WRITTEN = "read", "written"
 PAUSE_S = (2.0, 8.0)
-"""Between two kills."""
+"""Range of seconds between two kills."""
 AWAY_S = (0.0, 6.0)
-"""A killed broker is away so long."""
+"""Range of seconds that a killed broker is away."""
 START_S = 25.0
-"""A driver gets this long before it is killed, so that it comes to reading."""
+"""Seconds that a driver runs before it may be killed, so that it begins to read."""
 END_S = 600.0
 MASTERS = {"table": "local-cluster[2,1,1024]", "topic": "local[2,8]"}
 DAEMON, EXECUTOR = "daemon", "CoarseGrainedExecutorBackend"
-"""What the command lines of the processes hold."""
+"""Text by which the command lines of the processes are known."""
 
 
 def drive(to: str, namesrv: str, directory: str, until_end: bool) -> None:
-    """The driver: writes until it is killed, or until nothing is left."""
+    """Runs the driver: writes until it is killed, or until all messages are written."""
     conf = {"spark.local.dir": f"{directory}/local", "spark.executor.memory": "1024m"}
     spark = local_session("kills", master=MASTERS[to], **conf)
     source = {"topic": READ, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "20000", "minPartitions": "4"}
@@ -66,7 +66,7 @@ def drive(to: str, namesrv: str, directory: str, until_end: bool) -> None:
 
 
 class Driver:
-    """A process group with session, JVM, executors and Python workers."""
+    """A driver: a process group with session, JVM, executors and Python workers."""
 
     def __init__(self, to: str, namesrv: str, directory: Path, until_end: bool = False) -> None:
         command = [sys.executable, "-m", "tests.spark.kills", "--drive", to, namesrv, str(directory), str(until_end)]
@@ -78,13 +78,13 @@ class Driver:
         self.began_s = time.monotonic()
 
     def kill(self) -> None:
-        """All of it at once."""
+        """Kills the whole process group at once."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
     def kill_one(self, what: str, choose: random.Random) -> bool:
-        """One executor, or one Python worker; whether there was one."""
+        """Kills one executor, or one Python worker; returns whether there was one."""
         found = []
         for one in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.Error):
@@ -101,7 +101,7 @@ class Driver:
 
 
 class Sender(threading.Thread):
-    """Sends numbered messages until it is told to stop, whatever happens to the brokers."""
+    """Sends numbered messages until it is stopped, whatever happens to the brokers."""
 
     def __init__(self, namesrv: str) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Sender(threading.Thread):
         self.count = 0
 
     def run(self) -> None:
-        """Until stopped; a batch that fails is sent again, so that the source has repeats of its own."""
+        """Sends until stopped; a batch that fails is sent again, so the source has repeats of its own."""
         with Producer("kills", self._namesrv) as producer:
             while not self.stopping.wait(0.05):
                 batch = [Message(READ, str(self.count + number).encode() + b" " * 500) for number in range(200)]
@@ -122,7 +122,7 @@ class Sender(threading.Thread):
 
 
 class Scene:
-    """Two brokers, a sender and a driver; they end with the ``with`` block."""
+    """Two brokers, a sender and a driver, which end with the ``with`` block."""
 
     def __init__(self, to: str, directory: Path, choose: random.Random) -> None:
         self.to = to
@@ -133,7 +133,7 @@ class Scene:
         self.second = SecondBroker(directory, self.first.namesrv)
         self.second.start()
         with self.first.producer() as producer:
-            for number in range(40):  # the topic is made on both
+            for number in range(40):  # the topic is created on both brokers
                 producer.send(Message(READ, str(-number - 1).encode()))
         self.sender = Sender(self.first.namesrv)
         self.sender.start()
@@ -152,7 +152,7 @@ class Scene:
         self.first.stop()
 
     def kill_something(self) -> None:
-        """One kill, if the chosen process exists."""
+        """Kills one process, if the chosen one exists."""
         what = self._choose.choice(list(self.killed))
         if self.driver.process.poll() is not None:
             print("the driver ended by itself; see", (self.directory / "driver.log").read_text()[-4000:], flush=True)
@@ -173,7 +173,7 @@ class Scene:
         print(f"{sum(self.killed.values())}: {what}", flush=True)
 
     def finish(self) -> bool:
-        """Reads the rest, then holds what was written against what was sent."""
+        """Reads the rest, then compares what was written with what was sent."""
         self.sender.stopping.set()
         self.sender.join()
         self.driver.kill()
@@ -182,7 +182,7 @@ class Scene:
         return self._same_table() if self.to == "table" else self._same_topic()
 
     def _stored(self, topic: str) -> list[tuple[str, int, int, str, str]]:
-        """Broker, queue, offset, number and id of every message of a topic."""
+        """Returns broker, queue, offset, number and id of every message in a topic."""
         found = []
         for broker_name, path in (("broker-a", self.first.store), ("broker-b", self.second.store)):
             store = OfflineStore(str(path))
@@ -209,7 +209,7 @@ class Scene:
 
 
 def main(arguments: list[str]) -> int:
-    """Kill, finish, compare."""
+    """Kills processes for the given time, then finishes and compares."""
     if arguments[:1] == ["--drive"]:
         to, namesrv, folder, until_end = arguments[1:]
         drive(to, namesrv, folder, until_end == "True")
@@ -220,7 +220,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args(arguments)
     choose = random.Random(options.seed)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the processes below end with the block, then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes below end with the block
     with tempfile.TemporaryDirectory() as name, Scene(options.to, Path(name), choose) as scene:
         while sum(scene.killed.values()) < options.kills:
             time.sleep(choose.uniform(*PAUSE_S))

@@ -1,10 +1,10 @@
-"""What must hold for archives, at full size: ``python -m tests.spark.lake goldens``, ``kills`` or ``moments``.
+"""Tests archives at full size: ``python -m tests.spark.lake goldens``, ``kills`` or ``moments``.
 
 ``goldens``: each golden store with a log is archived raw and restored; log and configuration must have the same
 SHA-256. ``kills``: processes archive a store that grows, and are killed at random calls of a commit or at random times;
-in the end the table must hold what the log holds. ``moments``: while messages are sent, archived, compacted and deleted
-from the store, ``topic_table`` must hold at random moments each message that was sent, once. The exit status is 1 if
-something does not hold.
+in the end the table must hold the messages of the log. ``moments``: while messages are sent, archived, compacted and
+deleted from the store, ``topic_table`` must hold every message sent exactly once at random moments. The exit status is
+1 if a test fails.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ORDER = [(name, "ascending") for name in ("topic", "queueId", "queueOffset")]
 
 
 def goldens() -> bool:
-    """Archive and restore of all golden stores."""
+    """Archives and restores all golden stores."""
     found: Counter[str] = Counter()
     for place in (STORES, BROKER_STORES, DAMAGE_STORES):
         for path in sorted(place.glob("*.tar.xz")):
@@ -76,7 +76,7 @@ def _digests(store: Path) -> dict[str, str]:
 
 
 class DyingFiles(Files):
-    """Kills its process before or after a call, counted over the calls that change the disk."""
+    """Kills its process before or after the n-th call that changes the disk."""
 
     def __init__(self, countdown: int) -> None:
         self.countdown = countdown
@@ -100,7 +100,7 @@ class DyingFiles(Files):
 
 
 def archive_until_killed(store: str, table: str, countdown: int) -> None:
-    """The process that is killed, by itself if ``countdown`` is not 0."""
+    """Archives until the process is killed; it kills itself if ``countdown`` is not 0."""
     log = ManifestLog(table, files=DyingFiles(countdown) if countdown else None)
     archiver = Archiver(log, topic_options(store, None, ""), messages_per_commit=400)
     while True:
@@ -110,7 +110,7 @@ def archive_until_killed(store: str, table: str, countdown: int) -> None:
 
 
 def kills(count: int, seed: int) -> bool:
-    """Kills of archiving processes, two at a time over one table."""
+    """Kills archiving processes, two at a time over one table."""
     choose = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -219,7 +219,7 @@ class Scene:
         archive(self.table, TOPIC.decode(), store=self.directory / "store", every_s=0.3, stop=self._stop)
 
     def _shorten(self) -> None:
-        """Retention: deletes segments all of whose messages are archived; and a compaction now and then."""
+        """Deletes segments whose messages are all archived, as retention does; compacts the archive now and then."""
         round_ = 0
         while not self._stop.wait(0.4):
             round_ += 1
@@ -228,7 +228,7 @@ class Scene:
             offsets = ManifestLog(str(self.table)).snapshot().offsets
             if not offsets.marks:
                 continue
-            # Queues advance in turns, so all records up to the least of the last archived ones are archived.
+            # Queues advance in turns, so all records up to the least of the queues' last archived ones are archived.
             least = min(mark.physical_offset for mark in offsets.marks.values())
             for path in sorted((self.directory / "store" / "commitlog").iterdir()):
                 if int(path.name) + (64 << 10) <= least:
@@ -237,7 +237,7 @@ class Scene:
 
 
 def moments(count: int, seed: int) -> bool:
-    """Evaluations of ``topic_table`` at random moments."""
+    """Evaluates ``topic_table`` at random moments."""
     choose = random.Random(seed)
     spark = local_session("moments")
     with tempfile.TemporaryDirectory() as name:
@@ -256,7 +256,7 @@ def _right_moment(spark: Any, scene: Scene, choose: random.Random) -> bool:
     try:
         rows = topic_table(spark, TOPIC.decode(), scene.table, store=scene.directory / "store", columns=["body"])
         after = scene.sent + 20
-        time.sleep(choose.uniform(0.0, 1.0))  # retention goes on between plan and read
+        time.sleep(choose.uniform(0.0, 1.0))  # retention continues between plan and read
         found = sorted(int(bytes(row.body)) for row in rows.collect())
     except RucolaError as error:
         print(f"at {before} messages: {error!r}", flush=True)
@@ -273,10 +273,10 @@ def _twice(found: Iterable[int]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs one of the three."""
+    """Runs one of the three tests."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", choices=["goldens", "kills", "moments"])
-    parser.add_argument("--count", type=int, default=20, help="kills or moments")
+    parser.add_argument("--count", type=int, default=20, help="number of kills or moments")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     options = parser.parse_args(arguments)
     print(f"{options.what}, seed {options.seed}", flush=True)

@@ -1,10 +1,11 @@
-"""One of two brokers is away for a minute under a stream: ``python -m tests.spark.outage``.
+"""One of two brokers is away for a minute while a stream reads: ``python -m tests.spark.outage``.
 
-Messages are sent to both all the time. While the second broker is away, the rows of the first must go on; when it is
-back, every message of both must have been read once. ``--how kill`` ends it with SIGKILL between two micro-batches and
-starts it again; ``freeze`` stops it, so that connections stay open and nothing answers; ``planned`` kills it when a
-micro-batch with its messages is planned, which waits. Prints how long rows took from store to stream; the exit status
-is 1 when a message is missing or there twice, or when nothing of the first broker came meanwhile though it should.
+Messages are sent to both all the time. While the second broker is away, the rows of the first must continue; when it is
+back, every message of both must have been read once. ``--how kill`` ends the second broker with SIGKILL between two
+micro-batches and starts it again; ``freeze`` stops it, so that connections stay open without responses; ``planned``
+kills it while a micro-batch with its messages is planned, which then waits. Prints how long rows took from store to
+stream. The exit status is 1 if a message is missing or there twice, or if no row of the first broker came meanwhile
+although it should.
 """
 
 from __future__ import annotations
@@ -37,19 +38,19 @@ if TYPE_CHECKING:
 TOPIC = "pair"
 QUEUES = 4
 BATCH, PAUSE_S = 50, 0.05
-"""Messages of one send, and the time between two; for each broker."""
+"""Number of messages in a send, and seconds between two sends, for each broker."""
 WAYS = ("kill", "freeze", "planned")
 TRIGGER = "1 second"
 CALM_S = 8.0
-"""Before the broker goes, and after the stream has caught up."""
+"""Seconds before the broker goes, and after the stream has caught up."""
 WAIT_S = 120.0
 SETTLED_S = 5.0
-"""The first broker's rows come at the latest so long after the other is gone."""
+"""Seconds after which, at the latest, rows of the first broker come again when the other has gone."""
 COLUMNS = "brokerName,queueId,queueOffset,storeTimestamp"
 
 
 class Sender(threading.Thread):
-    """Sends to one broker until it is told to stop; a batch without an answer is sent again."""
+    """Sends to one broker until stopped; a batch without a response is sent again."""
 
     def __init__(self, namesrv: str, broker_name: str) -> None:
         super().__init__()
@@ -58,7 +59,7 @@ class Sender(threading.Thread):
         self.stopping = threading.Event()
 
     def run(self) -> None:
-        """Until stopped."""
+        """Sends until stopped."""
         number = 0
         with Producer(f"outage-{self._broker_name}", self._namesrv) as producer:
             while not self.stopping.wait(PAUSE_S):
@@ -69,7 +70,7 @@ class Sender(threading.Thread):
 
 
 class Rows:
-    """What the stream read, with the time of each micro-batch."""
+    """The rows that the stream read, with the time of each micro-batch."""
 
     def __init__(self) -> None:
         self.tables: list[pa.Table] = []
@@ -78,7 +79,7 @@ class Rows:
         """Set when a micro-batch begins, and when it is over."""
 
     def take(self, rows: DataFrame, _batch_id: int) -> None:
-        """For ``foreachBatch``."""
+        """Records the rows of a micro-batch, as the function of ``foreachBatch``."""
         self.began.set()
         table = rows.toArrow()
         seen_ms = pa.array([int(time.time() * 1000)] * table.num_rows, pa.int64())
@@ -87,11 +88,13 @@ class Rows:
         self.done.set()
 
     def count(self) -> int:
-        """Number of rows so far."""
+        """Returns the number of rows so far."""
         return sum(table.num_rows for table in self.tables)
 
     def delays_s(self, broker_name: str, from_s: float, to_s: float) -> list[float]:
-        """Times from store to stream of the broker's messages stored between two moments, the shortest first."""
+        """Returns the times from store to stream, shortest first, of the broker's messages stored between two
+        moments.
+        """
         rows = pa.concat_tables(self.tables)
         stored_ms = rows["storeTimestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
         own = pc.and_(
@@ -101,7 +104,7 @@ class Rows:
         return sorted(delay / 1000 for delay in pc.subtract(rows["seen_ms"], stored_ms).filter(own).to_pylist())
 
     def places(self) -> list[tuple[Any, ...]]:
-        """Broker, queue and offset of every row."""
+        """Returns broker, queue and offset of every row."""
         rows = pa.concat_tables(self.tables)
         return list(zip(*(rows[name].to_pylist() for name in COLUMNS.split(",")[:3]), strict=True))
 
@@ -123,7 +126,7 @@ def _wait(event: threading.Event) -> None:
 
 
 def _outage(rows: Rows, second: SecondBroker, how: str, seconds: float) -> tuple[float, float]:
-    """The second broker is away for ``seconds``; the moments at which it went and came back."""
+    """Takes the second broker away for ``seconds``; returns the moments at which it went and came back."""
     _wait(rows.began if how == "planned" else rows.done)
     second.send_signal(signal.SIGSTOP) if how == "freeze" else second.kill()
     gone_s = time.time()
@@ -133,7 +136,9 @@ def _outage(rows: Rows, second: SecondBroker, how: str, seconds: float) -> tuple
 
 
 def _caught_up(query: StreamingQuery, rows: Rows, stores: dict[str, Path]) -> tuple[float, set[tuple[Any, ...]]]:
-    """Seconds until the stream has as many rows as there are messages, and the places of the messages."""
+    """Waits until the stream has as many rows as there are messages; returns the seconds, and the places of the
+    messages.
+    """
     began_s = time.monotonic()
     stored = set(_stored(stores))
     while rows.count() < len(stored) and query.isActive and time.monotonic() - began_s < WAIT_S:
@@ -149,7 +154,9 @@ def _say(what: str, delays_s: list[float]) -> None:
 
 
 def run(directory: Path, how: str, seconds: float) -> bool:
-    """One outage; whether every message was read once, and the first broker's rows went on where they should."""
+    """Runs one outage; returns whether every message was read once, and the first broker's rows continued where they
+    should.
+    """
     first = BrokerProcess(directory)
     first.start()
     second = SecondBroker(directory, first.namesrv)
@@ -160,7 +167,7 @@ def run(directory: Path, how: str, seconds: float) -> bool:
     senders = [Sender(first.namesrv, name) for name in stores]
     try:
         with first.producer() as producer:
-            for _ in range(2 * QUEUES):  # the topic is made on both
+            for _ in range(2 * QUEUES):  # the topic is created on both brokers
                 producer.send(Message(TOPIC, b"x"))
         source = {"nameServer": first.namesrv, "topic": TOPIC, "startingOffsets": "earliest", "columns": COLUMNS}
         writer = spark.readStream.format("rocketmq").options(**source).load().writeStream.foreachBatch(rows.take)
@@ -195,12 +202,12 @@ def run(directory: Path, how: str, seconds: float) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Every way, one after another."""
+    """Runs every kind of outage, one after another."""
     parser = argparse.ArgumentParser(prog="python -m tests.spark.outage", description=__doc__)
-    parser.add_argument("--how", choices=WAYS, help="only this one; all unless given")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long the broker is away")
+    parser.add_argument("--how", choices=WAYS, help="only this kind of outage; all by default")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds that the broker is away")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the processes end with the blocks, then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the processes end with the blocks
     right = True
     for how in [options.how] if options.how else WAYS:
         with tempfile.TemporaryDirectory() as name:

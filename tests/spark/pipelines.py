@@ -1,8 +1,8 @@
-"""``python -m tests.spark.pipelines``: the template in ``examples/pipeline``, under both of its runners.
+"""``python -m tests.spark.pipelines``: tests the template in ``examples/pipeline`` with both of its runners.
 
-It copies the template, runs it with ``spark-pipelines`` and with ``spark-submit``, sends more messages, and runs both
-again: bronze must grow by exactly the new messages, silver and gold must agree with them. The exit status is 1 if they
-do not.
+The template is copied and run with ``spark-pipelines`` and with ``spark-submit``, then more messages are sent and both
+run again: bronze must grow by exactly the new messages, and silver and gold must agree with bronze. The exit status is
+1 if they do not.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Tables = dict[str, list[tuple[Any, ...]]]
 
 
 def rows(place: Path, table: str) -> list[dict[str, Any]]:
-    """The rows of a directory of Parquet files."""
+    """Returns the rows in a directory of Parquet files."""
     files = sorted((place / table).glob("*.parquet"))
     return [row for file in files for row in pq.read_table(file).to_pylist()]
 
 
 def tables(place: Path, gold: str) -> Tables:
-    """What both runners must agree on."""
+    """Returns the results on which both runners must agree."""
     return {
         "bronze": sorted((row["body"],) for row in rows(place, "bronze")),
         "silver": sorted((row["item"], row["price"]) for row in rows(place, "silver")),
@@ -48,7 +48,7 @@ def tables(place: Path, gold: str) -> Tables:
 
 
 def run(place: Path, *command: str) -> float:
-    """One run of a program of Spark in ``place``; returns its seconds."""
+    """Runs a program of Spark in ``place``; returns the seconds that it took."""
     begin = time.monotonic()
     programs = Path(sys.executable).parent
     paths = os.pathsep.join([str(programs), os.environ["PATH"]])
@@ -59,7 +59,7 @@ def run(place: Path, *command: str) -> float:
 
 
 def main() -> int:
-    """Both runs of both runners."""
+    """Runs the template twice with each runner."""
     with tempfile.TemporaryDirectory(prefix="rucola-pipeline-") as directory:
         place = Path(directory, "orders")
         shutil.copytree(TEMPLATE, place)

@@ -60,7 +60,7 @@ def same_rows(one: DataFrame, other: DataFrame) -> bool:
 def test_archive_and_tail_are_one_table(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:
     table = tmp_path / "table"
     both = partial(topic_table, spark, TOPIC, table, store=tmp_path / "store")
-    assert same_rows(both(), in_place(spark, tmp_path))  # no table yet
+    assert same_rows(both(), in_place(spark, tmp_path))  # the table does not exist yet
     assert archive(table, TOPIC, spark=spark, store=tmp_path / "store", messages_per_commit=150) == 200
     put(store, 200, 60)
     fixed = both()
@@ -75,7 +75,7 @@ def test_archive_and_tail_are_one_table(spark: SparkSession, store: MessageStore
     assert days == expected.first()
     archive(table, TOPIC, store=tmp_path / "store")
     whole = both()
-    assert "Union" not in whole._jdf.queryExecution().toString()  # the store has nothing more
+    assert "Union" not in whole._jdf.queryExecution().toString()  # the store has no more messages
     assert whole.columns == fixed.columns
     assert same_rows(whole, in_place(spark, tmp_path))
 
@@ -87,14 +87,14 @@ def test_lookups_skip_row_groups(spark: SparkSession, store: MessageStore, tmp_p
     archive(tmp_path / "table", TOPIC, store=tmp_path / "store")
 
     def scanned(condition: str) -> int:
-        """Rows that the scan of the archived files has passed on."""
+        """Returns the number of rows that the scan of the archived files has passed on."""
         found = topic_table(spark, TOPIC, tmp_path / "table", store=tmp_path / "store").where(condition)
         rows = found._jdf.queryExecution().executedPlan()
         assert found.collect()
         return max(_metrics(rows, "FileSourceScanExec"))
 
     assert scanned("queueOffset >= 0") == 500
-    assert scanned(f"msgId = '{7:032X}'") == 200  # the Bloom filters of three files say no
+    assert scanned(f"msgId = '{7:032X}'") == 200  # the Bloom filters exclude three files
     assert scanned("keys = 'k450'") == 100
     assert scanned("queueOffset > 150") == 100
 

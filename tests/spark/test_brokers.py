@@ -1,4 +1,4 @@
-"""Planning of a stream while topics are deleted and one of two brokers dies. No Spark."""
+"""Planning of a stream, without Spark, while topics are deleted and one of two brokers is killed."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def second_broker(own_broker: BrokerProcess, tmp_path: Path) -> Iterator[SecondB
 
 def test_one_of_two_brokers_dead(own_broker: BrokerProcess, second_broker: SecondBroker) -> None:
     near, far = (MessageQueue("pair", name, 0) for name in ("broker-a", "broker-b"))
-    send(own_broker, "pair", 40)  # the producer goes round: the topic is made on both
+    send(own_broker, "pair", 40)  # the producer sends to both brokers in turn, so both create the topic
     stream = stream_of(own_broker, "pair")
     first = latest(stream, {})
     assert {queue.broker_name for queue in StreamOffsets.from_document(first).offsets} == {"broker-a", "broker-b"}

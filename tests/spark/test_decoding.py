@@ -1,4 +1,4 @@
-"""Bodies as typed columns, poison rows beside them, and decoding poison rows again."""
+"""Bodies as typed columns, poison rows in a table of their own, and decoding them again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store doctor with its tasks in Spark."""
+"""The store doctor with tasks in Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main job's tables: exact, and the same however often a flight is sent and a batch is run."""
+"""The tables of the demo's main job are exact, however often a flight is sent or a batch is run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _records(spark: SparkSession, messages: Sequence[FlightMessage], queue_offse
 
 
 def _run(spark: SparkSession, tables: Tables, directory: Path) -> None:
-    """Brings the files that are new in ``directory/records`` through the pipeline."""
+    """Runs the pipeline on the new files in ``directory/records``."""
     records = spark.readStream.schema(RECORDS).parquet(str(directory / "records"))
     writer = records.writeStream.foreachBatch(tables.apply)
     query = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()

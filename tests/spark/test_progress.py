@@ -1,4 +1,4 @@
-"""The progress of a stream appears as the progress of a consumer group."""
+"""The progress of a stream is published as the progress of a consumer group."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_what_mqadmin_shows_and_a_broker_that_is_away(own_broker: BrokerProcess)
             stats = await admin.consume_stats("watching")
             return [one.consumer_offset for queue, one in stats.offset_table.items() if queue.queue_id == 0]
 
-    # The group's retry topic is made when the publisher's client comes back; until then nothing is shown.
+    # The group's retry topic is created when the publisher's client comes back; until then no progress is shown.
     deadline = time.monotonic() + PATIENCE_S
     found: list[int] = []
     while not found:

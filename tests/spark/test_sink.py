@@ -1,4 +1,4 @@
-"""The sink against a broker: every row arrives, whatever is killed, and repeats have the same id."""
+"""The sink with a broker: every row arrives, whatever is killed, and repeats have the same id."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def write(
 
 
 def messages_of(broker: BrokerProcess, topic: str, count: int, *, distinct: bool = False) -> list[MessageExt]:
-    """The messages of a topic, queue by queue, once there are ``count`` or, if ``distinct``, as many different ids."""
+    """Returns the messages of a topic, queue by queue, once there are ``count``; with ``distinct``, once there are
+    ``count`` ids.
+    """
     deadline = time.monotonic() + PATIENCE_S
     while True:
         store = OfflineStore(str(broker.store))
@@ -83,7 +85,7 @@ def numbers_of(messages: list[MessageExt]) -> list[int]:
 
 
 def once_each(messages: list[MessageExt]) -> list[int]:
-    """The numbers in the messages, one for each id."""
+    """Returns the numbers in the messages, one for each id."""
     return sorted(numbers_of(list({one.uniq_key: one for one in messages}.values())))
 
 
@@ -136,7 +138,7 @@ def test_a_broker_killed_in_the_middle(own_broker: BrokerProcess) -> None:
     killed = threading.Event()
 
     class Slow(list[tuple[Any, ...]]):
-        """Rows; the second half comes after the broker was killed."""
+        """Yields rows; the second half comes after the broker was killed."""
 
         def __getitem__(self, key: Any) -> Any:
             if isinstance(key, slice) and key.start == 10_000:
@@ -233,7 +235,7 @@ def test_refused_rows_go_to_a_table(shared_broker: BrokerProcess, tmp_path: Path
 
 
 class Scripted:
-    """A producer whose answers the test chooses."""
+    """A producer whose results the test chooses."""
 
     def __init__(self, *answers: Callable[[Message], SendResult | RucolaError]) -> None:
         self.answers = list(answers)
@@ -298,9 +300,9 @@ def test_what_may_pass_is_waited_for() -> None:
     assert sent_by(producer, b"a") == {}
     refused = sent_by(Scripted(refuse(16)), b"a", retryTimeoutMs="0")
     assert list(refused) == [0]
-    with pytest.raises(BrokerError, match="code 2"):  # a broker that is busy says nothing about the row
+    with pytest.raises(BrokerError, match="code 2"):  # a busy broker is not a fault of the row
         sent_by(Scripted(refuse(2)), b"a", retryTimeoutMs="0")
-    with pytest.raises(ClientError, match="no queue for now"):
+    with pytest.raises(ClientError, match="the topic has no queue for the moment"):
         sent_by(Scripted(lambda _: ClientError("no queue for now")), b"a", retryTimeoutMs="0")
 
 
@@ -339,7 +341,7 @@ def test_a_micro_batch_that_is_repeated(spark: SparkSession, shared_broker: Brok
         return query
 
     run()
-    for name in ("1", ".1.crc"):  # as if the driver had died before the second micro-batch was noted as done
+    for name in ("1", ".1.crc"):  # as if the driver had ended before it recorded the end of the second micro-batch
         (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
     run()
     copied = read(spark, shared_broker, "copy")

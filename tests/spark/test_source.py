@@ -114,7 +114,7 @@ def test_narrow_schemas(spark: SparkSession, directory: Path) -> None:
     assert narrow.columns == ["queueOffset", "topic"]
     assert narrow.selectExpr("sum(queueOffset)", "count(*)").first() == (4 * sum(range(COUNT // 4)), COUNT)
     assert load(spark, **given, columns="tags,queueId").where("tags = 'T1'").count() == len(range(1, COUNT, 3))
-    # A column that may not be null keeps that in Arrow's schema as well.
+    # A column that may not be null may not be null in Arrow's schema either.
     strict = StructType([StructField("queueOffset", LongType(), nullable=False)])
     assert load(spark, strict, **given).count() == COUNT
 
@@ -161,7 +161,7 @@ def test_through_a_broker(spark: SparkSession, shared_broker: BrokerProcess) -> 
     assert row is not None
     assert tuple(row)[:2] == (3000, 3000)
     assert rows.where("cast(body as string) = 'body 17'").select("keys").first() == ("17",)
-    # The same messages in place, under the running broker.
+    # The same messages are read in place while the broker runs.
     in_place = load(spark, storePath=str(shared_broker.store), topic="batch")
     assert in_place.exceptAll(rows).count() == 0
 
@@ -218,8 +218,8 @@ def test_a_query_that_reads_the_rows_twice_takes_all_of_them(spark: SparkSession
         assert prune(spark, query, **given).count() == COUNT // 4 + 10
         once = prune(spark, lambda rows: rows.where("queueId = 1"), **given)
         assert (once.count(), once.rdd.getNumPartitions()) == (COUNT // 4, 1)
-        # Spark makes one plan for all reads of a load: the plan of the filters that it pushed last. As long as this
-        # holds, pushFilters cannot be on by default.
+        # Spark uses one plan for all reads of a load: that of the filters that it pushed last. While this is so,
+        # pushFilters cannot be on by default.
         rows = load(spark, **given, pushFilters="true", scanOrder="queue")
         assert query(rows).count() < COUNT // 4 + 10
         assert rows.count() < COUNT

@@ -36,7 +36,7 @@ def stream(spark: SparkSession, **options: str) -> DataFrame:
 
 
 def run_available(rows: DataFrame, directory: Path) -> StreamingQuery:
-    """One AvailableNow run into Parquet, with the checkpoint beside it."""
+    """Runs the stream once with AvailableNow, into Parquet with a checkpoint."""
     query = (
         rows.writeStream.format("parquet")
         .option("checkpointLocation", str(directory / "checkpoint"))
@@ -127,7 +127,7 @@ def test_lost_messages_stop_a_stream(spark: SparkSession, own_broker: BrokerProc
     send(own_broker, "lost", range(100))
     run_available(stream(spark, topic="lost", nameServer=own_broker.namesrv), tmp_path)
     own_broker.stop()
-    # The store comes back empty: what the checkpoint points behind does not exist.
+    # The store comes back empty: the messages to which the checkpoint points do not exist.
     own_broker.store.rename(own_broker.directory / "old")
     own_broker.start()
     send(own_broker, "lost", range(8))

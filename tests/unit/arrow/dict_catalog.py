@@ -13,19 +13,21 @@ from rucola.spark.options import SourceOptions
 
 
 class DictCatalog:
-    """Queues and bounds as a test sets them; message n of a queue was stored at ``1000 * n`` ms, 100 bytes long."""
+    """A catalog whose queues and bounds a test sets; message n of a queue was stored at ``1000 * n`` ms, with 100
+    bytes.
+    """
 
     def __init__(self, options: SourceOptions, bounds: dict[MessageQueue, Bounds]) -> None:
         self.options = options
         self.table = bounds
         self.away: set[str] = set()
-        """Names of brokers that do not answer."""
+        """Names of brokers that do not respond."""
         self.mute: set[str] = set()
-        """Names of brokers that answer requests for their offsets and no others."""
+        """Names of brokers that respond only to requests for offsets."""
         self.dying: set[str] = set()
-        """Names of brokers that tell bounds and do not answer after it."""
+        """Names of brokers that respond to a request for bounds, and to no later request."""
         self.times: dict[MessageQueue, int] = {}
-        """Store time of message 0 of a queue, 0 when not set."""
+        """Store time of message 0 in a queue; 0 if not set."""
         self.closed = False
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:

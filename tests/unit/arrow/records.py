@@ -1,4 +1,4 @@
-"""Records for tests of the readers: a log with every feature that a record can have, and its rows as plain Python
+"""Records for tests of readers: a log with every feature that a record can have, and its rows as plain Python
 values.
 """
 
@@ -19,11 +19,11 @@ STORE_HOST_V6 = host_bytes("2001:db8::5", 10911)
 TOPICS = (b"flights", b"other", "größe".encode(), b"%RETRY%" + b"x" * 130)
 
 SYS_FLAGS = {"": 0, "old": 0x1, "lz4": 0x101, "zstd": 0x201, "zlib": 0x301}
-"""System flags by kind of compression. With "old", the flags of clients before 5.0, which name no kind, it is zlib."""
+"""System flags by kind of compression. "old" has the flags of clients before 5.0, which name no kind and mean zlib."""
 
 
 def properties_of(number: int) -> bytes:
-    """Property texts of many shapes."""
+    """Returns a property text; the texts have many shapes."""
     pairs = {
         "TAGS": "AA" if number % 3 else "UA",
         "KEYS": f"k{number}",
@@ -43,7 +43,7 @@ def properties_of(number: int) -> bytes:
 
 
 def message(number: int, topic: bytes | None = None) -> StoreMessage:
-    """Message ``number`` of a series that varies every field."""
+    """Returns message ``number`` of a series that varies every field."""
     chosen = TOPICS[number % len(TOPICS)] if topic is None else topic
     v6 = number % 5 == 0
     return StoreMessage(
@@ -60,7 +60,7 @@ def message(number: int, topic: bytes | None = None) -> StoreMessage:
 
 
 def log_of(count: int, topic: bytes | None = None, base_offset: int = 0) -> bytes:
-    """``count`` consecutive records; queue offsets rise by topic and queue."""
+    """Returns ``count`` consecutive records; queue offsets rise by topic and queue."""
     log = bytearray()
     queue_offsets: dict[tuple[bytes, int], int] = {}
     for number in range(count):
@@ -74,7 +74,7 @@ def log_of(count: int, topic: bytes | None = None, base_offset: int = 0) -> byte
 
 
 def starts_of(log: bytes) -> list[int]:
-    """Where the records of a log begin."""
+    """Returns the positions at which the records of a log begin."""
     starts = [0]
     while starts[-1] < len(log):
         starts.append(starts[-1] + int.from_bytes(log[starts[-1] : starts[-1] + 4], "big"))
@@ -82,12 +82,14 @@ def starts_of(log: bytes) -> list[int]:
 
 
 def expected_rows(log: bytes, broker_name: str) -> list[dict[str, object]]:
-    """The rows of the RocketMQ columns by the plain decoder, properties as a dict, times in microseconds."""
+    """Returns the RocketMQ columns as rows of the plain decoder, with properties as a dict and times in
+    microseconds.
+    """
     return [expected_row(one, broker_name, 1000) for one in decode_messages(log)]
 
 
 def expected_row(one: MessageExt, broker_name: str, units_per_ms: int) -> dict[str, object]:
-    """The RocketMQ columns of one message; times have this many units per millisecond."""
+    """Returns the RocketMQ columns of one message; times have this many units per millisecond."""
     return {
         "topic": one.topic,
         "flag": one.flag,
@@ -113,7 +115,7 @@ def expected_row(one: MessageExt, broker_name: str, units_per_ms: int) -> dict[s
 
 
 def packed(body: bytes, codec: str) -> bytes:
-    """``body`` as a client stores it after compression with ``codec``, a key of ``SYS_FLAGS``."""
+    """Returns ``body`` as a client stores it after compression with ``codec``, a key of ``SYS_FLAGS``."""
     if codec in ("old", "zlib"):
         return zlib.compress(body)
     compressed: bytes = pa.compress(body, codec=codec, asbytes=True) if codec else body
@@ -121,7 +123,7 @@ def packed(body: bytes, codec: str) -> bytes:
 
 
 def log_of_bodies(stored: list[tuple[bytes, int]]) -> bytes:
-    """Records of topic flights with these bodies and sysFlags, queue offsets counting up."""
+    """Returns records of topic flights with these bodies and sysFlags; queue offsets count up."""
     log = bytearray()
     for number, (body, sys_flag) in enumerate(stored):
         one = replace(message(number, b"flights"), queue_id=0, body=body, sys_flag=sys_flag)

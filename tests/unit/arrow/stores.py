@@ -1,4 +1,4 @@
-"""A store with small files, and the messages of ``records`` in it."""
+"""A store with small files that holds the messages of ``records``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies that a client compressed."""
+"""Bodies that a client compressed are decompressed for readers."""
 
 from __future__ import annotations
 

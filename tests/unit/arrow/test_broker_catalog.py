@@ -1,4 +1,4 @@
-"""Offsets by time through brokers whose answers differ between versions."""
+"""Offsets by time through brokers whose responses differ between versions."""
 
 from __future__ import annotations
 

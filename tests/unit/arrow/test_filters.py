@@ -1,4 +1,4 @@
-"""Filters of PyArrow are read from their pickles: the result covers everything that they can let through."""
+"""Filters of PyArrow are read from their pickles: the result covers every row that can pass them."""
 
 from __future__ import annotations
 

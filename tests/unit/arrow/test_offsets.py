@@ -1,4 +1,4 @@
-"""The offset document: one text for equal offsets, and nothing but integers in it."""
+"""The offset document: equal offsets have one text, with only integers in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planning of tasks: nothing is lost, nothing is read twice, limits hold."""
+"""Planning of tasks: no message is lost, none is read twice, limits hold."""
 
 from __future__ import annotations
 

@@ -93,7 +93,9 @@ def test_the_checksum_of_a_record_is_no_property() -> None:
     for number in range(60):
         one = message(number, b"flights")
         if number % 10 == 0:
-            one = replace(one, properties=b"__CRC32#\x01short\x02")  # written by a user; not the record's
+            one = replace(
+                one, properties=b"__CRC32#\x01short\x02"
+            )  # a user wrote this property; it is not the record's checksum
         log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST, record_crc=number % 3 > 0)
         plain += encode_message(one, len(plain), number, 1_700_000_001_000, STORE_HOST)
     assert b"__CRC32#" in log
@@ -177,8 +179,8 @@ def test_batches_of_many_columns_are_larger(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_topics_after_rows_in_between_were_left_out() -> None:
-    """The walk marks a record if its topic equals the previous record's topic, but the previous record may not have
-    been chosen.
+    """The walk marks a record whose topic equals that of the record before, but the record before may not be
+    selected.
     """
     log = log_of(1, b"a") + log_of(3, b"b")
     queues = [QueueRange(MessageQueue("a", "broker-x", 0), 0, 9), QueueRange(MessageQueue("b", "broker-x", 1), 0, 9)]
@@ -189,7 +191,7 @@ def test_topics_after_rows_in_between_were_left_out() -> None:
 
 @pytest.mark.parametrize("numbers", [[1, 1, 1], [1, 2, 1], [1, 6, 1], [6, 6], [6, 11]])
 def test_hosts(numbers: list[int]) -> None:
-    """Hosts: one for all rows, several, and IPv6 alone or mixed with others."""
+    """Rows have one host, several hosts, or IPv6 hosts alone or mixed with others."""
     repeated = Repeated()
     hosts = [host_bytes(f"10.0.0.{number}" if number < 5 else f"2001:db8::{number}", 10911) for number in numbers]
     for given in (hosts, hosts[:1], hosts * 2):
@@ -205,7 +207,7 @@ def test_hosts(numbers: list[int]) -> None:
 
 
 def test_pandas_is_not_imported() -> None:
-    """The import would take a task's process a quarter of a second, and many calls of PyArrow trigger it."""
+    """Importing pandas would take a task's process a quarter of a second, and many calls of PyArrow trigger it."""
     program = """
         import sys
         from tests.unit.arrow.records import log_of

@@ -1,4 +1,4 @@
-"""Topics as a dataset: the rows that PyArrow's own filter would leave, from less of the log."""
+"""Topics as a dataset: the rows are those of PyArrow's own filter, but less of the log is read."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rows(directory: Path) -> pa.Table:
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[SourceRange]:
-    """The pieces that were read."""
+    """Returns the pieces that were read."""
     pieces: list[SourceRange] = []
 
     def read_range(options: Any, schema: Any, piece: SourceRange) -> Iterator[pa.RecordBatch]:
@@ -123,7 +123,7 @@ def test_a_lookup_opens_only_queues_that_may_hold_the_key(tmp_path: Path, monkey
     for number in range(40):
         if number == 30:
             store.dispatch()
-            monkeypatch.setattr(IndexFollower, "put", lambda *_: None)  # nothing more enters the index
+            monkeypatch.setattr(IndexFollower, "put", lambda *_: None)  # no more messages enter the index
         one = message(number, b"topic-%d" % (number % 10 if number < 30 else 0))
         one.queue_id, one.store_host = 0, store.store_host
         one.properties = encode_properties({"KEYS": f"k{number}"})
@@ -140,7 +140,7 @@ def test_a_lookup_opens_only_queues_that_may_hold_the_key(tmp_path: Path, monkey
     for key, topics in (("k7", {"topic-7"}), ("k33", {"topic-0"}), ("k99", set())):
         found = scan(tmp_path, columns=["keys"], filter=pc.field("keys") == key).read_all()
         assert found.to_pylist() == [{"keys": key}] * bool(topics)
-        # Topics 0 and 9 hold the records after the last one of the index, and that one.
+        # The last record in the index and the records after it are of topics 0 and 9.
         assert opened == topics | {"topic-0", "topic-9"}
         opened.clear()
     monkeypatch.setattr(store_catalog, "UNINDEXED_BYTES_MAX", 0)

@@ -1,6 +1,4 @@
-"""A limit on the CPU time of processes: it works with either version of control groups, and is always removed at the
-end.
-"""
+"""A limit on CPU time works with either version of control groups, and is always removed at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ OURS, OTHER = 111, 222
 
 
 class Tree:
-    """A tree of control groups in a directory, as far as the system's tree differs from plain files.
+    """A tree of control groups in a directory, which behaves like the system's where that differs from plain files.
 
     Attributes:
         process: replaces ``/proc/self``.
@@ -38,7 +36,7 @@ class Tree:
         (self.process / "cgroup").write_text(homes)
 
     def add(self, path: str, processes: str = "", switched: str = "") -> Path:
-        """A group that exists before."""
+        """Adds a group that exists before the test."""
         group = self.root / path
         group.mkdir(parents=True)
         (group / "cgroup.procs").write_text(processes)
@@ -76,7 +74,7 @@ class Tree:
             path.write_text(text)
 
     def groups(self) -> list[str]:
-        """Names of the created groups that still exist."""
+        """Returns the names of the created groups that still exist."""
         return [path.name for path in self.root.rglob(f"{PREFIX}*")]
 
 
@@ -125,7 +123,9 @@ def test_version_2_in_the_next_group_that_may_have_limited_parts(plant: Callable
         assert (slice_ / "cgroup.subtree_control").read_text() == "cpu"
     assert tree.quotas == {"one": "25000 100000", "two": "150000 100000"}
     assert (session / "cgroup.procs").read_text() == f"{OURS}\n"
-    assert (slice_ / "cgroup.subtree_control").read_text() == "", "switched on for this, so off again"
+    assert (slice_ / "cgroup.subtree_control").read_text() == "", (
+        "the controller was switched on for this group, so it is off again"
+    )
     assert not tree.groups()
 
 
@@ -152,7 +152,7 @@ def test_what_a_killed_run_left_is_removed(plant: Callable[..., Tree]) -> None:
 @pytest.mark.parametrize(
     ("version", "homes", "options"),
     [(2, "0::/\n", "rw"), (1, "1:memory:/\n", "rw,memory"), (1, "1:cpu:/\n", "rw,cpu")],
-    ids=["may not be written", "none for CPU", "gone"],
+    ids=["the group may not be written", "no group is for CPU", "gone"],
 )
 def test_without_such_groups_it_says_so(
     plant: Callable[..., Tree], version: int, homes: str, options: str, monkeypatch: pytest.MonkeyPatch

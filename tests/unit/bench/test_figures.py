@@ -86,12 +86,12 @@ def test_the_machine_s_line_stays_while_it_is_the_same_machine() -> None:
 
 @pytest.fixture
 def no_servers(monkeypatch: pytest.MonkeyPatch) -> Context:
-    """Measurements of sends in a context without servers and load programs: each round says the same."""
+    """Replaces servers and load programs for measurements of sends: each round has the same result."""
     one = Round(1000, 0.5, 0.03, 0.02, {"p50_us": 1.0, "p99_us": 2.0, "p999_us": 3.0})
 
     class Group:
         def take(self, pids: list[int]) -> None:
-            """Behaves as a control group does."""
+            """Stands in for the same method of a control group."""
 
     class NoServers(Context):
         def servers(self, name: str, flush: str = "async") -> Servers:

@@ -1,4 +1,4 @@
-"""The soak's accounting: which messages count as lost, which figures as flat or slow, and who is away when."""
+"""The soak's accounting: which messages count as lost, which figures as flat or slow, and which group is away when."""
 
 from __future__ import annotations
 

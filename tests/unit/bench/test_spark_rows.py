@@ -1,4 +1,4 @@
-"""The rows with which Spark's scan is measured: all messages differ, and there are as many prepared ones as
+"""The rows with which Spark's scan is measured: all messages differ, and there are as many prepared rows as
 requested.
 """
 

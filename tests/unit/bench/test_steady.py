@@ -19,7 +19,7 @@ FEW, MANY = Size(60, 20, 0), Size(2000, 600, 0)
 
 
 async def work_of_requests(store: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """Function calls that a send, a pull, a heartbeat and a query of an offset take in the broker.
+    """Counts the function calls that a send, a pull, a heartbeat and a query of an offset take in the broker.
 
     Each kind is measured several times, and the least counts: a request may also do work that an earlier one left,
     such as a dispatch.
@@ -60,7 +60,7 @@ def test_a_request_costs_as_much_beside_many_topics_and_groups(tmp_path: Path, m
     for name, size in (("few", FEW), ("many", MANY)):
         write_tables(tmp_path / name, size)
         with monkeypatch.context() as patch:
-            patch.setattr(config_json, "_STRING_OR_KEY", None)  # nothing at the start looks at each string
+            patch.setattr(config_json, "_STRING_OR_KEY", None)  # nothing at the start handles each string
             found.append(run(work_of_requests(tmp_path / name, patch)))
     few, many = found
     assert min(few.values()) > 5

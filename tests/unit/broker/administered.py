@@ -19,12 +19,12 @@ CLIENT_ID = "10.0.0.9@1#2"
 
 
 class Administered:
-    """Topic T_live with two queues of four messages, half of them consumed by G_live."""
+    """A cluster with topic T_live: two queues of four messages, half of them consumed by G_live."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.told: list[RemotingCommand] = []
-        """What the consumer was asked."""
+        """Requests that the broker sent to the consumer."""
         self.consumer = RemotingClient()
         for code, body in (
             (RequestCode.GET_CONSUMER_RUNNING_INFO, b'{"properties":{"PROP_CLIENT_VERSION":"V5_3_3"}}'),

@@ -1,6 +1,6 @@
 """A broker whose clock, disk and loop the test moves, so that wake-ups can be checked to the millisecond.
 
-The real broker, with requests and answers as bytes; ``tests.crash`` replaces sockets, threads and time.
+It is the real broker, with requests and responses as bytes; ``tests.crash`` replaces sockets, threads and time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STEP_MS = 10
 
 
 class Asked:
-    """A request; ``answer`` is None before it comes, and ``after_ms`` tells when it came."""
+    """A request; ``answer`` is None until the response comes, and ``after_ms`` tells when it came."""
 
     def __init__(self, connection: Connection, opaque: int, at_ms: int) -> None:
         self._connection, self._opaque, self._at_ms = connection, opaque, at_ms
@@ -42,7 +42,7 @@ class Asked:
 
 
 class SteppedBroker(BrokerLife):
-    """Topic T has one queue; the broker's periodic work is done as well."""
+    """A stepped broker with topic T, which has one queue; its periodic work runs too."""
 
     def __init__(self, sync_flush: bool = False) -> None:
         super().__init__(empty_disk(), sync_flush, ManualClock(NOW_MS))
@@ -53,7 +53,7 @@ class SteppedBroker(BrokerLife):
         self.broker.services.pops.start()
 
     def connect(self) -> Connection:
-        """One more client."""
+        """Connects one more client."""
         return Connection(self.broker, self.loop)
 
     def request(
@@ -87,7 +87,7 @@ class SteppedBroker(BrokerLife):
         expression: str = "*",
         connection: Connection | None = None,
     ) -> Asked:
-        """A pull with its own subscription, which waits."""
+        """Sends a pull with its own subscription, which waits."""
         header = PullMessageRequestHeader(group, topic, 0, queue_offset, 32, 6, 0, timeout_ms, 0, expression, "TAG")
         return self.request(RequestCode.PULL_MESSAGE, header.to_ext_fields(), connection=connection)
 

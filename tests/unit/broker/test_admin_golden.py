@@ -1,4 +1,4 @@
-"""Every recorded request of the official administration tool, and requests that no tool sends, go to our servers: codes
+"""Sends our servers every recorded request of the official administration tool, and requests that no tool sends: codes
 and fields must be equal, and bodies must have the same shape.
 """
 
@@ -36,7 +36,7 @@ NOT_MEASURED = {
 
 
 def exchanges(scenario: str) -> list[tuple[Recorded, Recorded]]:
-    """Requests of the tool with their answers, without the traffic between broker and client."""
+    """Returns the tool's requests with their responses, without the traffic between broker and client."""
     waiting: dict[tuple[str, int], Recorded] = {}
     found = []
     for frame in frames(scenario):
@@ -81,12 +81,12 @@ async def replay(there: Administered, request: Recorded, answer: Recorded) -> No
                 body.setdefault("topicQueueMappingDetailMap", {})
         assert_same_shape(shape(bodies[0]), shape(bodies[1]), what)
     if answer.record["code"] not in (0, 17) and not answer.header.get("remark", "").startswith("java."):
-        # Where the reference only refuses, ours goes on to say which options a request may change.
+        # Where RocketMQ only refuses, our broker also says which options a request may change.
         assert ours.remark.partition(" A request changes only ")[0] == answer.header["remark"], what
 
 
 async def prepare(there: Administered, scenario: str) -> None:
-    """The state at the time when the scenario was recorded."""
+    """Makes the state that the cluster had when the scenario was recorded."""
     broker = there.cluster.broker
     if "updateOrderConf" in scenario:
         fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T_new", "value": "broker-a:4"}
@@ -104,7 +104,7 @@ def test_mqadmin(scenario: str, tmp_path: Path) -> None:
             await prepare(there, scenario)
             for request, answer in exchanges(scenario):
                 if request.record["code"] == 208 and fields_of(request).get("consumerGroup") == "T_live":
-                    continue  # the tool asks for it only because of the reference's answer to 300
+                    continue  # the tool asks for this only because of RocketMQ's response to request 300
                 if request.record["code"] == 315 and "T_live@T_live" in fields_of(request).values():
                     continue
                 await replay(there, request, answer)

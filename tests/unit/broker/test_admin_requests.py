@@ -1,4 +1,4 @@
-"""The figures that administrators get, one by one."""
+"""The statistics that administrators get, one by one."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def test_what_was_fetched_and_is_not_consumed_yet(tmp_path: Path) -> None:
             assert await inflight() == ([4, 2], 0)
             await cluster.pull(
                 "T_live", 0, 0, group="G_live"
-            )  # it went back: less than it has consumed counts for none
-            await cluster.pull("T_live", 1, 4, group="G_live")  # the end of the queue, there is nothing to be given
+            )  # the offset went back: an offset below the consumed one counts as none
+            await cluster.pull("T_live", 1, 4, group="G_live")  # the end of the queue: there is no message to give
             assert await inflight() == ([4, 4], 2)
             cluster.broker.offsets.reset("G_live", "T_live", 1, 1)
             assert await inflight() == ([4, 1], 0)
@@ -273,7 +273,7 @@ def test_queues_without_a_topic_are_cleaned(tmp_path: Path) -> None:
 def test_old_segments_go_when_they_are_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with administered(tmp_path) as there:
-            # Not its flag: the keeper may take that at once.
+            # Its flag is not checked, because the keeper may reset it at once.
             asked: list[str] = []
             monkeypatch.setattr(there.cluster.broker.store._retention, "look_soon", lambda: asked.append("look"))
             assert (await there.ask(329)).code == 0
@@ -354,7 +354,7 @@ def test_a_silent_client_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_progress_for_groups_nobody_knows_is_refused(tmp_path: Path) -> None:
-    """Consumers and administrators create a group, but a committed offset does not, as in the reference."""
+    """Consumers and administrators create a group, but a committed offset does not, as in RocketMQ."""
 
     async def scene() -> None:
         async with administered(tmp_path) as there:
@@ -366,7 +366,7 @@ def test_progress_for_groups_nobody_knows_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_broker_is_a_master_without_slaves(tmp_path: Path) -> None:
-    """The body that a 5.3.3 broker without slaves answers, with our end of the log."""
+    """The response body is that of a 5.3.3 broker without slaves, with our end of the log."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -79,7 +79,7 @@ def test_a_mode_is_set_and_kept(tmp_path: Path) -> None:
         query = text(clientId="one", strategyName="AVG", messageModel="CLUSTERING")
         async with Cluster(tmp_path) as cluster:
             await cluster.send(queues=2)
-            assert assigned(await cluster.ask(400, body=query)) is None  # nobody of the group is there
+            assert assigned(await cluster.ask(400, body=query)) is None  # the group has no members
             assert (await cluster.ask(34, body=heartbeat("one"))).code == 0
             assert assigned(await cluster.ask(400, body=query)) == [(0, "PULL"), (1, "PULL")]
             mode = text(mode="POP", popShareQueueNum=0)

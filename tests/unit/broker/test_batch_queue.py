@@ -70,7 +70,7 @@ def test_a_batch_topic_is_one_after_a_restart_too(lost: bool, tmp_path: Path) ->
 
 
 def member(body: bytes, **properties: str) -> bytes:
-    """A message of a batch, as clients encode it."""
+    """Returns a message of a batch, as clients encode it."""
     text = properties_text(**properties).encode()
     rest = bytes(8) + bytes(4) + len(body).to_bytes(4) + body + len(text).to_bytes(2) + text
     return (len(rest) + 4).to_bytes(4) + rest
@@ -87,7 +87,9 @@ async def make_batch_topic(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("sync_flush", [False, True])
 def test_a_batch_is_one_record(sync_flush: bool, tmp_path: Path) -> None:
-    """One record with one id uses three places in the queue; RocketMQ stores a producer's batch in the same way."""
+    """A batch is one record with one id that takes three offsets in the queue; RocketMQ stores a producer's batch in
+    the same way.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path, sync_flush=sync_flush) as cluster:
@@ -166,7 +168,7 @@ def test_an_oneway_batch_is_stored_and_not_answered(tmp_path: Path) -> None:
 
 
 def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
-    """RocketMQ does the same: only topic statistics turn this into 0. Queues of the other kind begin with 0."""
+    """As in RocketMQ, the minimum offset is -1 before the first batch; only topic statistics turn this into 0."""
 
     async def told(cluster: Cluster, topic: str) -> tuple[str, str, int]:
         await cluster.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"cg"}')
@@ -185,7 +187,7 @@ def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
             assert await told(cluster, "B") == ("-1", "-1", 0)
             assert await told(cluster, "S") == ("0", "0", 0)
             cluster.broker.store._queues.get(b"B", 0)
-            assert await told(cluster, "B") == ("-1", "-1", 0), "also when the queue is open"
+            assert await told(cluster, "B") == ("-1", "-1", 0), "also while the queue is open"
             await cluster.send("B", BATCH, batch=True)
             minimum = await cluster.ask(RequestCode.GET_MIN_OFFSET, {"topic": "B", "queueId": "0"})
             assert minimum.ext_fields["offset"] == "0"
@@ -193,14 +195,14 @@ def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
     run(scene())
 
 
-# The record that broker 5.3.3 stored for the same two requests, except body checksum, hosts and times.
+# This is the record that broker 5.3.3 stored for the same two requests, except body checksum, hosts and times.
 OFFICIAL = {
     0: "INNER_BASE\x010\x02MSG_REGION\x01DefaultRegion\x02UNIQ_KEY\x01BATCH\x02CLUSTER\x01DefaultCluster\x02"
     "WAIT\x01true\x02TRACE_ON\x01true\x02INNER_NUM\x013\x02",
     3: "INNER_BASE\x013\x02MSG_REGION\x01DefaultRegion\x02UNIQ_KEY\x01BATCH2\x02CLUSTER\x01DefaultCluster\x02"
     "TAGS\x01x\x02KEYS\x01k1 k2\x02WAIT\x01false\x02a\x01b\x02TRACE_ON\x01true\x02INNER_NUM\x013\x02",
 }
-"""Property texts by queue offset; a client that names INNER_BASE or INNER_NUM is not listened to."""
+"""Property texts by queue offset; INNER_BASE and INNER_NUM from a client are ignored."""
 
 
 def test_the_record_of_a_batch_is_that_of_the_official_broker(tmp_path: Path) -> None:
@@ -227,7 +229,9 @@ def test_the_record_of_a_batch_is_that_of_the_official_broker(tmp_path: Path) ->
 
 @pytest.mark.parametrize("tags", ["*", "a"])
 def test_our_consumers_get_the_messages_of_a_batch_one_by_one(tags: str, tmp_path: Path) -> None:
-    """Each message has its own body, properties and offset, even when the read starts in the middle of a batch."""
+    """Each message of a batch has its own body, properties and offset, even if the read starts in the middle of the
+    batch.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -288,8 +292,8 @@ def test_a_compressed_batch_is_taken_apart_too() -> None:
 
 @pytest.mark.parametrize("plain_flag", [0, 0x301 & ~1, 0x80])
 def test_push_consumers_get_them_one_by_one_too(plain_flag: int) -> None:
-    """Also after records with equally large flags; a record that claims to be a batch but holds none is returned
-    unchanged.
+    """Push consumers also unpack batches after records with equally large flags; a record that claims to be a batch but
+    is not is returned unchanged.
     """
     origin = PullOrigin("broker-a", 0, 9)
     plain = record_of(b"plain", plain_flag)

@@ -1,4 +1,4 @@
-"""The broker over loopback TCP and real files, asked request by request."""
+"""The broker over loopback TCP and real files, with one request after another."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_topics_that_alternate_in_one_read_keep_their_messages(tmp_path):
 
 @both_flush_modes
 def test_a_run_with_odd_messages_in_it_keeps_its_order(tmp_path, sync_flush):
-    """Messages without UNIQ_KEY, with resent broker properties, with WAIT=false, or for any queue, each between
-    ordinary ones.
+    """Between ordinary messages, there are some without UNIQ_KEY, with resent broker properties, with WAIT=false, or
+    for any queue.
     """
 
     async def scene() -> None:
@@ -201,7 +201,7 @@ def test_sends_by_the_old_names_and_with_unusual_headers(tmp_path):
             }  # fmt: skip
             answer = await cluster.ask(RequestCode.SEND_MESSAGE, fields, b"old")
             assert (answer.code, answer.ext_fields["queueId"]) == (0, "2")
-            # Keys escaped in JSON: a header no kernel reads.
+            # The header's keys are escaped in JSON, so no kernel reads it.
             command = RemotingCommand(
                 310, ext_fields=cluster.send_command("T", b"odd", queue_id=2).ext_fields, body=b"odd"
             )
@@ -242,7 +242,7 @@ def test_sends_to_a_new_topic_wait_for_its_registration(tmp_path, monkeypatch):
 
             monkeypatch.setattr(cluster.broker.services.outer_api, "register_topics", register_topics)
             sends = [asyncio.ensure_future(cluster.send("New", b"%d" % i)) for i in range(3)]
-            for _ in range(3):  # answers that do not wait overtake
+            for _ in range(3):  # responses that do not wait come first
                 assert (await cluster.send("TBW102", b"x")).code == 0
             assert not any(send.done() for send in sends)
             assert await cluster.bodies("New") == [b"0", b"1", b"2"]

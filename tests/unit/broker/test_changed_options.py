@@ -1,4 +1,4 @@
-"""Options that users change while the broker runs: their effect from then on, and options that have only one value."""
+"""Options that users change while the broker runs, and options that can have only one value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def change(cluster: Cluster, **options: object) -> RemotingCommand:
 
 
 class Told:
-    """The registrations that name servers get from now on."""
+    """Records the registrations that name servers get from now on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.codes: list[int] = []
@@ -48,7 +48,7 @@ async def route(cluster: Cluster, topic: str) -> bytes:
 
 
 def test_a_changed_topic_can_be_registered_alone(tmp_path, monkeypatch):
-    """``enableSingleTopicRegister``: request 217 instead of 103, with the broker's permission."""
+    """With ``enableSingleTopicRegister``, the broker sends request 217 instead of 103, with its permission."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -69,7 +69,7 @@ def test_a_changed_topic_can_be_registered_alone(tmp_path, monkeypatch):
 
 
 def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
-    """``enableSplitRegistration``: a name server accepts each part, even if it already has this version."""
+    """With ``enableSplitRegistration``, a name server accepts each part, even if it already has this version."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -79,7 +79,7 @@ def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
             await cluster.broker._registration.register()
             assert told.parts == [count]
             assert (await change(cluster, enableSplitRegistration="true", splitRegistrationSize=count - 3)).code == 0
-            # Only the registration of all topics tells the name servers of this one.
+            # Name servers learn of this topic only by the registration of all topics.
             topics.table["new"] = TopicConfig("new", 1, 1, 6)
             topics.table = dict(reversed(topics.table.items()))
             version = topics.data_version
@@ -94,7 +94,7 @@ def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("key", UNCHANGEABLE)
 def test_switches_with_one_position(key, tmp_path):
-    """The refusal names the key and the reason; setting the present value is not refused."""
+    """A change of such an option is refused with key and reason; setting the present value is not refused."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -1,4 +1,4 @@
-"""Requests 2001 to 2004: how much groups may read that is not in memory, and whether the log is read ahead."""
+"""Requests 2001 to 2004: the amount of data not in memory that groups may read, and whether the log is read ahead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rucola.runtime.mapped_segment import MappedSegment
 SET, REMOVE, INFO, READ_MODE = 2001, 2002, 2003, 2004
 TABLES = b'{"runtimeTable":{},"configTable":%s,"cgColdReadThreshold":3145728,"globalColdReadThreshold":104857600,%s}'
 DONE = (0, "", b"")
-# What broker 5.3.3 answered: code, remark and body, in this order of requests, on a fresh start.
+# Responses of broker 5.3.3 (code, remark and body) to requests in this order after a fresh start.
 OFFICIAL: list[tuple[int, dict[str, str], bytes, tuple[int, str, bytes]]] = [
     (INFO, {}, b"", (0, "", TABLES % (b"{}", b'"globalAcc":0'))),
     (SET, {}, b"g1=1000\n", DONE),
@@ -66,7 +66,7 @@ def test_thresholds_are_set_all_or_none(body: bytes, tmp_path: Path) -> None:
 
 
 class Flow(ColdDataFlow):
-    """Runs on a clock that the test steps."""
+    """The limits of cold reads, on a clock that the test steps."""
 
     def __init__(self, **options: Any) -> None:
         self.now_s = 100.0
@@ -108,7 +108,7 @@ def test_all_groups_together_are_limited_too() -> None:
     assert not flow.is_limited("a")
     flow.count("b", 1)
     assert (flow.is_limited("a"), flow.is_limited("b")) == (True, True)
-    assert not flow.is_limited("c"), "who reads nothing cold is not slowed down"
+    assert not flow.is_limited("c"), "a group that reads nothing cold is not slowed down"
     assert not flow.is_limited("TOOLS_CONSUMER")
 
 
@@ -163,7 +163,7 @@ def test_pulls_of_cold_messages_are_slowed_down(
 
 
 def test_the_log_is_read_ahead_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Segments that are mapped now, that are mapped later, and that are created later."""
+    """Reading ahead is set for segments that are mapped now, mapped later, and created later."""
     advised: list[tuple[str, bool]] = []
 
     def read_ahead(segment: MappedSegment, ahead: bool) -> None:
@@ -201,6 +201,6 @@ def test_what_the_system_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     segment.read_ahead(False)
     segment.read_ahead(True)
     assert told == [os.POSIX_FADV_RANDOM, os.POSIX_FADV_NORMAL]
-    assert mmap.MADV_RANDOM == 1 and mmap.MADV_NORMAL == 0, "the numbers of the request"
+    assert mmap.MADV_RANDOM == 1 and mmap.MADV_NORMAL == 0, "the numbers in the request"
     segment.close()
     segment.read_ahead(False)

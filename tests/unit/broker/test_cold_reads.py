@@ -18,7 +18,7 @@ from rucola.store.results import StoreState
 
 
 class Disk:
-    """Nothing is in memory before it was fetched, and a fetch lasts until ``answer`` is set."""
+    """A disk from which nothing is in memory before it was fetched; a fetch lasts until ``answer`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answer = threading.Event()
@@ -47,7 +47,7 @@ class Disk:
 
 
 async def leave_behind(path):
-    """A store with one message; for the next process that opens it, the message belongs to an earlier one."""
+    """Leaves a store with one message, which belongs to an earlier process for the next one that opens the store."""
     async with Cluster(path) as cluster:
         await cluster.send("T", b"old")
 
@@ -70,7 +70,8 @@ def test_others_are_served_meanwhile(filtered, tmp_path, monkeypatch):
             assert bodies(await cluster.pull("T", 0, 1, **options)) == [b"new"]
             assert not cold.done()
             disk.answer.set()
-            # A filtered read continues after the fetched messages. An unfiltered one has chosen its units before.
+            # A read with a filter continues after the fetched messages. One without a filter has chosen its units
+            # before.
             assert bodies(await cold)[0] == b"old"
             assert disk.asked == 1
 
@@ -111,7 +112,7 @@ def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["by id", "by key"])
 def test_queries_wait_beside_the_loop(kind, tmp_path, monkeypatch):
-    """Two messages with the key are fetched together; a message that cannot be fetched is left out."""
+    """A query fetches two messages with the key together, in a thread; a message that cannot be fetched is left out."""
     key = properties_text(UNIQ_KEY="U", KEYS="k")
 
     async def scene() -> None:
@@ -169,7 +170,7 @@ def test_more_queries_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["pull", "pop"])
 def test_what_fails_when_it_was_fetched_is_answered_all_the_same(tmp_path, monkeypatch, kind):
-    """The error once came in a callback of the loop, and the client waited forever."""
+    """An error after a fetch was once raised in a callback of the loop, and the client waited forever."""
 
     async def scene() -> None:
         await leave_behind(tmp_path)

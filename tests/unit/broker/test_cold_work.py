@@ -1,7 +1,6 @@
 """Requests and deliveries that need a message that is not in memory do not delay other requests.
 
-The first process stores messages; the second one has none of them in memory and must fetch a message before it reads
-it.
+A first process stores messages. A second one has none of them in memory and must fetch each message before it reads it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Reads:
             monkeypatch.setattr(LogReader, name, self._watched(getattr(LogReader, name)))
 
     def begin(self, store: MessageStore) -> None:
-        """The process has started, which may wait for the disk."""
+        """Notes that the process has started; before, it may wait for the disk."""
         self._written_from = store.max_offset
 
     def _watched(self, read: Callable[[LogReader, int], Any]) -> Callable[[LogReader, int], Any]:
@@ -72,7 +71,7 @@ class Done:
 
 
 async def served_meanwhile(cluster: Cluster, disk: Disk, asked: Awaitable[RemotingCommand]) -> RemotingCommand:
-    """The answer to a request that has to wait for the disk, while another client is served."""
+    """Sends a request that has to wait for the disk, while another client is served; returns the response."""
     waiting = asyncio.ensure_future(asked)
     while not (disk.asked or waiting.done()):
         await asyncio.sleep(0.001)
@@ -88,7 +87,7 @@ def message_id(cluster: Cluster, physical_offset: int) -> str:
 
 
 async def leave_behind(cluster: Cluster) -> None:
-    """Messages in two queues, and a group that has consumed some of them."""
+    """Leaves a store with messages in two queues, and a group that has consumed some of them."""
     for number in range(5):
         await cluster.send("T", b"old", properties_text(UNIQ_KEY=f"U{number}", KEYS="k"))
     await cluster.send("T", b"old", queue_id=1)
@@ -122,7 +121,9 @@ GROUP = {"group": "cg", "topic": "T"}
     ],
 )
 def test_the_same_answer_as_from_memory(code, fields, fetches, tmp_path, monkeypatch):
-    """Records that are known to be needed are fetched together; a search takes one step for each record."""
+    """Responses are the same as from memory. Records known to be needed are fetched together; a search fetches one per
+    step.
+    """
 
     def essence(answer: RemotingCommand) -> tuple[object, ...]:
         times = [time for time in TIMES.findall(bytes(answer.body)) if time != b"0"]
@@ -169,7 +170,7 @@ def test_given_back_once(tmp_path, monkeypatch):
 
 
 async def prepare(cluster: Cluster) -> dict[str, str]:
-    """A half message; the decision about it."""
+    """Sends a half message; returns the request that decides about it."""
     text = properties_text(UNIQ_KEY="A", TRAN_MSG="true", PGROUP="pg", WAIT="true")
     command = cluster.send_command("T", b"half", text, sys_flag=HALF_FLAG)
     command.ext_fields["g"] = str(cluster.broker.services.clock.wall_ms())
@@ -202,7 +203,7 @@ def test_a_transaction_ends_once(sync_flush, outcome, tmp_path, monkeypatch):
 
 
 def test_a_stop_comes_after_what_waits(tmp_path, monkeypatch):
-    """The decision of a producer that did not wait for an answer and has gone away."""
+    """A stop waits for the decision of a producer that did not wait for a response and has disconnected."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -243,7 +244,9 @@ def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_search_that_the_disk_stops_says_so(tmp_path, monkeypatch):
-    """If the search continued without the time of a message, it could skip messages that were not consumed."""
+    """A search by time that cannot read a message fails: going on without its time could skip messages that were not
+    consumed.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -291,8 +294,8 @@ def test_judged_by_a_message_that_is_fetched_first(account, code, tmp_path, monk
 
 
 def test_what_a_broker_does_by_itself(monkeypatch):
-    """Due messages, popped messages without acknowledgement, and checks of producers: each happens once, and never
-    without a fetch.
+    """Delivery of due messages, revival of popped ones, and checks of producers each happen once, and never without a
+    fetch.
     """
     reads = Reads(monkeypatch)
     clock = ManualClock(1_700_000_000_000)
@@ -343,7 +346,7 @@ def test_what_a_broker_does_by_itself(monkeypatch):
 
 
 def done(step: Callable[[ColdRecords], Any]) -> Any:
-    """Does what ``ColdReads.done`` does, without a loop."""
+    """Does the same as ``ColdReads.done``, without a loop."""
     cold = ColdRecords()
     while True:
         try:
@@ -353,7 +356,7 @@ def done(step: Callable[[ColdRecords], Any]) -> Any:
 
 
 class Segment:
-    """A file with one record of 100 bytes; no part of it is in memory."""
+    """A segment with one record of 100 bytes, of which nothing is in memory."""
 
     start, end, path = 0, 4096, "segment"
 

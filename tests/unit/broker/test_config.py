@@ -1,4 +1,4 @@
-"""broker.conf: known keys take effect, other keys of the reference are reported once, and any further key stops the
+"""broker.conf: known keys take effect, other keys of RocketMQ are reported once, and any further key stops the
 start.
 """
 
@@ -71,7 +71,9 @@ pullMessageThreadPoolNums=128
 
 
 def test_a_web_shop_s_file_is_obeyed() -> None:
-    """What the start says about such files is in ``tests/scenario/sample_configurations.txt``."""
+    """A file from a web shop takes effect; ``tests/scenario/sample_configurations.txt`` has the output of the start
+    with it.
+    """
     config, store_config = options_of(WEB_SHOP)
     assert (config.default_topic_queue_nums, store_config.max_message_size) == (4, 65536)
     assert store_config.mapped_file_size_commit_log == 1 << 29

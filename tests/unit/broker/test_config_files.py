@@ -1,4 +1,4 @@
-"""Tables on disk: the old content stays as a backup, and a damaged file never counts as an empty table."""
+"""Tables in files: the old content stays as a backup, and a damaged file never counts as an empty table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages with a delay level on their way into the schedule topic."""
+"""Messages with a delay level are rewritten for the schedule topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _message(**properties: str) -> StoreMessage:
 
 @pytest.mark.parametrize(("level", "stored"), [("1", 1), ("18", 18), ("19", 18), ("2147483647", 18)])
 def test_waits_in_the_queue_of_its_level(level: str, stored: int) -> None:
-    """A level above the highest counts as the highest, in the property too."""
+    """A delay level above the highest counts as the highest, in the property too."""
     message = delay_rewrite(_message(TAGS="TagA", DELAY=level), 18)
     assert (message.topic, message.queue_id, message.body) == (b"SCHEDULE_TOPIC_XXXX", stored - 1, b"body")
     assert (message.flag, message.reconsume_times) == (9, 2)
@@ -29,7 +29,7 @@ def test_waits_in_the_queue_of_its_level(level: str, stored: int) -> None:
 
 
 def test_order_of_properties() -> None:
-    """Values as recorded from 5.3.3 (store.md 10.1)."""
+    """Order and values of properties are as recorded from 5.3.3 (store.md 10.1)."""
     names = ["UNIQ_KEY", "WAIT", "TAGS", "DELAY", "MSG_REGION", "TRACE_ON", "CLUSTER"]
     message = delay_rewrite(_message(**dict.fromkeys(names, "1")), 18)
     assert list(decode_properties(message.properties)) == (
@@ -39,13 +39,13 @@ def test_order_of_properties() -> None:
 
 @pytest.mark.parametrize("properties", [{}, {"DELAY": "0"}, {"DELAY": "-1"}])
 def test_no_delay(properties: dict[str, str]) -> None:
-    """Such a message is not changed."""
+    """A message without delay is not changed."""
     message = _message(TAGS="TagA", **properties)
     assert delay_rewrite(message, 18) is message
 
 
 @pytest.mark.parametrize("level", ["x", "--1", "1.5", "٣", "99999999999"])
 def test_level_that_is_no_number(level: str) -> None:
-    """It is refused rather than delivered at once."""
+    """A message whose level is not a number is refused rather than delivered at once."""
     with pytest.raises(BrokerError, match="delay level"):
         delay_rewrite(_message(DELAY=level), 18)

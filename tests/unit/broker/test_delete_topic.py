@@ -1,4 +1,4 @@
-"""Request 215, and consumer offsets that a crash has left outside of their queues."""
+"""Request 215 (DELETE_TOPIC_IN_BROKER), and consumer offsets that a crash has left outside of their queues."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def test_offsets_outside_of_their_queues_are_brought_back_after_a_crash(
             cluster.broker.offsets.commit("end", "T", 0, 3)
             cluster.broker.offsets.table.update({f"No{number}@g": {0: 5, 1: 0} for number in range(50)})
         async with Cluster(tmp_path) as cluster:
-            # After a clean stop nothing is looked at: it would open every queue.
+            # After a clean stop, no offset is checked, because that would open every queue.
             assert cluster.broker.offsets.clamped == 0
         (tmp_path / "rucola-watermark").unlink()
         monkeypatch.setattr(ConsumeQueueStore, "find", noted)
         async with Cluster(tmp_path) as cluster:
             offsets = cluster.broker.offsets
             assert offsets.clamped == 53
-            assert not any(topic.startswith(b"No") for topic in sought), "a look for each of 160,000 queues takes 5 s"
+            assert not any(topic.startswith(b"No") for topic in sought), "checking each of 160,000 queues takes 5 s"
             ours = {key: queues for key, queues in offsets.table.items() if key.startswith("T@")}
             assert ours == {
                 "T@far": {0: 3, 1: 0},

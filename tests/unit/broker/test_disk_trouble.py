@@ -17,7 +17,9 @@ from rucola.runtime.files import Files
 
 
 class Disk:
-    """Syncs wait while ``gate`` is closed and fail while ``error`` is set; nothing can be allocated while ``full``."""
+    """A disk whose syncs wait while ``gate`` is closed and fail while ``error`` is set; it allocates nothing while
+    ``full``.
+    """
 
     def __init__(self) -> None:
         self.gate = threading.Event()
@@ -27,8 +29,8 @@ class Disk:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Syncs wait, but at most until the end of the block, so that the broker's stop cannot hang in a failed
-        test.
+        """Makes syncs wait, at most until the end of the block, so that the broker's stop cannot hang in a
+        failed test.
         """
         self.gate.clear()
         try:
@@ -146,8 +148,8 @@ def test_the_stop_tells_who_waits_the_truth(tmp_path):
 
 @pytest.mark.parametrize("error", [StoreDamagedError("segment", 7, "a record cannot be read", "verify"), ValueError()])
 def test_a_broker_whose_dispatch_fails_is_not_ready_and_tries_again(tmp_path, monkeypatch, error):
-    """Known defect 21: the thread that dispatches dies; sends continue, nothing is consumed, and nobody learns of
-    it.
+    """Known defect 21 of RocketMQ: the dispatch thread ends; sends continue, no message is consumed, and no one learns
+    of it.
     """
 
     async def scene() -> None:
@@ -181,7 +183,7 @@ def test_a_full_disk_refuses_sends_and_serves_the_rest(tmp_path):
         async with Cluster(tmp_path, files=disk.files()) as cluster:
             body = b"x" * 1_000_000
             assert (await cluster.send("T", body)).code == 0
-            assert await cluster.bodies() == [body]  # its queue has a file now
+            assert await cluster.bodies() == [body]  # the queue has a file now
             disk.full = True
             codes = [(await cluster.send("T", body)).code for _ in range(12)]
             stored = codes.count(0)

@@ -19,7 +19,7 @@ SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
 class Hold:
-    """Waiting pulls or pops; for topic ``Bad`` they raise an error."""
+    """Stands in for waiting pulls or pops; raises an error for topic ``Bad``."""
 
     waiting = 1
 
@@ -36,7 +36,7 @@ class Hold:
 
 
 class Scene:
-    """A store that delivers arrivals, and the requests that are notified."""
+    """A store that reports arrivals, and the requests that it notifies."""
 
     def __init__(self, *arrivals: tuple[bytes, int, int, int | None]) -> None:
         self.heard: list[object] = []
@@ -68,7 +68,7 @@ class Scene:
         self.heard.append(what)
 
     def _dispatch(self) -> int:
-        assert not self.heard or self.heard[0] != "pull", "somebody was called inside of the store"
+        assert not self.heard or self.heard[0] != "pull", "a request was notified inside the store's call"
         if self.error is not None:
             raise self.error
         return 1
