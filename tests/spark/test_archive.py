@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import DataFrame, SparkSession
 from tests.spark.conftest import BrokerProcess
 from tests.unit.arrow.records import message
@@ -78,6 +80,24 @@ def test_archive_and_tail_are_one_table(spark: SparkSession, store: MessageStore
     assert "Union" not in whole._jdf.queryExecution().toString()  # the store has no more messages
     assert whole.columns == fixed.columns
     assert same_rows(whole, in_place(spark, tmp_path))
+
+
+@pytest.mark.parametrize("format", ["delta", "iceberg"])
+def test_tables_of_other_formats(spark: SparkSession, store: MessageStore, tmp_path: Path, format: str) -> None:
+    """Their own writers delete messages, and put what is left into files elsewhere."""
+    table, place = tmp_path / "table", {"store": tmp_path / "store", "format": format}
+    both = partial(topic_table, spark, TOPIC, table, **place)
+    archive(table, TOPIC, **place)
+    put(store, 200, 10)
+    assert same_rows(both(), in_place(spark, tmp_path))
+    if format == "delta":
+        DeltaTable(table).delete("queueId = 1")
+    else:
+        catalog = SqlCatalog("rucola", uri=f"sqlite:///{table}/catalog.db", warehouse=f"file://{table}")
+        catalog.load_table("rucola.messages").delete("queueId = 1")
+    archive(table, TOPIC, **place)
+    left = in_place(spark, tmp_path).where("queueId != 1 OR body LIKE '%: 20_,%'")
+    assert same_rows(both(), left)
 
 
 def test_lookups_skip_row_groups(spark: SparkSession, store: MessageStore, tmp_path: Path) -> None:

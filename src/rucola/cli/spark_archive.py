@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TABLE = typer.Argument(metavar="TABLE", help="Directory of the table.", show_default=False)
 _STORE = typer.Option("--store", metavar="DIR", help="Store directory to read in place.")
-_MASTER = typer.Option("--master", metavar="URL", help="Spark master. [default: local[*]]")
+_MASTER = typer.Option("--master", metavar="URL", help="Spark master. [default: that of spark-submit, or local[*]]")
 _NO_SPARK = typer.Option("--no-spark", help="Do the work in this process, without Java.")
 _JSON = typer.Option("--json", help="One object for each line of output.")
 
@@ -168,9 +168,9 @@ def session(master: str | None, no_spark: bool) -> Iterator[SparkSession | None]
             raise ConfigError("--master", master, "no value, because --no-spark is given")
         yield None
         return
-    from rucola.spark.session import local_session
+    from rucola.spark.session import command_session
 
-    spark = local_session("rucola archive", master=master or "local[*]")
+    spark = command_session("rucola archive", master=master)
     try:
         yield spark
     finally:

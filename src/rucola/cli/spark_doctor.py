@@ -37,7 +37,14 @@ from rucola.store.doctor.staged import Runner, run_serially
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Master = Annotated[str, typer.Option("--master", help="Spark master: local[N] or spark://HOST:PORT.")]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Spark master: local[N] or spark://HOST:PORT. [default: that of spark-submit, or local[*]]",
+    ),
+]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be given often.")
 ]
@@ -45,7 +52,7 @@ Conf = Annotated[
 
 def rebuild(
     directory: Directory,
-    master: Master = "local[*]",
+    master: Master = None,
     conf: Conf = None,
     config: Config = None,
     commit_log: CommitLog = None,
@@ -61,7 +68,7 @@ def rebuild(
 
 def repair(
     directory: Directory,
-    master: Master = "local[*]",
+    master: Master = None,
     conf: Conf = None,
     config: Config = None,
     dry_run: DryRun = False,
@@ -80,7 +87,7 @@ def salvage(
     target: Target,
     topic: Only = None,
     segment_bytes: SegmentBytes = 0,
-    master: Master = "local[*]",
+    master: Master = None,
     conf: Conf = None,
     config: Config = None,
     dry_run: DryRun = False,
@@ -93,7 +100,7 @@ def salvage(
     output.print_summary(report, json)
 
 
-def verify(directories: Stores, master: Master = "local[*]", conf: Conf = None, json: Json = False) -> int:
+def verify(directories: Stores, master: Master = None, conf: Conf = None, json: Json = False) -> int:
     """Check stores, one task for each. Exits with 1 if there are findings."""
     from rucola.spark.doctor import findings
 
@@ -104,9 +111,7 @@ def verify(directories: Stores, master: Master = "local[*]", conf: Conf = None, 
     return ExitCode.FAILED if rows else ExitCode.CLEAN
 
 
-def stats(
-    directories: Stores, by: By = "topic", master: Master = "local[*]", conf: Conf = None, json: Json = False
-) -> None:
+def stats(directories: Stores, by: By = "topic", master: Master = None, conf: Conf = None, json: Json = False) -> None:
     """Count messages and bytes of stores, one task for each segment."""
     from rucola.spark.doctor import statistics
 
@@ -126,7 +131,7 @@ def find(
     directories: Stores,
     conditions: Conditions,
     pattern: Pattern = None,
-    master: Master = "local[*]",
+    master: Master = None,
     conf: Conf = None,
     most: Most = None,
     json: Json = False,
@@ -143,7 +148,7 @@ def find(
 
 
 @contextmanager
-def runner(master: str, conf: list[str] | None, dry_run: bool) -> Iterator[Runner]:
+def runner(master: str | None, conf: list[str] | None, dry_run: bool) -> Iterator[Runner]:
     """Runs the tasks of a job in Spark. A dry run has no tasks, so it starts no Spark.
 
     Raises:
@@ -160,7 +165,7 @@ def runner(master: str, conf: list[str] | None, dry_run: bool) -> Iterator[Runne
 
 
 @contextmanager
-def session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
+def session(master: str | None, conf: list[str] | None) -> Iterator[SparkSession]:
     """A Spark session for one command.
 
     Raises:
@@ -174,9 +179,9 @@ def session(master: str, conf: list[str] | None) -> Iterator[SparkSession]:
             raise ConfigError("--conf", text, "KEY=VALUE")
         settings[key] = value
     extras.require(extras.SPARK, "rucola spark")
-    from rucola.spark.session import local_session
+    from rucola.spark.session import command_session
 
-    spark = local_session("rucola doctor", master=master, **settings)
+    spark = command_session("rucola doctor", master=master, **settings)
     try:
         yield spark
     finally:

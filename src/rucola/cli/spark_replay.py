@@ -12,7 +12,7 @@ from rucola.cli.times import time_ms
 from rucola.cli.tool import options_from_fields
 from rucola.errors import ConfigError, TaskFailedError
 from rucola.spark.replay_source import Done
-from rucola.spark.session import FAST_START, local_session
+from rucola.spark.session import command_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,14 +37,17 @@ def replay(
             help="Take messages from this archive, or this Parquet table with the source's columns.",
         ),
     ] = None,
-    master: Annotated[str, typer.Option("--master", help="Spark master.")] = "local[*]",
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="Spark master. [default: that of spark-submit, or local[*]]"),
+    ] = None,
 ) -> None:
     """Send stored messages into a topic again, by tasks of Spark."""
     begin_s = time.monotonic()
     if table is not None:
         _check_table(request)
         sink_options = request.sink_options()
-        spark = _session(master)
+        spark = command_session("rucola replay", master=master)
         tally = _replay(_of_table(spark, request, table), request, sink_options, None, None)
         on.print_result(request, tally, Done({}, {}).plus(tally), time.monotonic() - begin_s)
         return
@@ -53,7 +56,7 @@ def replay(
 
         tally = Tally()
         if going.plan.ranges:
-            rows = _of_source(_session(master), request, going)
+            rows = _of_source(command_session("rucola replay", master=master), request, going)
             tally = _replay(
                 rows, request, request.sink_options(), going, None if _chosen(request) else going.plan.count
             )
@@ -137,18 +140,6 @@ def _check_table(request: on.Request) -> None:
 
 def _chosen(request: on.Request) -> bool:
     return any((request.keys, request.filter, request.where))
-
-
-def _session(master: str) -> SparkSession:
-    if master.startswith("local"):
-        return local_session("rucola replay", master=master)
-    from pyspark.sql import SparkSession
-
-    builder = SparkSession.builder.appName("rucola replay").master(master)
-    shown = "spark.ui.showConsoleProgress", "spark.log.level", "spark.sql.session.timeZone"
-    for name in shown:
-        builder = builder.config(name, FAST_START[name])
-    return builder.getOrCreate()
 
 
 def _reason(text: str) -> str:

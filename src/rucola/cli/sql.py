@@ -7,6 +7,7 @@ cannot be written.
 from __future__ import annotations
 
 import argparse
+import gc
 import sys
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def run(options: argparse.Namespace) -> int:
         return ExitCode.INTERRUPTED
     except (BrokenPipeError, OutputClosedError):
         drop_output()
+    finally:
+        gc.enable()
     return ExitCode.CLEAN
 
 
@@ -45,6 +48,7 @@ def _query(options: argparse.Namespace) -> None:
         raise ConfigError("--store, -n", "both" if store else "neither", "exactly one of the two")
     with connect(store, name_server=namesrv or "", use_index=not options.no_index) as session:
         result = session.run(options.query)
+        gc.enable()
         if target is not None:
             sql_output.write_file(result, Path(target).expanduser(), form)
         else:

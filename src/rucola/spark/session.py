@@ -29,15 +29,20 @@ HOME_PARTS = ("bin", "jars", "sbin", "data")
 JAVA_VERSION_MIN = 17
 JAVA_ADVICE = "install Java 17 or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
 
+GATEWAY = "PYSPARK_GATEWAY_PORT"
+"""``spark-submit`` sets this variable for the Python program that it starts."""
+QUIET = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+}
 FAST_START = {
+    **QUIET,
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 """Settings of every session created here; an argument of the same name takes precedence."""
@@ -66,6 +71,38 @@ def local_session(name: str, *, master: str = "local[2]", **conf: str) -> SparkS
         builder = builder.config(key, value)
     with _quick_workers():
         return builder.getOrCreate()
+
+
+def command_session(name: str, *, master: str | None = None, **conf: str) -> SparkSession:
+    """The session of a command of ``rucola spark``.
+
+    On a cluster, and under ``spark-submit``, Spark keeps its own defaults: other machines must reach the driver.
+
+    Args:
+        name: application name.
+        master: Spark master; None for that of ``spark-submit``, or without it all processors of this machine.
+        conf: further settings.
+
+    Raises:
+        MissingProgramError: Java is missing or too old.
+    """
+    submitted = GATEWAY in os.environ
+    if master is None and not submitted:
+        master = "local[*]"
+    if not submitted and master is not None and master.startswith("local"):
+        return local_session(name, master=master, **conf)
+    check_java()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    if master is not None:
+        builder = builder.master(master)
+    if not submitted:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        conf = {**QUIET, **conf}
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 @contextmanager

@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import DataScan, FileScanTask
 from tests.unit.arrow.stores import open_store, put
 
 from rucola.arrow.offsets import StreamOffsets
 from rucola.arrow.topic_dataset import TopicDataset, topic_options
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import AnotherLogError, TableConflictError
+from rucola.errors import AnotherLogError, ConfigError, TableConflictError
 from rucola.spark.archive import archive
 from rucola.spark.archive.archiver import Archiver
 from rucola.spark.archive.maintenance import compact
@@ -121,3 +122,18 @@ def test_new_columns(tmp_path: Path, store: MessageStore, format: str) -> None:
     archive(tmp_path / "table", store=tmp_path / "store", format=format, record=True)
     assert same_rows(tmp_path, format)
     assert own_rows(tmp_path / "table", format).column("record").null_count == 120
+
+
+def test_an_iceberg_table_with_deleted_rows_is_refused(
+    tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other writers may note deleted rows in files of their own, which no reader of Parquet sees."""
+    archive(tmp_path / "table", store=tmp_path / "store", format="iceberg")
+    planned = DataScan.plan_files
+
+    def with_deletes(self: DataScan) -> list[FileScanTask]:
+        return [FileScanTask(task.file, delete_files={task.file}) for task in planned(self)]
+
+    monkeypatch.setattr(DataScan, "plan_files", with_deletes)
+    with pytest.raises(ConfigError, match="a table without delete files"):
+        open_table(tmp_path / "table", "iceberg").snapshot()

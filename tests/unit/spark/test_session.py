@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from rucola.errors import MissingProgramError
 from rucola.spark import session
@@ -55,3 +57,29 @@ def test_workers_start_from_the_installed_pyspark(monkeypatch: pytest.MonkeyPatc
     with session._quick_workers():
         assert os.environ["SPARK_HOME"] == "/opt/spark"
     assert os.environ["SPARK_HOME"] == "/opt/spark"
+
+
+@pytest.mark.parametrize(
+    ("submitted", "master", "used"),
+    [
+        (False, None, "local[*]"),
+        (False, "local[1]", "local[1]"),
+        (False, "spark://one:7077", "spark://one:7077"),
+        (True, None, None),
+        (True, "local[3]", "local[3]"),
+    ],
+)
+def test_a_command_keeps_the_master_of_spark_submit(
+    submitted: bool, master: str | None, used: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a cluster, and under ``spark-submit``, no address of this machine alone is set."""
+    monkeypatch.setattr(session, "check_java", lambda: None)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda self: dict(self._options))
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3")
+    if submitted:
+        monkeypatch.setenv(session.GATEWAY, "1")
+    options: Any = session.command_session("one", master=master, **{"spark.x": "1"})
+    assert options.get("spark.master") == used
+    assert options["spark.x"] == "1"
+    assert ("spark.driver.host" in options) is (not submitted and str(used).startswith("local"))
+    assert ("spark.log.level" in options) is not submitted

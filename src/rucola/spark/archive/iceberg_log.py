@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rucola.arrow.offsets import StreamOffsets
 from rucola.common.message_queue import MessageQueue
-from rucola.errors import TableConflictError
+from rucola.errors import ConfigError, TableConflictError
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.spark.archive.columns import DAY, arrow_of
 from rucola.spark.archive.table_log import Change, DataFile, Snapshot, TableKind, changed
@@ -129,6 +129,8 @@ class IcebergLog:
     def _files(self, table: Table) -> Iterator[DataFile]:
         prefix = f"file://{self.root}/"
         for task in table.scan().plan_files():
+            if task.delete_files:
+                raise ConfigError("table", self.root, "a table without delete files; rewrite its data files first")
             one = task.file
             day = date(1970, 1, 1) + timedelta(days=one.partition[1])
             partition = {"topic": str(one.partition[0]), DAY: day.isoformat()}

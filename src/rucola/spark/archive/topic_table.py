@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rucola.arrow.catalog import checked_ranges
@@ -86,13 +87,24 @@ def table_over_both(
 
 
 def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, files: Sequence[DataFile]) -> DataFrame:
-    """Rows of ``files``, read by Spark's Parquet reader; filters on topic and day select files before they are "
-    "opened."""
+    """Rows of some files of a table, by Spark's Parquet reader; topic and day select files before they are opened.
+
+    Other writers put their files into other directories, PyIceberg into ``data``. Spark finds the values of partitions
+    below one directory only, so each such directory has a reader of its own.
+    """
     from pyspark.sql.types import StructType
 
     assert snapshot.schema is not None
-    reader = spark.read.schema(StructType.fromJson(snapshot.schema)).option("basePath", table.root)
-    return reader.parquet(*(f"{table.root}/{one.path}" for one in files))
+    schema = StructType.fromJson(snapshot.schema)
+    places: dict[str, list[str]] = {}
+    for one in files:
+        directory, partition, _ = one.path.rpartition("topic=")
+        places.setdefault(f"{table.root}/{directory}" if partition else table.root, []).append(one.path)
+    parts = [
+        spark.read.schema(schema).option("basePath", place).parquet(*(f"{table.root}/{path}" for path in paths))
+        for place, paths in places.items()
+    ]
+    return reduce(lambda one, other: one.unionByName(other), parts)
 
 
 def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOptions:
