@@ -125,6 +125,17 @@ def test_cheap_requests_get_half_of_the_time_that_all_need() -> None:
     assert used_s["begun"] / total_s == pytest.approx(0.25, abs=0.02)
 
 
+def test_who_is_alone_in_a_group_has_its_turn_to_itself() -> None:
+    """A producer with a backlog got a millisecond for each round of 300 others, and never caught up."""
+    turns = Turns()
+    for number in range(300):
+        turns.wait(f"other {number}", 1000, SLICE_S, *GROUPS["begun"])
+    turns.run_turn()
+    turns.wait("a", 8, SLICE_S, *GROUPS["short"])
+    seen = turns.run_turn() + turns.run_turn()
+    assert seen.count("a") == 8
+
+
 def test_time_without_a_need_cannot_be_claimed_later() -> None:
     turns = Turns()
     for _number in range(1000):
@@ -246,6 +257,42 @@ def test_connections_of_a_server_take_turns() -> None:
             assert max(counts) - min(counts) <= 2
         for writer in writers:
             writer.close()
+        await server.close()
+
+    run_stepped(play())
+
+
+@pytest.mark.parametrize(("count", "begun"), [(60, False), (200, True)])
+def test_few_requests_that_are_left_do_not_wait_among_the_rests_of_wide_reads(count: int, begun: bool) -> None:
+    seen: list[bool] = []
+
+    class One:
+        """Serves one request of a read, and puts the others off once."""
+
+        def frames_received(self, channel: Channel, batch: Any) -> None:
+            channel.put_off(batch, 1)
+
+        def rest_received(self, *_: Any) -> None:
+            pass
+
+        def channel_closed(self, _channel: Channel) -> None:
+            pass
+
+    async def play() -> None:
+        server = RemotingServer(One(), "127.0.0.1", 0)
+        add = server.deferred.add
+
+        def noted(serve: Callable[[], None], loop: Any, **group: bool) -> None:
+            seen.append(group["begun"])
+            add(serve, loop, **group)
+
+        server.deferred.add = noted  # type: ignore[method-assign, assignment]
+        await server.start()
+        _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(RemotingCommand(RequestCode.HEART_BEAT, 1).encode() * count)
+        await settle(60)
+        assert seen == [begun]
+        writer.close()
         await server.close()
 
     run_stepped(play())

@@ -30,6 +30,10 @@ from rucola.remoting.turn import ANSWER_BYTES, Turn
 
 _REQUEST_BYTES = 512
 """Memory that a waiting request needs, in addition to the kept part of the request."""
+_FEW_ROWS = 64
+"""A connection that has at most this many requests left waits like one whose requests were all put off: a producer that
+was not served for a second must not wait among those that send thousands in one read.
+"""
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 
@@ -224,7 +228,8 @@ class Channel(asyncio.BufferedProtocol):
         Reading pauses until they are served. While the peer does not accept its responses, the rows wait for that too.
         """
         self._put_off = batch if batch.kept_bytes else self._reader.keep(batch), row
-        self._is_begun = self._is_begun or row > 0
+        if row > 0 and (batch.count - row > _FEW_ROWS or self._reader.has_more):
+            self._is_begun = True
         self._stop_reading()
         self._serve_rest_soon()
 

@@ -17,7 +17,7 @@ from rucola.remoting.turn import TURN_S, Turn
 from rucola.runtime.clock import thread_cpu_s
 
 SLICE_S = 0.001
-"""Time for one connection and turn, if many of them wait."""
+"""Time for one connection and turn, if many of its group wait."""
 
 
 class _Group:
@@ -83,8 +83,7 @@ class DeferredReads:
             if group is None:
                 return
             serve = group.waiting.popleft()
-            others = sum(len(each.waiting) for each in self._groups)
-            self._turn.begin_slice(loop, max(TURN_S / (1 + others), SLICE_S))
+            self._turn.begin_slice(loop, max(TURN_S / (1 + len(group.waiting)), SLICE_S))
             self._used_s = group.used_s
             try:
                 serve()
