@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 PULLS_AT_A_TIME = 8
 CHUNK_BYTES = 8 << 20
-"""Number of records that are gathered before batches are built from them."""
+"""Size in bytes of the records that are gathered before batches are built from them."""
 MISSING_PATIENCE_S = 10.0
 """How long a task waits for planned messages that are missing: a broker that has just started may still be catching
 up.

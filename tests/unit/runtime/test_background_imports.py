@@ -57,6 +57,7 @@ def test_what_somebody_waits_for_comes_before_what_is_only_begun(place: Path) ->
         imports = BackgroundImports()
         imports.begin(["background_a", "background_b", "background_c"])
         waiting = [asyncio.ensure_future(imports.get(f"background_{letter}")) for letter in "cd"]
+        await asyncio.sleep(0)  # both have asked
         async with asyncio.timeout(30):
             while "background_a" not in sys.modules:
                 await asyncio.sleep(0.001)
