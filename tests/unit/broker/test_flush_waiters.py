@@ -1,4 +1,4 @@
-"""Answers that wait for the disk: each leaves exactly once."""
+"""Responses that wait for the disk: each is sent exactly once."""
 
 from __future__ import annotations
 
@@ -112,7 +112,9 @@ def test_a_refused_answer_keeps_all_but_code_and_remark(serialize):
 
 
 def test_who_waits_for_less_leaves_with_those_before(waiters):
-    """A recall waits for its own record, which is in the log after a later send."""
+    """A response that waits for less of the log than an earlier one, such as that of a recall, is sent with the earlier
+    one.
+    """
     channel = Channel()
     waiters.add(20, channel, b"a")
     waiters.add(10, channel, b"b")

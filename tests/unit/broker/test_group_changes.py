@@ -19,7 +19,7 @@ from rucola.protocol.command import decode_frame
 
 
 class Member:
-    """A connection, and the notifications that it got."""
+    """A member's connection, and the notifications that it got."""
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
@@ -50,7 +50,9 @@ def test_many_changes_are_told_once_to_each_member() -> None:
     for member in members:
         room.join(member)
     room.loop.run()
-    assert [len(members[number].frames) for number in (0, 31, 32, 999)] == [33, 2, 1, 1], "small groups hear of each"
+    assert [len(members[number].frames) for number in (0, 31, 32, 999)] == [33, 2, 1, 1], (
+        "small groups are notified of each change"
+    )
     for member in members:
         member.frames = member.frames[-1:]
     told = decode_frame(members[0].frames[0])
@@ -60,7 +62,7 @@ def test_many_changes_are_told_once_to_each_member() -> None:
     for member in late:
         room.join(member)
         room.loop.run()
-    assert len(members[0].frames) == 1, "the group rests"
+    assert len(members[0].frames) == 1, "after a notification, the group gets a pause"
     room.clock.advance(199)
     room.loop.run()
     assert len(late[-1].frames) == 0
@@ -82,11 +84,13 @@ def test_who_has_left_is_not_told_and_the_last_one_leaves_nobody_to_tell() -> No
     room.consumers.unregister("g", stays)
     assert len(stays.frames) == 3
     room.join(stays)
-    assert len(stays.frames) == 4, "a group that comes again is told"
+    assert len(stays.frames) == 4, "a group that comes back is notified"
 
 
 def test_members_are_told_when_the_retry_topic_is_known() -> None:
-    """Members ask the name servers for it as soon as they are notified, and after a miss only 20 s later."""
+    """Members ask the name servers for the retry topic as soon as they are notified; if it is unknown, they
+    wait 20 s.
+    """
     room = Room()
     registration: asyncio.Future[None] = asyncio.Future(loop=cast(Any, room.loop))
     room.topics.on_register(lambda _: registration)

@@ -1,4 +1,4 @@
-"""Overload, the stop of a broker, and topics with special rules: every request gets its answer."""
+"""Overload, the stop of a broker, and topics with special rules: every request gets its response."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_count_of_held_pulls() -> None:
 
 
 async def reply_that_waits(cluster: Cluster) -> tuple[RemotingClient, asyncio.Task[RemotingCommand]]:
-    """A reply that the requesting client does not confirm."""
+    """Sends a reply that the requesting client does not confirm."""
     asker = RemotingClient()
     reached = asyncio.Event()
 
@@ -165,7 +165,7 @@ def test_topics_of_several_tags(tmp_path, batch):
 
 
 def decode_messages_raw(records: bytes) -> list[int]:
-    """The sysFlags; the bodies here do not match them."""
+    """Returns the sysFlags of messages; the bodies in this test do not match them."""
     return [int.from_bytes(records[36:40], "big")]
 
 

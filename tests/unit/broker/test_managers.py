@@ -1,4 +1,4 @@
-"""Topics, groups, members, offsets and locks as state, without sockets."""
+"""The managers of topics, groups, members, offsets and locks, without sockets."""
 
 from __future__ import annotations
 
@@ -158,16 +158,16 @@ def test_silent_clients_are_found():
 
 
 class Unwalked(dict):
-    """A table that nobody may iterate over: only single entries are looked up."""
+    """A table over which the code may not iterate: it may only look up single entries."""
 
     def __iter__(self):
-        raise AssertionError("the whole table is walked over")
+        raise AssertionError("the code iterates over the whole table")
 
     keys = values = items = __iter__
 
 
 def test_the_end_of_a_connection_costs_what_its_own_groups_cost():
-    """20,000 groups of one connection, then its end: this once blocked the loop for 105 s."""
+    """The end of a connection with 20,000 groups once blocked the loop for 105 s."""
     members, producers, channel, other = Members(), ProducerManager(), object(), object()
     for number in range(20):
         producers.register(f"p{number}", ClientChannel(other, "other", "JAVA", 479, 1.0))
@@ -194,7 +194,9 @@ def test_a_producer_is_found_by_the_id_its_connection_named_last():
     producers.channel_closed(first)
     assert producers.find_channel("a") is second, "the newest connection counts"
     producers.register("p", ClientChannel(second, "b", "JAVA", 479, 1.0))
-    assert (producers.find_channel("a"), producers.find_channel("b")) == (None, second), "an id named no more is gone"
+    assert (producers.find_channel("a"), producers.find_channel("b")) == (None, second), (
+        "an id that is no longer named is removed"
+    )
     producers.register("q", ClientChannel(second, "b", "JAVA", 479, 1.0))
     producers.unregister("p", second)
     assert producers.find_channel("b") is second
@@ -207,7 +209,7 @@ def test_locks_are_bounded_and_expired_ones_freed():
     clock = ManualClock()
     locks = RebalanceLockManager(clock.monotonic, locks_max=3)
     assert locks.try_lock("g", [1, 2, 3, 4], "a") == [1, 2, 3]
-    assert locks.try_lock("g", [2], "a") == [2], "what is held is renewed all the same"
+    assert locks.try_lock("g", [2], "a") == [2], "locks that are held are renewed nevertheless"
     clock.advance(50_000)
     assert locks.try_lock("g", [1], "a") == [1]
     clock.advance(11_000)
@@ -218,7 +220,7 @@ def test_locks_are_bounded_and_expired_ones_freed():
 
 
 def test_very_many_expired_locks_go_in_pieces(monkeypatch):
-    """200,000 took half a minute. One that is left over locks nothing."""
+    """Removing 200,000 expired locks once took half a minute. An expired lock that is not removed yet locks nothing."""
     monkeypatch.setattr(rebalance_lock, "_EXPIRED_AT_ONCE", 3)
     clock = ManualClock()
     locks = RebalanceLockManager(clock.monotonic)

@@ -1,4 +1,4 @@
-"""Offsets that an administrator sets, by the broker itself and through the group's clients."""
+"""Offsets that an administrator sets, either in the broker or through the group's clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rucola.remoting.client import RemotingClient
 
 
 async def fill(cluster: Cluster) -> None:
-    """Five messages in queue 0, three in queue 1; the group has read two and one."""
+    """Puts five messages into queue 0 and three into queue 1; the group has read two and one of them."""
     cluster.broker.topics.update(TopicConfig("T", 2, 2, 6))
     cluster.broker.groups.update(SubscriptionGroupConfig("cg"))
     for queue_id, count in ((0, 5), (1, 3)):
@@ -133,7 +133,7 @@ async def consumer(cluster: Cluster, told: list[RemotingCommand], version: int =
 
 
 def test_by_the_clients(tmp_path):
-    """The reset of 4.9; C++ clients read a list."""
+    """The clients reset their offsets, as with brokers of 4.9; C++ clients read a list."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, use_server_side_reset_offset=False) as cluster:

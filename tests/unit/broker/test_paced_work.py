@@ -1,4 +1,4 @@
-"""The broker's own work: when it is called, and what prevents a call."""
+"""Regular work of the broker: when it is called, and what prevents a call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MISSES = NotInMemoryError(ColdRecords())
 
 
 class Stage:
-    """A loop and a disk that continue when the test says so, and the work that they do."""
+    """A loop and a disk that the test steps, and regular work that they run."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(1_700_000_000_000)
@@ -44,7 +44,7 @@ class Stage:
         self._fetched.pop()(None)
 
     def calls_after(self, milliseconds: int) -> int:
-        """How often the work was called within this time."""
+        """Lets time pass; returns how often the work was called in it."""
         before = len(self.steps)
         self.clock.advance(milliseconds)
         self.loop.run()

@@ -1,4 +1,6 @@
-"""Answers that are gathered in pieces: others are served in between, and one answer is gathered at a time."""
+"""Responses that are gathered in pieces: other requests are served in between, and one response is gathered at
+a time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ QUEUES = 200
 
 
 def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures of a topic with very many queues once blocked the loop for seconds."""
+    """Gathering the statistics of a topic with very many queues once blocked the loop for seconds."""
     monkeypatch.setattr(turn, "PIECE_S", 1e-9)
     gathering: list[int] = []
     together: list[int] = []
@@ -61,7 +63,7 @@ def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytes
             assert together == [1, 1]
             assert len(encoded_in) == 2 and threading.main_thread().name not in encoded_in
             missing = await cluster.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "none-such"})
-            assert missing.code == 17, "a refusal is told as ever"
+            assert missing.code == 17, "a refusal is sent as usual"
 
     run(scene())
 

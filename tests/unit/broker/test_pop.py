@@ -1,4 +1,4 @@
-"""Pops of a running broker: messages, receipts, acknowledgements, and messages that come again."""
+"""Pops from a running broker: messages, receipts, acknowledgements, and messages that come again."""
 
 from __future__ import annotations
 
@@ -155,7 +155,9 @@ def test_what_nobody_acknowledges_comes_again_and_nothing_else(tmp_path: Path, s
 
 
 def test_what_comes_again_is_counted_from_the_start_of_its_pop(tmp_path: Path) -> None:
-    """A checkpoint stores the distance of each message from the first one, which here is not at the queue's start."""
+    """A checkpoint stores the distance of each message from the first of its pop, which here is not at the queue's
+    start.
+    """
 
     async def work() -> None:
         async with Cluster(tmp_path, **QUICK) as cluster:
@@ -248,7 +250,7 @@ def test_under_sync_flush_an_acknowledgement_is_answered_when_it_is_on_the_disk(
 
 
 def crashed_copy(store: Path, target: Path) -> Path:
-    """The files as a killed process would leave them, with the abort file of a running broker."""
+    """Copies the files as a killed process would leave them, with the abort file of a running broker."""
     shutil.copytree(store, target)
     return target
 

@@ -1,4 +1,4 @@
-"""Recorded exchanges of the POP family go to our broker: codes, texts and receipts must be equal."""
+"""Repeats recorded exchanges about POP with our broker: codes, texts and receipts must be equal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADDRESS = re.compile(r"consumer:\[[^]]*\]")
 
 
 def exchanges(scenario: str, codes: set[int]) -> list[tuple[Recorded, Recorded]]:
-    """Requests to the broker with their answers."""
+    """Returns the requests to the broker with their responses."""
     pairs: list[tuple[Recorded, Recorded]] = []
     asked: dict[tuple[str, int], Recorded] = {}
     for frame in frames(scenario):
@@ -36,7 +36,7 @@ def exchanges(scenario: str, codes: set[int]) -> list[tuple[Recorded, Recorded]]
 
 
 class Replay:
-    """Sends recorded requests with the present time, and with the pop times from our answers."""
+    """Sends recorded requests with the current time, and with the pop times from our responses."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -64,7 +64,7 @@ class Replay:
 
 
 def compared(fields: dict[str, str]) -> dict[str, str]:
-    """The parts that do not depend on the time."""
+    """Returns the parts of a response that do not depend on the time."""
     return {name: "a time" if name == "popTime" and value != "0" else value for name, value in fields.items()}
 
 
@@ -82,7 +82,7 @@ def test_what_an_official_client_asked(tmp_path: Path) -> None:
                 answer = await replay.ask(asked, recorded)
                 code, theirs = asked.record["code"], texts(recorded.header.get("extFields"))
                 assert answer.code == recorded.header["code"], asked.record
-                if code == CHANGE:  # of an ordered pop: the time since the pop, and the new one
+                if code == CHANGE:  # in an ordered pop: the time since the pop, and the new one
                     theirs["invisibleTime"] = answer.ext_fields["invisibleTime"]
                 if code in POP_FAMILY and answer.code == 0:
                     assert compared(answer.ext_fields) == compared(theirs), asked.record

@@ -1,4 +1,4 @@
-"""Pops that wait: which one is woken, one at a time, and when; the cost does not depend on how many wait."""
+"""Waiting pops: they are woken one at a time, in order and in time; the cost does not depend on how many wait."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Scene:
         return pop
 
     def passes(self, milliseconds: int = 0) -> list[HeldPop]:
-        """The requests that are resumed within this time."""
+        """Lets time pass; returns the requests that are resumed in it."""
         before = len(self.resumed)
         self.clock.advance(milliseconds)
         self.loop.run()
@@ -133,7 +133,7 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
 
 
 def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
-    """Compared with a list that is searched, which is correct but slow."""
+    """Compares order and counts with those of a list that is searched, which is correct but slow."""
     chooser, waiting = random.Random(7), list[HeldPop]()
     for _ in range(3000):
         scene.passes(chooser.randrange(30))
@@ -156,7 +156,7 @@ def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
 
 
 def test_81_920_pops_cost_no_more_than_few(scene):
-    """Before, each wake-up searched a list of all requests, so the cost was quadratic: one wake-up took seconds."""
+    """Each wake-up once searched a list of all requests, so the cost was quadratic: one wake-up took seconds."""
     began = time.process_time()
     channels = [Connection() for _ in range(20)]
     for number in range(81_920):

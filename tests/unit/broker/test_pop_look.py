@@ -1,5 +1,5 @@
-"""Requests about messages to pop: peeks, requests that wait for one, request modes; and pops of messages that are on
-the disk.
+"""Requests about messages to pop: peeks, requests that wait for a message, request modes; and pops of messages that are
+not in memory.
 """
 
 from __future__ import annotations
@@ -80,7 +80,9 @@ def test_a_peek_sees_what_comes_again(tmp_path: Path) -> None:
 
 
 def test_a_peek_that_begins_anew_where_the_queue_does_has_the_room_that_is_left() -> None:
-    """The messages of the second queue at the group's offset have expired."""
+    """The messages at the group's offset in the second queue have expired, so the peek begins again at the queue's
+    first.
+    """
     asked: list[tuple[bytes, int, int, int]] = []
 
     class Store:
@@ -144,7 +146,7 @@ def test_a_question_waits_for_a_message(tmp_path: Path, queue_id: int) -> None:
             answer = await asked
             assert (answer.code, answer.ext_fields) == (SUCCESS, {"hasMsg": "true", "pollingFull": "false"})
             assert bodies(await pop(cluster)) == [b"1"]
-            for poll_ms in (0, 60):  # the second waits in vain
+            for poll_ms in (0, 60):  # the second request waits until its time is over
                 answer = await question(cluster, pollTime=poll_ms)
                 assert answer.ext_fields == {"hasMsg": "false", "pollingFull": "false"}
 
@@ -220,8 +222,8 @@ def test_the_state_of_pops_is_in_files_and_modes_are_told(tmp_path: Path) -> Non
 def test_others_are_served_while_the_disk_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_kind: str
 ) -> None:
-    """The fetch ends when the test says so: other requests are served meanwhile only if the loop itself does not
-    wait.
+    """The test decides when the fetch ends: other requests are served meanwhile only if the loop itself does
+    not wait.
     """
 
     async def work() -> None:
@@ -247,7 +249,9 @@ def test_others_are_served_while_the_disk_is_waited_for(
 
 
 def test_what_is_in_memory_does_not_wait_for_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The disk is read meanwhile, so that the queue with old messages gets its turn."""
+    """Messages in memory are returned at once; the disk is read meanwhile, so that the queue with old messages gets its
+    turn.
+    """
 
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -283,7 +287,7 @@ def test_more_than_may_wait_for_the_disk_are_refused(tmp_path: Path, monkeypatch
 
 
 def test_a_filter_that_passes_over_much_is_tried_on_at_once(tmp_path: Path) -> None:
-    """No arriving message resumes the pop: it continues by itself after a read that reached its limit."""
+    """After a read that reached its limit, the pop continues by itself: no arriving message would resume it."""
 
     async def work() -> None:
         async with Cluster(tmp_path, enable_property_filter=True, **QUICK) as cluster:

@@ -47,7 +47,9 @@ def test_a_queue_is_blocked_until_its_messages_are_acknowledged(tmp_path: Path) 
             assert (bodies(again), again.ext_fields["orderCountInfo"]) == ([b"0", b"1"], "0 0 0")
             waiting = asyncio.create_task(pop_in_order(cluster, "c", poll_ms=60_000))
             assert (await ack(cluster, again, 0)).code == SUCCESS
-            assert (await ack(cluster, first, 1)).code == SUCCESS  # of a pop before the last one: counts for nothing
+            assert (
+                await ack(cluster, first, 1)
+            ).code == SUCCESS  # a receipt of a pop before the last one has no effect
             assert not waiting.done()
             assert (await ack(cluster, again, 1)).code == SUCCESS
             assert bodies(await waiting) == [b"2", b"3"]
@@ -127,7 +129,7 @@ def test_messages_given_out_again_are_counted() -> None:
 
 
 def test_what_could_not_be_written_is_written_with_the_next_look() -> None:
-    """The thread writes the content of the table at the start of the write; later acknowledgements do not change it."""
+    """The thread writes the table as it was at the start of the write; later acknowledgements do not change it."""
     files: list[bytes] = []
     full = [True]
 

@@ -1,4 +1,4 @@
-"""Held pulls: which messages wake which pulls and when; none is woken twice, and the cost does not depend on how many
+"""Held pulls: which messages wake which pulls and when. None is woken twice, and the cost does not depend on how many
 wait.
 """
 
@@ -56,7 +56,7 @@ class Scene:
         return request
 
     def turns(self) -> list[int]:
-        """How many pulls are resumed in each turn of the loop until no call is due."""
+        """Runs turns (iterations) of the loop until no call is due; returns how many pulls each turn resumed."""
         counts = []
         while self.loop.is_due():
             before = len(self.resumed)
@@ -65,7 +65,7 @@ class Scene:
         return counts
 
     def passes(self, milliseconds: int) -> list[PullRequest]:
-        """Who is resumed in this time."""
+        """Lets time pass; returns the pulls that are resumed in it."""
         before = len(self.resumed)
         self.clock.advance(milliseconds)
         self.loop.run()
@@ -194,7 +194,9 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
 
 
 def test_98_304_pulls_with_reversed_deadlines_cost_no_more_than_few(scene):
-    """A search through a list of all pulls made this quadratic: over 35 s, in which nobody was served."""
+    """Searches through a list of all pulls once made this quadratic: it took over 35 s, in which no request was
+    served.
+    """
     began = time.process_time()
     channels = [Connection() for _ in range(24)]
     for number in range(98_304):
@@ -215,13 +217,13 @@ def test_a_message_that_very_many_wait_for_wakes_them_in_several_turns(scene):
     gone = requests[AT_ONCE_MAX + 7]
     scene.cost_ms = 1
     scene.hold.arrived(b"T", 0, 6, None)
-    assert scene.resumed == requests[:AT_ONCE_MAX], "the first ones at once"
+    assert scene.resumed == requests[:AT_ONCE_MAX], "the first pulls are resumed at once"
     scene.hold.arrived(b"T", 0, 7, None)
-    assert len(scene.resumed) == AT_ONCE_MAX, "the others were woken already"
+    assert len(scene.resumed) == AT_ONCE_MAX, "the other pulls were already woken"
     scene.hold.channel_closed(gone.channel)
     other = scene.held(5, queue_id=1)
     scene.hold.arrived(b"T", 1, 6, None)
-    assert scene.resumed[-1] is other, "they keep nobody else waiting"
+    assert scene.resumed[-1] is other, "other requests do not wait for them"
     turns = scene.turns()
     assert max(turns) <= 11 and sum(turns) == 299
     assert [request for request in scene.resumed if request is not other] == [r for r in requests if r is not gone]

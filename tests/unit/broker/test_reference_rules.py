@@ -1,4 +1,4 @@
-"""Rules of the reference that are easily implemented too widely or too narrowly, and promised refusals."""
+"""Rules of RocketMQ that are easily implemented too widely or too narrowly, and promised refusals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SYNC = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
 
 
 def test_a_property_may_begin_with_inner(tmp_path):
-    """Four names with ``INNER_`` are reserved; applications may use others."""
+    """Four property names with ``INNER_`` are reserved; applications may use others."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -57,7 +57,9 @@ async def first_offset(cluster: Cluster, topic: str = "T", **fields: str) -> Rem
 
 
 def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypatch):
-    """Request 14, RocketMQ's ``checkInMemByConsumeOffset``; messages that this broker wrote itself are in memory."""
+    """Request 14 follows RocketMQ's ``checkInMemByConsumeOffset``; messages that this broker wrote itself are in
+    memory.
+    """
     resident = False
     monkeypatch.setattr(MappedSegment, "is_resident", lambda *_: resident)
 
@@ -83,7 +85,7 @@ def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypa
 
 
 def test_which_part_of_the_log_is_looked_at(tmp_path, monkeypatch):
-    """The part lies in the right segment, at its place within this segment."""
+    """The part of the log that is examined lies in the right segment, at its place within this segment."""
     asked = []
 
     def is_resident(segment: MappedSegment, position: int, length: int) -> bool:
@@ -128,7 +130,7 @@ def test_refusals_name_the_broker(told, tmp_path):
 
 
 class Refusing:
-    """Replaces a table's file; refuses writes from the call with that number on."""
+    """Stands in for a table's file; the n-th and all later writes fail."""
 
     def __init__(self, good: int) -> None:
         self.good = good
@@ -142,7 +144,7 @@ class Refusing:
 
 @pytest.mark.parametrize("good", [0, 1])
 def test_groups_are_made_all_or_none(good, tmp_path):
-    """The disk has space for the first of two writes, but the broker makes only one."""
+    """The disk has space for one write; the broker writes all groups at once."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -1,4 +1,4 @@
-"""Request/reply through the broker, with the exchange that was recorded from the reference's."""
+"""Request/reply through the broker, with an exchange that was recorded from RocketMQ's."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reply(
 
 
 async def asker(cluster: Cluster, told: list[RemotingCommand], code: int = 0) -> RemotingClient:
-    """A client that asked and waits for the reply."""
+    """Connects a client that sent a request and waits for the reply."""
     client = RemotingClient()
 
     def take(_address: str, command: RemotingCommand) -> RemotingCommand:

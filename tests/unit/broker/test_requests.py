@@ -33,7 +33,7 @@ CARRIED = {
     "send_rewrite",
     "send_targets",
 }
-"""Processors of a first send and pull, and what they need."""
+"""Modules of the processors for a first send and pull, and of what they need."""
 
 
 def test_every_request_is_served_by_a_method_of_its_family(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_every_request_is_served_by_a_method_of_its_family(tmp_path: Path) -> No
         async with Cluster(tmp_path) as cluster:
             table = cluster.broker._processors
             assert set(REQUESTS) <= table.codes
-            assert not table.codes & (set(ACCOUNT_REQUESTS) | set(USER_REQUESTS)), "only with access control"
+            assert not table.codes & (set(ACCOUNT_REQUESTS) | set(USER_REQUESTS)), "needed only with access control"
             for code in sorted(table.codes):
                 answer = await cluster.ask(code, {})
                 assert "not supported" not in (answer.remark or ""), code
@@ -72,7 +72,7 @@ def test_a_processor_that_could_not_be_made_is_tried_again(tmp_path: Path) -> No
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
             table = cluster.broker._processors
-            failures = iter([OSError("no file is free")])
+            failures = iter([OSError("no file descriptor is free")])
 
             def make() -> Any:
                 for failure in failures:
@@ -142,7 +142,7 @@ asyncio.run(scene())
 
 
 def test_no_request_makes_the_loop_import_anything(tmp_path: Path) -> None:
-    """The loop once stopped for a second at the first request to a processor, and the first pop was refused as too
+    """The first request to a processor once stopped the loop for a second, and the first pop was refused as too
     late.
     """
     command = [sys.executable, "-c", FRESH, str(tmp_path)]
@@ -209,7 +209,7 @@ def test_pops_are_made_when_there_are_some_and_found_again(tmp_path: Path) -> No
 
 
 def test_requests_that_are_not_served_are_listed(tmp_path: Path) -> None:
-    """Each has its reason in the documentation, and is refused as not supported."""
+    """Each request that is not served has its reason in the documentation, and is refused as not supported."""
     text = (
         (Path(__file__).parents[3] / "docs/operations.md").read_text().partition("## Requests that are not served")[2]
     )

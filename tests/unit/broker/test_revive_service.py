@@ -37,7 +37,7 @@ class Log:
 
 
 class Offsets:
-    """The table of consumer offsets, and the offsets that were recorded there."""
+    """Stands in for the table of consumer offsets, and keeps the offsets that were recorded."""
 
     def __init__(self, worked_off: int | None = None) -> None:
         self.worked_off = worked_off
@@ -58,7 +58,7 @@ def dispatched_store() -> Any:
 
 
 class Scene:
-    """The service over a log, in a broker where the group is unknown: checkpoints complete without copies."""
+    """The service over a log, in a broker that does not know the group: checkpoints complete without copies."""
 
     def __init__(self, log: Log, worked_off: int | None = None, delivered_until_ms: int = 10_000) -> None:
         self.store = dispatched_store()

@@ -1,4 +1,4 @@
-"""Delayed messages: which ones wait, when they are delivered, and the effect of a restart."""
+"""Delayed messages: which of them wait, when they are delivered, and the effect of a restart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
 
 
 class Life:
-    """A store and the service over it, dispatching at once."""
+    """A store that dispatches at once, and the delay service over it."""
 
     def __init__(self, root, clock: ManualClock, table: bytes | None = None) -> None:
         self.clock = clock
@@ -68,7 +68,7 @@ def life(tmp_path):
 
 
 def test_never_early_and_in_order(life):
-    """Two levels, each with its own due times; within one level the order of arrival holds."""
+    """Messages of two levels with their own due times; within a level they come in order of arrival."""
     assert life.deliver() is None
     life.delay(b"late", 2)
     life.delay(b"a", 1)
@@ -82,7 +82,7 @@ def test_never_early_and_in_order(life):
     assert life.deliver() == 400
     assert life.delivered() == [b"a"]
     life.clock.advance(400)
-    assert life.deliver() == 1000  # looks again long before the due time: the clock may be set
+    assert life.deliver() == 1000  # the service looks again long before the due time, because the clock may be set
     assert life.delivered() == [b"a", b"b"]
     life.clock.advance(3600)
     assert life.deliver() is None
@@ -106,7 +106,9 @@ def test_messages_of_very_many_new_queues_come_a_few_at_a_time(life):
 
 
 def test_comes_as_it_was_sent(life):
-    """Everything except offsets and store time equals the waiting record; the text still contains the delay."""
+    """All of a delivered message except offsets and store time equals the waiting record; the properties still contain
+    the delay.
+    """
     life.delay(b"x", 1)
     life.clock.advance(1000)
     life.deliver()
@@ -136,7 +138,7 @@ def test_clock_set_back_and_forth(life):
     life.clock.set_wall_ms(life.clock.wall_ms() + 2 * 3_600_000)
     life.deliver()
     assert life.delivered() == [b"back", b"behind", b"forth"]
-    # Ahead again, and set back once more: from there.
+    # The clock goes ahead again, and is set back from there once more.
     life.delay(b"again", 1)
     life.clock.set_wall_ms(life.clock.wall_ms() - 60_000)
     life.clock.advance(1000)
@@ -148,7 +150,9 @@ def test_clock_set_back_and_forth(life):
 
 
 def test_a_due_time_further_away_than_the_delay_comes_at_once(life):
-    """The table of levels was changed, or the store is RocketMQ's, whose store times go back with the clock."""
+    """This happens if the table of levels was changed, or in stores of RocketMQ, whose store times go back with the
+    clock.
+    """
     life.delay(b"x", 1)
     life.service = ScheduleMessageService(life.store, [900], life.clock.wall_ms, life.tables.keep)
     life.service.load(None)
@@ -157,7 +161,9 @@ def test_a_due_time_further_away_than_the_delay_comes_at_once(life):
 
 
 def test_what_cannot_be_delivered_is_passed_over(life):
-    """There is no queue to deliver to, or the topic is the half topic, which no consumer may get."""
+    """A message cannot be delivered if its queue does not exist, or if its topic is the half topic, which consumers
+    must not read.
+    """
     life.delay(b"bad", 1, REAL_QID="x")
     life.delay(b"half", 1, REAL_TOPIC="RMQ_SYS_TRANS_HALF_TOPIC")
     life.delay(b"good", 1)
@@ -168,7 +174,9 @@ def test_what_cannot_be_delivered_is_passed_over(life):
 
 
 def test_an_entry_that_leads_elsewhere_delivers_nothing(life):
-    """Like units whose messages were lost: the record at the log's beginning may have been delivered already."""
+    """An entry that leads to another record is like one whose message was lost: that record may have been delivered
+    already.
+    """
     text = properties_text(REAL_TOPIC="T", REAL_QID="1").encode()
     life.store.put_message(StoreMessage(b"Other", 0, b"of another topic", text, 7, bytes(8)))
     life.store.dispatch()
@@ -181,7 +189,7 @@ def test_an_entry_that_leads_elsewhere_delivers_nothing(life):
 
 
 def test_progress_counts_when_it_is_on_the_disk(life, monkeypatch):
-    """Otherwise a power cut would lose a message that counts as delivered."""
+    """If progress counted earlier, a power cut would lose a message that counts as delivered."""
     life.delay(b"a", 1)
     life.delay(b"b", 1)
     life.clock.advance(1000)
@@ -200,8 +208,8 @@ def test_progress_counts_when_it_is_on_the_disk(life, monkeypatch):
 
 @pytest.mark.parametrize(("stored", "taken"), [(99, 2), (-5, 0), (1, 1)])
 def test_progress_outside_the_queue_is_moved_into_it(tmp_path, stored, taken):
-    """Known defect 25: after an offset beyond the end, or before the beginning, nothing would ever be delivered
-    again.
+    """Known defect 25 of RocketMQ: after an offset beyond the queue's end, or before its beginning, no message is ever
+    delivered again.
     """
     clock = ManualClock()
     first = Life(tmp_path, clock)
@@ -220,7 +228,7 @@ def test_progress_outside_the_queue_is_moved_into_it(tmp_path, stored, taken):
 
 @pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
 def test_sent_with_a_level_and_consumed(tmp_path, sync_flush):
-    """The producer is told the queue it requested; the consumer gets the message once, after the delay."""
+    """The response names the queue that the producer requested; the consumer gets the message once, after the delay."""
 
     async def scene() -> None:
         cluster = Cluster(tmp_path, sync_flush)
@@ -252,8 +260,8 @@ def test_sent_with_a_level_and_consumed(tmp_path, sync_flush):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
-    """Messages that wait there come at once, in the order of their level, because all due times have passed; none comes
-    early.
+    """Messages that wait in a store of RocketMQ come at once in the order of their level, because their due times have
+    passed.
     """
     case = load_broker(f"delay_{ended}")
     write_files(case.files, tmp_path)

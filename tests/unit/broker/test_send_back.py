@@ -1,6 +1,4 @@
-"""Messages that a consumer gives back, compared byte for byte with the reference's records, and requested over the
-wire.
-"""
+"""Messages that a consumer sends back, compared byte for byte with RocketMQ's records, and requested over the wire."""
 
 from __future__ import annotations
 
@@ -35,8 +33,8 @@ RECORDED = [
     (489, 3319, "%RETRY%G_store", 6),
     (736, 3695, "%DLQ%G_store", 0),
 ]
-"""In ``retry_clean``: physical offset of the message that was given back, physical offset of its copy, topic and delay
-level of the copy.
+"""In store ``retry_clean``: physical offset of the message that was sent back, and physical offset, topic and delay
+level of its copy.
 """
 
 
@@ -101,8 +99,8 @@ def test_times_and_origin_are_kept_over_several_returns(tmp_path):
 
 
 def test_who_decides_how_often(tmp_path):
-    """The client decides since V3_4_9, before that the group; below the limit the message waits in the schedule
-    topic.
+    """The maximum number of attempts is that of the client since V3_4_9, before that of the group. Below it, the
+    message waits in the schedule topic.
     """
 
     async def scene() -> None:
@@ -131,7 +129,9 @@ def test_who_decides_how_often(tmp_path):
 
 
 def test_a_queue_that_nobody_reads_gets_nothing(tmp_path):
-    """The retry topic keeps its queues when the group gets more of them; RocketMQ sends to all of them."""
+    """The retry topic keeps its number of queues when the group gets a larger one; RocketMQ also sends to queues that
+    no consumer reads.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -228,7 +228,7 @@ def test_other_sends_are_left_alone() -> None:
 
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_consumer_sends_what_it_consumed_with_all_its_properties(tmp_path, times):
-    """The checksum of the record is among them."""
+    """A consumer sends a message back with all its properties, including the checksum of the record."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -38,7 +38,7 @@ async def pull(cluster: Cluster, queue_offset: int = 0, text: str = EXAMPLE, kin
 
 
 def test_only_what_passes_is_delivered(tmp_path):
-    """The reference's example; offsets advance over messages that do not match."""
+    """With RocketMQ's example of a filter, offsets advance over messages that do not match."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
@@ -58,7 +58,7 @@ def test_only_what_passes_is_delivered(tmp_path):
             assert [m.body for m in first] + rest == wanted
             nothing = await pull(cluster, 0, "a = 'x'")
             assert (nothing.code, nothing.ext_fields["nextBeginOffset"]) == (20, "70")
-            everything = await pull(cluster, 0, "a = ")  # cannot be compiled: the reference lets all pass
+            everything = await pull(cluster, 0, "a = ")  # cannot be compiled: RocketMQ lets all messages pass
             assert (everything.code, len(decode_messages(everything.body))) == (0, 32)
             assert (await pull(cluster, 70, sys_flag=SUBSCRIPTION)).code == 19
             assert (await pull(cluster, 99, sys_flag=SUBSCRIPTION)).code == 21
@@ -81,7 +81,7 @@ def test_a_waiting_pull_gets_what_passes(tmp_path):
 
 @pytest.mark.parametrize("kind", ["SQL92", "GROOVY"])
 def test_refused_where_it_is_not_served(tmp_path, kind):
-    """The switch is off by default, as in the reference; there are no other types."""
+    """SQL92 is off by default, as in RocketMQ; there are no other filter types."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=kind != "SQL92") as cluster:
@@ -98,7 +98,9 @@ def test_refused_where_it_is_not_served(tmp_path, kind):
 
 
 def test_subscribed_by_heartbeat(tmp_path):
-    """24 without consumers, 25 and 28 for old versions, 27 without a filter; the newest expression decides."""
+    """A pull gets code 24 without consumers, 25 and 28 for old versions, 27 without a filter; the newest expression
+    counts.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path, enable_property_filter=True) as cluster:
@@ -160,7 +162,7 @@ def test_filters_outlive_their_consumers_by_a_day():
 
 
 def test_a_read_that_takes_long_is_answered_with_what_it_has(tmp_path):
-    """Long texts once took 0.27 s per pull; here the clock advances by the time of a read at every look."""
+    """Long property texts once took 0.27 s per pull; here the clock advances at every check of the time."""
 
     async def scene() -> None:
         clock = ManualClock()

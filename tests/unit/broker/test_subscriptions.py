@@ -1,4 +1,4 @@
-"""Subscriptions of a group: repeated, changed while a pull waits, and who may change them."""
+"""Subscriptions of a group: they are repeated, changed while a pull waits, and not every client may change them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def beat(
 async def held_pull(
     cluster: Cluster, queue_offset: int = 1, **options: object
 ) -> AsyncIterator[asyncio.Future[RemotingCommand]]:
-    """A pull for messages after the first ones of T; it waits."""
+    """Sends a pull for messages after the first ones of T; it waits."""
     held = asyncio.ensure_future(cluster.pull("T", 0, queue_offset, suspend_ms=60_000, **options))
     while not cluster.broker.pulls_held:
         await asyncio.sleep(0)
@@ -84,7 +84,7 @@ def test_a_pull_that_waits_reads_what_its_group_wants_by_then(tmp_path: Path) ->
             async with held_pull(cluster, sys_flag=SUSPEND) as held:
                 await cluster.ask(RequestCode.HEART_BEAT, body=beat("T", tags="AB", version=2))
                 await cluster.send("T", b"1", properties_text(UNIQ_KEY="1", TAGS="B"))
-                await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # it is visible
+                await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # the message is visible
                 cluster.broker.services.hold.recheck()
                 answer = await held
             assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (0, "2")
@@ -102,7 +102,9 @@ def test_messages_for_others_do_not_end_a_wait(tmp_path: Path, filtered: dict[st
             async with held_pull(cluster, sys_flag=SUSPEND | SUBSCRIPTION, **filtered) as held:
                 texts = [properties_text(UNIQ_KEY=f"{number}", TAGS="ACDEF"[number], a="A") for number in range(5)]
                 await asyncio.gather(*[cluster.send("T", b"not this", text) for text in texts])
-                await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # they are visible
+                await cluster.ask(
+                    RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}
+                )  # the messages are visible
                 assert (cluster.broker.pulls_held, held.done()) == (1, False)
                 await cluster.send("T", b"this", properties_text(UNIQ_KEY="5", TAGS="B", a="B"))
                 answer = await held
@@ -114,7 +116,7 @@ def test_messages_for_others_do_not_end_a_wait(tmp_path: Path, filtered: dict[st
                 await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})
                 cluster.broker.services.hold.recheck()
                 answer = await held
-            # Its consumer is still told the progress every five seconds.
+            # Its consumer still stores the progress every five seconds.
             assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, "8")
 
     run(scene())

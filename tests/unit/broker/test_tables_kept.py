@@ -1,4 +1,4 @@
-"""Tables that are not written, and the table of a broker with light queues."""
+"""Tables that cannot be written, and the table of a broker with light queues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LIGHT = "%LMQ%g"
 
 
 def test_a_topic_that_cannot_be_written_is_not_there() -> None:
-    """Its messages would be stored, but nobody would find them after a crash."""
+    """If a topic that was not written could get messages, they would be stored, but not be found after a crash."""
 
     def refuse(_content: bytes) -> None:
         raise DiskError("topics.json", "replace", "No space left on device")
@@ -42,7 +42,7 @@ def test_a_topic_that_cannot_be_written_is_not_there() -> None:
             future.result()
     assert topics.get("New") is None and topics.registering("New") is None
     assert topics.get("SELF_TEST_TOPIC") is known
-    assert told[-1] is None, "whoever remembers the topic forgets it"
+    assert told[-1] is None, "listeners learn that the topic does not exist"
     assert tables.supervisor.failures["writing of table.json"] == 1
 
 
@@ -59,7 +59,7 @@ def test_a_topic_changed_again_during_a_write_that_fails_is_what_the_next_write_
     topics = TopicConfigManager(BrokerConfig(), tables.keep, lambda: 1)
     first = topics.update(TopicConfig("A", 1, 1))
     other = topics.update(TopicConfig("B", 1, 1))
-    tables.loop.run()  # the write begins, and both of these come too late for it
+    tables.loop.run()  # the write begins, and both changes come too late for it
     second = topics.update(TopicConfig("A", 2, 2))
     third = topics.update(TopicConfig("C", 1, 1))
     assert first is other and second is third and second is not first
@@ -70,7 +70,7 @@ def test_a_topic_changed_again_during_a_write_that_fails_is_what_the_next_write_
     tables.write()
     assert second.result() is None
     assert {"A", "C"} <= decode_topics(written[-1])[1].keys() and "B" not in decode_topics(written[-1])[1]
-    assert len(written) == 2, "nothing is tried again"
+    assert len(written) == 2, "the write is not tried again"
 
 
 def test_many_changes_share_a_write_and_the_table_rests_after_it() -> None:
@@ -97,7 +97,7 @@ def test_many_changes_share_a_write_and_the_table_rests_after_it() -> None:
     futures.append(topics.update(TopicConfig("late")))
     tables.writer._worker.run()  # type: ignore[attr-defined]
     tables.loop.run()
-    assert told == [[f"T{number}" for number in range(50)]], "what is on the disk, in one go"
+    assert told == [[f"T{number}" for number in range(50)]], "all changes, with one write"
     assert not gone.done() and topics.registering("T0") is gone
     tables.clock.advance(199)
     tables.loop.run()
@@ -127,7 +127,7 @@ def test_what_is_left_is_written_at_the_stop_and_takes_the_place_of_a_write_that
 
 
 def test_consumers_of_a_full_disk_get_their_retry_topic() -> None:
-    """Consumers must be able to continue; the group's next heartbeat creates the topic again."""
+    """Consumers must be able to continue on a full disk; the group's next heartbeat creates the retry topic again."""
 
     def refuse(_content: bytes) -> None:
         raise DiskError("topics.json", "replace", "No space left on device")
@@ -142,8 +142,8 @@ def test_consumers_of_a_full_disk_get_their_retry_topic() -> None:
 
 
 def test_light_groups_have_a_table_of_their_own() -> None:
-    """RocketMQ 5.3.3, LmqConsumerOffsetManager: the entry has no queue id, because light queues always have the id
-    0.
+    """As in RocketMQ 5.3.3 (LmqConsumerOffsetManager), an entry has no queue id, because light queues always
+    have id 0.
     """
     written: list[bytes] = []
     tables = Tables(written.append)
@@ -162,7 +162,7 @@ def test_light_groups_have_a_table_of_their_own() -> None:
 
 
 def test_a_broker_with_light_queues_keeps_its_progress_where_rocketmq_does(tmp_path: Path) -> None:
-    """The broker reads the progress from the usual file if light queues have just been switched on."""
+    """If light queues have just been switched on, the broker reads the progress from the usual file."""
     config = tmp_path / "config"
     fields = {"consumerGroup": "cg", "topic": "T", "queueId": "0"}
 
@@ -171,7 +171,7 @@ def test_a_broker_with_light_queues_keeps_its_progress_where_rocketmq_does(tmp_p
         object.__setattr__(cluster._store_config, "enable_lmq", light)
         async with cluster:
             assert (await cluster.send("T")).code == 0
-            assert (await cluster.pull("T")).code == 0  # makes the group
+            assert (await cluster.pull("T")).code == 0  # creates the group
             assert ((await cluster.ask(14, fields)).ext_fields or {}).get("offset") == expected
             assert (await cluster.ask(15, fields | {"commitOffset": str(commit)})).code == 0
 

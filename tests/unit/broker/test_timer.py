@@ -1,4 +1,6 @@
-"""Messages with a delivery time: which ones wait, when they come, which are withdrawn, and the effect of a restart."""
+"""Messages with a delivery time: which of them wait, when they come, which are withdrawn, and the effect of a
+restart.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ GOLDEN = {
 
 
 class Life:
-    """A store and the timers over it, dispatching at once; ``stop`` is clean, ``kill`` is not."""
+    """A store that dispatches at once, and the timers over it; ``stop`` is clean, ``kill`` is not."""
 
     def __init__(
         self,
@@ -57,7 +59,7 @@ class Life:
         self.service.load()
 
     def wait(self, body: bytes, out_ms: int, key: str = "", queue_id: int = 1, **properties: str) -> None:
-        """A message in the timer topic, as a send leaves it there."""
+        """Puts a message into the timer topic, as a send does."""
         names = {"TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": "T", "REAL_QID": str(queue_id), "TAGS": "TagA"}
         text = properties_text(**{**names, "UNIQ_KEY": key or body.decode(), **properties})
         message = StoreMessage(TIMER, 0, body, text.encode(), 7, bytes(8), 5, 0, 3, store_host=b"\x01" * 8)
@@ -65,7 +67,7 @@ class Life:
         self.store.dispatch()
 
     def work(self) -> int | None:
-        """Works until nothing can be done now; returns the pause that is requested then."""
+        """Runs the timers until they have nothing to do; returns the pause that they then request."""
         while (pause_ms := self.service.work()) == 0:
             pass
         self.store.dispatch()
@@ -91,7 +93,9 @@ class Life:
         self.timers.close()
 
     def kill(self) -> None:
-        """Ends without writing the timers' progress; stored messages are in memory and survive."""
+        """Ends without writing the timers' progress, as a kill does; stored messages are in the page cache and
+        survive.
+        """
         self.store.shutdown()
         self.timers.close()
 
@@ -109,7 +113,7 @@ def life(tmp_path, clock):
 
 
 def test_never_early_and_in_the_order_of_their_times(life, clock):
-    """A step is delivered when it is over; within a step the order of arrival holds."""
+    """The messages of a time step are delivered when the step is over, in order of arrival."""
     now = clock.wall_ms()
     assert life.work() is None
     life.wait(b"later", now + 2000)
@@ -133,7 +137,9 @@ def test_never_early_and_in_the_order_of_their_times(life, clock):
 
 
 def test_an_entry_that_leads_elsewhere_delivers_nothing(life, clock):
-    """The timers are treated as if their messages were lost: the first record of the log may have been delivered."""
+    """A unit that leads to another record is treated as if its message were lost: that record may have been
+    delivered.
+    """
     text = properties_text(TIMER_OUT_MS="1", REAL_TOPIC="T", REAL_QID="1")
     life.store.put_message(StoreMessage(b"T", 1, b"delivered before", text.encode(), 7, bytes(8)))
     life.store.dispatch()
@@ -144,7 +150,9 @@ def test_an_entry_that_leads_elsewhere_delivers_nothing(life, clock):
 
 
 def test_comes_as_it_was_sent(life, clock):
-    """Everything except offsets and store time equals the waiting record; the text shows how the message waited."""
+    """All of a delivered message except offsets and store time equals the waiting record; the properties show how it
+    waited.
+    """
     life.wait(b"x", clock.wall_ms(), TIMER_DELAY_SEC="1")
     life.work()
     clock.advance(1000)
@@ -187,7 +195,7 @@ def test_messages_of_very_many_new_queues_come_a_few_at_a_time(life, clock):
 
 
 def test_due_when_it_is_taken(life, clock):
-    """It is delivered at once and never gets a unit."""
+    """A message already due is delivered at once and never gets a unit."""
     life.wait(b"x", clock.wall_ms() - 1000)
     assert life.work() is None
     (message,) = life.messages()
@@ -197,7 +205,9 @@ def test_due_when_it_is_taken(life, clock):
 
 
 def test_withdrawn(life, clock):
-    """A withdrawal affects only the message of that topic and key, and only in the same step; it may come late."""
+    """A withdrawal affects only the message with its topic and key, and only in the same time step; it may come
+    late.
+    """
     due = clock.wall_ms() + 1000
     for body in (b"stays", b"goes", b"goes too"):
         life.wait(body, due)
@@ -207,7 +217,7 @@ def test_withdrawn(life, clock):
     life.work()
     assert life.timers.metrics.topics["T"].count == 2
     clock.advance(1900)
-    life.work()  # the step is made ready
+    life.work()  # the step's messages are loaded
     life.wait(b"0", due, key="goes too", TIMER_DEL_UNIQKEY="T+goes too")
     clock.advance(100)
     life.work()
@@ -222,7 +232,7 @@ def test_withdrawn(life, clock):
 
 
 def test_far_times_roll(tmp_path, clock):
-    """If the time is slightly longer than a window, it waits half a window and then the rest; otherwise the whole
+    """A message that waits slightly longer than a window waits half a window and then the rest; otherwise a whole
     window first.
     """
     life = Life(tmp_path, clock, roll_window_ms=30_000)
@@ -249,7 +259,7 @@ def test_far_times_roll(tmp_path, clock):
 
 
 def test_clock_set_back_and_forth(life, clock):
-    """If the clock is set back, a new message for a time already delivered still comes, and not before its time."""
+    """After the clock is set back, a new message for a time already delivered still comes, and not before its time."""
     start = clock.wall_ms()
     life.wait(b"first", start + 10_000)
     life.work()
@@ -268,7 +278,7 @@ def test_clock_set_back_and_forth(life, clock):
 
 
 def test_what_cannot_be_delivered_is_passed_over(life, clock):
-    """A message without a queue to go to, without a time, or for an impossible topic; its neighbours are delivered."""
+    """A message without a queue, without a time, or for an impossible topic is skipped; others are delivered."""
     now = clock.wall_ms()
     life.wait(b"bad", now, REAL_QID="x")
     life.wait(b"long", now, REAL_TOPIC="t" * 200)
@@ -283,7 +293,7 @@ def test_what_cannot_be_delivered_is_passed_over(life, clock):
 
 @pytest.mark.parametrize("ended", ["stop", "kill", "kill before the disk has it"])
 def test_restart(tmp_path, clock, ended):
-    """Nothing is lost and nothing waits twice, whichever part of the progress was written."""
+    """After a restart no message is lost and none waits twice, whichever part of the progress was written."""
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     for number in range(5):
@@ -314,7 +324,7 @@ def test_restart(tmp_path, clock, ended):
 
 
 def test_a_stop_longer_than_the_wheel_spans(tmp_path, clock):
-    """The reference loses what became due more than seven days before its start (store.md 10.2)."""
+    """RocketMQ loses messages that became due more than seven days before its start (store.md 10.2)."""
     two_hours = TimerGeometry(65_536, 1000, 7200)
     life = Life(tmp_path, clock, timers=two_hours)
     life.wait(b"old", clock.wall_ms() + 1_800_000)
@@ -332,7 +342,7 @@ def test_a_stop_longer_than_the_wheel_spans(tmp_path, clock):
 
 
 def damage_wheel(root: Path) -> None:
-    """Slots that point beyond the end of the timer log, as a power cut may leave them."""
+    """Makes slots point beyond the end of the timer log, as a power cut may."""
     path = root / "timerwheel"
     content = bytearray(path.read_bytes())
     for at in range(0, len(content), 32):
@@ -369,7 +379,7 @@ def remove_both(root: Path) -> None:
     "damage", [damage_wheel, damage_log, remove_log, remove_wheel, shorten_wheel, remove_both], ids=lambda f: f.__name__
 )
 def test_damaged_files_are_made_anew(tmp_path, clock, damage):
-    """The ends of timer log and commit log were lost; delivered messages do not come again."""
+    """After the ends of timer log and commit log were lost, delivered messages do not come again."""
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     for number in range(8):
@@ -390,9 +400,7 @@ def test_damaged_files_are_made_anew(tmp_path, clock, damage):
 
 
 def test_progress_lost(tmp_path, clock):
-    """Without the checkpoint, every message of the past comes once more, as in the reference; waiting messages come
-    once.
-    """
+    """Without the checkpoint, every message of the past comes again, as in RocketMQ; waiting messages come once."""
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     life.wait(b"past", start)
@@ -412,7 +420,7 @@ def test_progress_lost(tmp_path, clock):
 
 
 def test_units_of_records_that_are_gone(tmp_path, clock):
-    """Known defect 26: a power cut took the end of the commit log, but not the end of the timer log."""
+    """Known defect 26 of RocketMQ: a power cut took the end of the commit log, but not the end of the timer log."""
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     life.wait(b"kept", start + 5000)
@@ -427,7 +435,7 @@ def test_units_of_records_that_are_gone(tmp_path, clock):
         (tmp_path / name).unlink()
     (tmp_path / "abort").write_bytes(b"")
     life = Life(tmp_path, clock)
-    life.wait(b"new", start + 8000)  # where the lost one was
+    life.wait(b"new", start + 8000)  # this message is where the lost one was
     life.work()
     clock.advance(6000)
     life.work()
@@ -439,7 +447,7 @@ def test_units_of_records_that_are_gone(tmp_path, clock):
 
 
 def test_segments_of_the_timer_log(tmp_path, clock):
-    """Chains over several segments; units whose records have expired are removed."""
+    """Chains of units go over several segments; units whose records have expired are removed."""
     short = TimerGeometry(5200)
     life = Life(tmp_path, clock, timers=short)
     start = clock.wall_ms()
@@ -477,7 +485,9 @@ def golden(ended: str, directory: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
-    """Each message comes once, when it is due; the withdrawn one never comes, and the far one is rolled."""
+    """Each message in a store of RocketMQ comes once, when it is due; the withdrawn one never comes, and the far one is
+    rolled.
+    """
     expected = golden(ended, tmp_path)
     clock = ManualClock(expected["ended_at_ms"])
     life = Life(tmp_path, clock, **GOLDEN)
@@ -511,7 +521,7 @@ def test_store_of_the_reference(tmp_path, ended):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_opening_the_reference_store_changes_no_unit(tmp_path, ended):
-    """The store that the reference wrote opens, and its slots and units stay the same, byte for byte."""
+    """A store that RocketMQ wrote can be opened, and its slots and units stay the same, byte for byte."""
     expected = golden(ended, tmp_path)
     log, wheel = tmp_path / "timerlog" / f"{0:020d}", tmp_path / "timerwheel"
     units, slots = log.read_bytes(), wheel.read_bytes()
@@ -525,7 +535,7 @@ def test_opening_the_reference_store_changes_no_unit(tmp_path, ended):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_same_bytes_as_the_reference(tmp_path, ended):
-    """Log and wheel rebuilt from the reference's commit log, at the times of its writes, equal the reference's."""
+    """Timer log and wheel rebuilt from RocketMQ's commit log, at the times of its writes, equal RocketMQ's."""
     golden(ended, tmp_path)
     log, wheel = tmp_path / "timerlog" / f"{0:020d}", tmp_path / "timerwheel"
     units, slots = log.read_bytes(), wheel.read_bytes()
@@ -544,7 +554,7 @@ def test_same_bytes_as_the_reference(tmp_path, ended):
 
 
 def take_until(life: Life, queue_offset: int, time_ms: int) -> None:
-    """Takes messages of the timer topic below ``queue_offset``."""
+    """Lets the timers take messages of the timer topic below ``queue_offset``."""
     store = life.store
     while life.timers.queue_offset < queue_offset:
         physical_offset, size, _ = store.queue_unit(TIMER, 0, life.timers.queue_offset)

@@ -1,4 +1,4 @@
-"""Messages with a delivery time, over the wire: answers to producers, deliveries to consumers, and withdrawal."""
+"""Messages with a delivery time, over the wire: responses to producers, deliveries to consumers, and withdrawal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rewriter(waiting: int = 0, random: int = 0, **options: object) -> TimerRewri
     ("properties", "out_ms"),
     [
         ({"TIMER_DELAY_SEC": "1"}, 1_800_000_001_000),
-        ({"TIMER_DELAY_MS": "500"}, 1_800_000_000_000),  # due at a whole second: the step before it
+        ({"TIMER_DELAY_MS": "500"}, 1_800_000_000_000),  # due at a whole second, so it belongs to the step before
         ({"TIMER_DELAY_MS": "501"}, 1_800_000_001_000),
         ({"TIMER_DELIVER_MS": "1800000002000"}, 1_800_000_001_000),
         ({"TIMER_DELAY_SEC": "2", "TIMER_DELAY_MS": "999999", "TIMER_DELIVER_MS": "7"}, 1_800_000_002_000),
@@ -95,7 +95,7 @@ def test_a_commit_is_rewritten_and_a_half_message_is_not():
 
 
 def test_handles():
-    """As RocketMQ 5.3.3 makes them (``RecallMessageHandle``)."""
+    """Handles to recall messages are those of RocketMQ 5.3.3 (``RecallMessageHandle``)."""
     handle = RecallHandle("T", "broker-a", 1_800_000_001_001, "7F000001000118B4AAC2000000000001")
     text = "djEgVCBicm9rZXItYSAxODAwMDAwMDAxMDAxIDdGMDAwMDAxMDAwMTE4QjRBQUMyMDAwMDAwMDAwMDAx"
     assert handle.encode() == text
@@ -107,7 +107,7 @@ def test_handles():
 
 @pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
 def test_sent_with_a_time_and_consumed(tmp_path, sync_flush):
-    """The producer hears of the queue it asked for; the consumer gets the message after the time, once."""
+    """The response names the queue that the producer requested; the consumer gets the message once, after its time."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, sync_flush) as cluster:
@@ -126,7 +126,7 @@ def test_sent_with_a_time_and_consumed(tmp_path, sync_flush):
             assert message.properties["MSG_REGION"] == "DefaultRegion"
             again = await cluster.send("T", b"once more", _text(message.properties), 1)
             assert "recallHandle" not in again.ext_fields
-            # A message that has waited for its time does not wait again.
+            # A message that has waited for its time does not wait a second time.
             assert await cluster.bodies("T", 1) == [b"once more"]
             await cluster.send("T", b"later", properties_text(UNIQ_KEY="L", TIMER_DELAY_SEC="3600"), 2)
         assert (tmp_path / "timerwheel").stat().st_size == 38_707_200
@@ -181,7 +181,7 @@ def test_withdrawal_is_off_unless_it_is_asked_for(tmp_path):
 
 
 def test_what_a_slave_asks_for(tmp_path):
-    """Requests 60 and 61: the checkpoint as 56 bytes, and the number of waiting messages by topic."""
+    """Requests 60 and 61 of a slave get the checkpoint as 56 bytes, and the number of waiting messages by topic."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -196,7 +196,9 @@ def test_what_a_slave_asks_for(tmp_path):
 
 
 def test_progress_does_not_wait_for_the_log_to_be_flushed_by_itself(tmp_path):
-    """With ASYNC_FLUSH little is written for a long time; after a kill, all of that would come again."""
+    """With ASYNC_FLUSH the log may not be synced for a long time; if progress waited for it, all messages since would
+    come again after a kill.
+    """
 
     async def scene() -> None:
         cluster = Cluster(tmp_path)

@@ -1,6 +1,6 @@
-"""Topics that a request creates are known to the name servers before the request is answered.
+"""Topics that a request creates are known to the name servers before its response is sent.
 
-A client asks for the route at once, and after a miss only 20 s later: the first retry once came after 19 s instead of
+A client asks for the route at once; if it is unknown, only 20 s later. The first retry once came after 19 s instead of
 10.
 """
 
@@ -29,7 +29,7 @@ TOPIC_NOT_EXIST = 17
 
 
 class Gate:
-    """Registrations of single topics wait for it."""
+    """A gate at which registrations of single topics wait."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = asyncio.Event()
@@ -60,7 +60,7 @@ def give_back(cluster: Cluster, level: int) -> Awaitable[RemotingCommand]:
 
 
 def send_dead(cluster: Cluster) -> Awaitable[RemotingCommand]:
-    """A client's own send to its retry topic, for a message that failed too often."""
+    """Sends a message that failed too often to the retry topic, as clients do themselves."""
     header = SendMessageRequestHeaderV2(
         "cg", "%RETRY%cg", "TBW102", 1, 0, 0, 1, 0, "", reconsume_times=99, max_reconsume_times=3
     )
@@ -161,7 +161,9 @@ def test_a_registration_that_fails_delays_the_answer_and_does_not_fail_it(
 def test_a_start_does_not_wait_for_a_name_server_that_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first registration continues in the background, and no other begins meanwhile."""
+    """If a name server takes long, the first registration continues in the background, and no other begins
+    meanwhile.
+    """
     asked: list[int] = []
 
     async def scene() -> None:

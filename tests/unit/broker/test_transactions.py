@@ -1,6 +1,4 @@
-"""Transactions: which messages become visible when, which producers the broker asks, and the effect of kills and
-restarts.
-"""
+"""Transactions: when messages become visible, which producers the broker asks, and the effect of kills and restarts."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ HALF, OP, GIVEN_UP = b"RMQ_SYS_TRANS_HALF_TOPIC", b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
 @dataclass(eq=False)
 class Asked:
-    """A producer's connection."""
+    """Stands in for a producer's connection, and keeps the checks that it got."""
 
     questions: list[RemotingCommand] = field(default_factory=list)
 
@@ -56,7 +54,7 @@ class Asked:
 
 
 class Life:
-    """A store, the half messages in it, and the decisions; dispatching at once."""
+    """A store that dispatches at once, the half messages in it, and the decisions about them."""
 
     def __init__(self, root, clock: ManualClock, geometry: dict[str, Any] | None = None, offsets: bytes | None = None):
         self.clock = clock
@@ -124,7 +122,7 @@ class Life:
         return [message.body for view in views for message in decode_messages(view)]
 
     def kill(self) -> None:
-        """The process ends without writing its tables."""
+        """Ends the process without writing its tables."""
         self.store.shutdown()
 
     def answer(self, question: RemotingCommand, outcome: int) -> None:
@@ -161,13 +159,13 @@ def test_commit_and_rollback(life):
 
 
 def test_each_half_message_comes_to_one_outcome(life):
-    """The same request again changes nothing; a different one is refused, whichever copy it names."""
+    """A repeated decision changes nothing; a different one is refused, whichever copy of the half message it names."""
     channel = life.online()
     half, other = life.prepare("A"), life.prepare("B")
     life.clock.advance(7000)
     life.check()
     assert len(channel.questions) == 2
-    life.end(half, COMMIT)  # the producer's own request, late: it names the first copy
+    life.end(half, COMMIT)  # the producer's late decision, which names the first copy
     life.answer(channel.questions[0], COMMIT)
     life.end(half, COMMIT)
     with pytest.raises(BrokerError, match="ended already"):
@@ -209,14 +207,14 @@ def test_a_message_that_is_no_half_message_cannot_be_committed(life):
 
 
 def test_asked_until_given_up(life):
-    """The broker asks as often as the limit says; a check counts only if there was a producer to ask."""
+    """The broker asks up to the limit; a check counts only if there was a producer to ask."""
     life.prepare("E")
     life.clock.advance(5999)
     life.check()
     channel = None
     for _ in range(3):
         life.clock.advance(30_000)
-        life.check()  # nobody is there
+        life.check()  # no producer is connected
     assert life.store.max_queue_offset(HALF, 0) == 1
     channel = life.online()
     life.check()
@@ -238,7 +236,9 @@ def test_asked_until_given_up(life):
 
 
 def test_a_clock_that_jumps_ahead_gives_nothing_up_unasked(life):
-    """Otherwise all waiting messages would be given up at once, and the commits of present producers refused."""
+    """If the clock decided, all waiting messages would be given up at once, and commits of connected producers
+    refused.
+    """
     channel = life.online()
     life.prepare("E")
     life.prepare("F")
@@ -272,7 +272,7 @@ def test_what_went_with_its_segment_is_waited_for_no_longer(life, monkeypatch):
     channel = life.online()
     monkeypatch.setattr(MessageStore, "message_at", lambda *_: None)
     life.check()
-    assert len(life.halves.pending) == 1  # it may be damage, which somebody may mend
+    assert len(life.halves.pending) == 1  # it may be damage that can be repaired
     monkeypatch.setattr(MessageStore, "min_offset", property(lambda _: 1 << 20))
     life.check()
     assert (life.halves.pending, channel.questions) == ({}, [])
@@ -293,11 +293,11 @@ def test_what_waits_for_an_absent_producer_is_not_read(life, monkeypatch):
 
 
 def test_progress_is_that_of_the_oldest_undecided_one(life, monkeypatch):
-    """The message is found without a look at the others, even if copies come while earlier messages are not scanned
-    yet.
+    """The oldest undecided message is found without reading the others, even if copies come before earlier messages are
+    scanned.
     """
     life.online()
-    monkeypatch.setattr(life.halves, "settle", lambda: None)  # keeps the last progress to look at
+    monkeypatch.setattr(life.halves, "settle", lambda: None)  # records the last progress
     order = random.Random(7)
     halves: list[MessageExt] = []
     for number in range(60):
@@ -321,7 +321,7 @@ def test_progress_is_that_of_the_oldest_undecided_one(life, monkeypatch):
 
 
 def test_many_half_messages_are_scanned_in_pieces(life):
-    """This holds however many requests wait for it."""
+    """Many half messages are scanned in pieces, however many requests wait for the scan."""
     for number in range(300):
         life.prepare(f"E{number}")
     seen = []
@@ -342,7 +342,7 @@ def test_many_half_messages_are_scanned_in_pieces(life):
 
 
 def test_immunity_set_by_the_sender(life):
-    """If the producer was not asked before, its own decision comes too late, but the answer to a question does not."""
+    """If the producer was not asked before, its own decision comes too late, but a decision after a check does not."""
     channel = life.online()
     half = life.prepare("I", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     other = life.prepare("J")
@@ -368,7 +368,7 @@ def test_delay_begins_with_the_commit(life):
 
 
 def given_up_at(life: Life) -> int:
-    """Physical offset of the first message that was given up."""
+    """Returns the physical offset of the first message that was given up."""
     (view,) = life.store.get_message(GIVEN_UP, 0, 0, 1, 1 << 20).views
     return decode_message(view).physical_offset
 
@@ -376,13 +376,15 @@ def given_up_at(life: Life) -> int:
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("ops_written", [True, False])
 def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
-    """The broker asks about it again, as often as before, and it is committed once; a start in between changes
-    nothing.
+    """The broker asks again about a message that was put back, as often as before, and it is committed once, even after
+    a restart.
     """
     clock = ManualClock()
     life = Life(tmp_path, clock)
     life.online()
-    older = life.prepare("older", CHECK_IMMUNITY_TIME_IN_SECONDS="999999999")  # keeps the progress behind the others
+    older = life.prepare(
+        "older", CHECK_IMMUNITY_TIME_IN_SECONDS="999999999"
+    )  # keeps the progress from passing the others
     life.prepare("E", TRAN_PREPARED_QUEUE_OFFSET="1")
     for _ in range(3):
         clock.advance(100 * 3_600_000 // 3)
@@ -397,7 +399,7 @@ def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
     life.service.resume_check(place)
     life.store.dispatch()
     end = life.store.max_offset
-    assert life.service.resume_check(place) == end  # waits already
+    assert life.service.resume_check(place) == end  # the message already waits
     if killed:
         life.kill()
         life = Life(tmp_path, clock)
@@ -422,8 +424,8 @@ def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
 
 @pytest.mark.parametrize("ops_written", [True, False])
 def test_after_a_kill(tmp_path, ops_written):
-    """Known defect 40: without its op message a commit is found in the log; nobody is asked, and nothing comes
-    twice.
+    """Known defect 40 of RocketMQ. Here a commit whose op message is missing is found in the log: no producer is asked,
+    and no message comes twice.
     """
     clock = ManualClock()
     first = Life(tmp_path, clock)
@@ -480,8 +482,8 @@ def test_progress_moves_when_the_disk_has_the_outcomes(life, monkeypatch):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
-    """The broker asks about each pending half message at most as often as the limit leaves, then gives it up; committed
-    messages stay.
+    """In a store of RocketMQ, the broker asks about each pending half message until the limit, then gives it up;
+    committed messages stay.
     """
     case = load_broker(f"transaction_{ended}")
     write_files(case.files, tmp_path)
@@ -539,7 +541,7 @@ def _end(fields: dict[str, str], outcome: int, from_check: bool, key: str) -> Re
 
 @pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
 def test_over_the_wire(tmp_path, sync_flush):
-    """One producer commits at once, and one commits when it is asked; a restart in between changes nothing."""
+    """One producer commits at once, and one when the broker asks; a restart in between changes nothing."""
 
     async def scene() -> None:
         options = {"transaction_timeout_ms": 100, "transaction_check_interval_ms": 100}
@@ -605,7 +607,9 @@ def test_put_back_over_the_wire(tmp_path, sync_flush):
             await cluster.client.invoke(
                 cluster.broker.address, cluster.send_command("T", b"A", text, 1, sys_flag=4), 9000
             )
-            await cluster.ask(RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"})  # every caller sees all
+            await cluster.ask(
+                RequestCode.GET_MAX_OFFSET, {"topic": "T", "queueId": "0"}
+            )  # every caller gets all of them
             services = cluster.broker.services
             for half in due_halves(services.halves, services.transactions):
                 services.transactions.check(half)

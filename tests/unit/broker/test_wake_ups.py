@@ -1,5 +1,5 @@
-"""Waiting requests are woken in time, and one failure affects one request: a whole broker on a clock that the test
-steps.
+"""Waiting requests are woken in time, and a failure affects only one: tests of a whole broker on a clock that they
+step.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def test_an_acknowledgement_in_order_wakes_a_waiting_pop_at_once(broker: Stepped
 
 
 def test_a_changed_invisible_time_wakes_a_waiting_pop_in_order_when_it_is_over(broker: SteppedBroker) -> None:
-    """It once waited for the time of the previous pop: 8 s instead of half a second."""
+    """The waiting pop once waited for the time of the previous pop: 8 s instead of half a second."""
     sent(broker, 1)
     first = pop_in_order(broker, "a", invisible_ms=8000)
     waiting = pop_in_order(broker, "b", 20_000)
@@ -292,8 +292,8 @@ def full_disk(*_: object) -> None:
 def test_a_group_that_cannot_be_made_again_costs_its_own_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its failure once kept a healthy group's pull waiting forever, and long polling on other queues until the
-    restart.
+    """A group that could not be created again once made a healthy group's pull wait forever, and long polling on other
+    queues stop until the restart.
     """
     others = [Connection(broker.broker, broker.loop) for _ in range(3)]
     before = broker.pull(0, 60_000, group="healthy1", connection=others[0])
@@ -333,7 +333,7 @@ def test_a_group_that_cannot_be_made_again_costs_its_own_pop_only(
 def test_a_read_that_the_disk_refuses_costs_its_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It once made the whole store read-only until a restart."""
+    """A read that the disk refuses once made the whole store read-only until a restart."""
     store = broker.broker.store
     get_message = store.get_message
     refused, served = broker.pull(0, group="one"), broker.pull(0, group="two")
@@ -406,7 +406,7 @@ def told(connection: Connection) -> list[int]:
 def test_a_consumer_that_falls_silent_expires_and_the_others_share_its_queues(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is removed two minutes after its last heartbeat, at the next of the checks that run every 10 s."""
+    """A silent consumer is removed two minutes after its last heartbeat, at the next check; checks run every 10 s."""
     silent, alive = broker.connect(), broker.connect()
     closed: list[Connection] = []
 

@@ -1,5 +1,5 @@
-"""There is one way to wait for the disk: whatever the request, the answer leaves when the data is there, and always
-leaves.
+"""All requests wait for the disk in one way: each response is sent once the data is on the disk, and none is
+forgotten.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``rucola mqadmin`` for tests: with a broker, a live consumer and a live producer."""
+"""Runs ``rucola mqadmin`` in tests, with a broker, a live consumer and a live producer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 class Shell:
-    """Runs commands beside the loop that serves them."""
+    """Runs commands in a thread, while the event loop serves their requests."""
 
     def __init__(self, there: Administered, capture: Capture) -> None:
         self._there = there
@@ -27,7 +27,7 @@ class Shell:
         self.broker = there.cluster.broker.address
 
     async def __call__(self, command: str, *words: str, json: bool = False, code: int = 0) -> str:
-        """Output of a command that must end with ``code``; for a failing command its standard error."""
+        """Runs a command that must end with ``code``; returns its output or, if it fails, its standard error."""
         names = {"NS": self.namesrv, "BROKER": self.broker, "ID": self._there.message_id, "CLIENT": CLIENT_ID}
         arguments = [names.get(word, word) for word in command.split()] + list(words)
         arguments[1:1] = ["-n", self.namesrv]

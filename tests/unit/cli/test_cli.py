@@ -1,4 +1,4 @@
-"""The command as a process: its output, its exit code, and that a refusal changes nothing in the store."""
+"""The command as a process: its output, its exit code, and refusals, which change nothing in the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TIMEOUT_S = 60
 
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """The command as a process; an ``up`` logs warnings only, unless told otherwise."""
+    """Starts the command as a process; ``up`` logs only warnings, unless ``arguments`` say otherwise."""
     if arguments[0] == "up" and "--log-level" not in arguments:
         arguments += ("--log-level", "WARNING")
     return subprocess.Popen(
@@ -46,7 +46,7 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def refused(*arguments: str, **options: Any) -> tuple[int, str]:
-    """Exit code and error text of a command that must not start; the text is one line, nothing is printed."""
+    """Runs a command that must not start; returns its exit code and its error, one line; nothing may be printed."""
     process = start(*arguments, **options)
     output, error = process.communicate(timeout=TIMEOUT_S)
     assert output == ""
@@ -57,7 +57,7 @@ def refused(*arguments: str, **options: Any) -> tuple[int, str]:
 
 
 def refused_here(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """The same without a process, for commands that are refused before anything is started."""
+    """Runs a command in this process that is refused before it starts anything; returns exit code and error."""
     code = main(list(arguments))
     output, error = capsys.readouterr()
     assert output == ""
@@ -91,7 +91,7 @@ def config_file(store: Path, text: str = SMALL) -> Path:
 
 
 def content(store: Path) -> dict[str, str]:
-    """Every file below the store with the digest of its bytes."""
+    """Returns every file below the store with the digest of its bytes."""
     return {
         str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(store.rglob("*"))
@@ -109,7 +109,7 @@ def used_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(used_store: Path, tmp_path: Path) -> Path:
-    """A store that was used once."""
+    """Makes a store that was used once."""
     return shutil.copytree(used_store, tmp_path / "store")
 
 
@@ -164,7 +164,7 @@ def test_a_person_gets_one_block_and_ready(tmp_path):
     output, log = process.communicate(timeout=TIMEOUT_S)
     assert (output, process.returncode) == ("", 0)
     assert not where.exists()
-    # On a busy machine anything takes long.
+    # On a busy machine, any step may take long.
     events = [line.split(" ", 3)[3] for line in log.splitlines() if "long turn" not in line]
     assert [event.split("=")[0] for event in events] == [
         '"store loaded" path',
@@ -283,7 +283,7 @@ def test_a_command_line_that_is_not_understood(tmp_path, monkeypatch, capsys, ar
 
 @pytest.mark.parametrize("arguments", [["--json"], []])
 def test_it_serves_also_when_nobody_reads_that_it_is_ready(tmp_path, monkeypatch, capfd, arguments):
-    """The command also stops in order: no buffered output fails at the exit."""
+    """The command also stops cleanly: no buffered output fails at the exit."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     output = os.fdopen(write_end, "w")
@@ -331,7 +331,7 @@ def test_a_configuration_that_is_not_allowed(store, capsys, text, word):
 
 
 def test_a_full_disk(tmp_path):
-    """No file may grow beyond 100 kB: to a start that must create its first segment, this is a full disk."""
+    """No file may grow beyond 100 kB, which is like a full disk for a start that must create its first segment."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -341,7 +341,7 @@ def test_a_full_disk(tmp_path):
     assert code == 6
     assert str(store / "commitlog") in error
     assert set(content(store)) <= {"lock"}  # no marker, no checkpoint, no part of a segment
-    with up(store):  # nothing of the failed start is in the way
+    with up(store):  # no file of the failed start is in the way
         pass
 
 
@@ -366,7 +366,7 @@ def test_damage_is_refused_and_with_quarantine_served_around(store: Path) -> Non
         assert ready["store"] == str(store)
     watermark = WatermarkFile(Files(), str(store))
     watermark.read()
-    # As if records had been synced that are not there any more.
+    # The checkpoint says that records were synced that no longer exist.
     watermark.write(Watermark(5000, 0))
     before = content(store)
     arguments = ("up", "--store", str(store), "--config", str(config_file(store)), *FREE_PORTS)

@@ -1,4 +1,6 @@
-"""Figures by topic and group under RocketMQ's names, limited in number, over an HTTP server that nobody can occupy."""
+"""Metrics by topic and group under RocketMQ's names, limited in number, over an HTTP server that no client can
+block.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a
 
 
 def figure(there: Administered, name: str, **labels: str) -> float:
-    """The only figure with this name, these labels and the node's labels."""
+    """Returns the only sample with this name, these labels and the node's labels."""
     text, _ = metrics_of(BrokerCollector(there.cluster.broker))
     (value,) = (
         sample.value
@@ -68,7 +70,7 @@ def test_what_is_listed_is_bounded_and_the_rest_counted(tmp_path: Path) -> None:
 
 
 def test_others_are_served_while_figures_are_collected(tmp_path: Path) -> None:
-    """Members may come and go meanwhile."""
+    """Other requests are served while metrics are collected; members may come and go meanwhile."""
 
     async def play() -> None:
         async with administered(tmp_path) as there:
@@ -103,7 +105,9 @@ def test_http_takes_no_more_connections_than_it_says_and_closes_half_requests(mo
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 8)
 
     def ask(address: tuple[str, int]) -> tuple[int, float]:
-        """How many of 40 half requests are closed, and after how many seconds the last one."""
+        """Sends 40 incomplete requests; returns how many of them are closed, and after how many seconds the
+        last one.
+        """
         began = time.monotonic()
         half = [socket.create_connection(address, timeout=10) for _ in range(40)]
         for connection in half:

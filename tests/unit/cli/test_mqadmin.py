@@ -85,7 +85,7 @@ def test_groups_and_their_progress(tmp_path: Path, capsys: Capture) -> None:
         rows = await shell.rows("consumerProgress -g G_live")
         assert [(row["Diff"], row["Inflight"]) for row in rows[:-1]] == [(2, 2), (2, 0)]
         assert (rows[-1]["diffTotal"], rows[-1]["inflightTotal"]) == (4, 2)
-        await there.cluster.pull("T_live", 1, 3, group="G_bare")  # no consumer of it said hello
+        await there.cluster.pull("T_live", 1, 3, group="G_bare")  # no consumer of it sent a heartbeat
         bare = await shell.rows("consumerProgress -g G_bare -t T_live")
         assert [(row["Diff"], row["Inflight"]) for row in bare[:-1]] == [(4, 0), (4, 4)]
         assert "code 17" in await shell("consumerProgress -g G_bare", code=1)

@@ -1,4 +1,4 @@
-"""Commands of ``rucola mqadmin`` about accounts, users and rules; how the tool itself is let in."""
+"""Commands of ``rucola mqadmin`` about accounts, users and rules, and how the tool itself authenticates."""
 
 from __future__ import annotations
 

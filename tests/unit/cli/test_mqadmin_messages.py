@@ -1,4 +1,4 @@
-"""Commands of ``rucola mqadmin`` that send, read and follow messages, reset one queue, take or write files."""
+"""Commands of ``rucola mqadmin`` that send, read and trace messages, reset one queue, and read or write files."""
 
 from __future__ import annotations
 

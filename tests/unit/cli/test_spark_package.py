@@ -1,4 +1,4 @@
-"""The archive of ``rucola spark package``: what is in it, and mistakes that are told before anything is built."""
+"""The archive of ``rucola spark package``: its content, and mistakes that are reported before anything is built."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FILES = {
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """An environment with a few packages."""
+    """Makes an environment with a few packages."""
     place = tmp_path / "environment"
     venv.create(place, symlinks=True)
     for name in FILES:

@@ -1,4 +1,4 @@
-"""What a server has loaded after its start."""
+"""The modules that a server has loaded after its start, and the options of all commands."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_is_not_understood_is_one_line(arguments: list[str], capsys: pytest
 
 
 def completed(shell_line: str, script: str) -> list[str]:
-    """What bash offers for the last word of a line."""
+    """Returns what bash offers for the last word of a line."""
     line = " ".join(f"'{word}'" for word in shell_line.split(" "))
     program = (
         f'{script}\nCOMP_WORDS=({line})\nCOMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n_rucola\necho "${{COMPREPLY[@]}}"'
@@ -88,7 +88,7 @@ def completed(shell_line: str, script: str) -> list[str]:
 
 
 def test_advice_names_only_options_that_exist() -> None:
-    """Names of options are right in all errors, log lines and pages."""
+    """All errors, log lines and pages name only options that exist."""
     package, pages = Path(rucola.__file__).parent, Path(__file__).parents[3] / "docs"
     known = {word.split()[0] for command in words(command_line()).values() for word in command} | {"--under-up"}
     named: dict[str, set[str]] = {}

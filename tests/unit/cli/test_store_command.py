@@ -1,4 +1,4 @@
-"""``rucola store``: what it prints and how it ends."""
+"""``rucola store``: its output and its exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rucola.store.timer.timer_store import TimerGeometry, TimerQueue, TimerStore
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x30\x39"
 START_MS = 1_700_000_000_000
-"""Where the clock of ``opened`` begins; it moves a millisecond with each reading."""
+"""Time at which the clock of ``opened`` begins; it advances by a millisecond with each reading."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def text(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
 
 
 def numbers(found: list[dict[str, Any]]) -> list[int]:
-    """Numbers of ``put``'s messages."""
+    """Returns the numbers of the messages that ``put`` wrote."""
     return [int(b64decode(message["body"]).split()[0]) for message in found]
 
 
@@ -143,7 +143,7 @@ def test_grep_by_key(road: tuple[str, ...], store: Path, capsys: pytest.CaptureF
 
 def test_a_key_of_the_same_hash_is_no_hit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     writer = opened(tmp_path)
-    for key in (b"Aa", b"BB"):  # equal hash codes, behind any topic
+    for key in (b"Aa", b"BB"):  # equal hash codes, whatever the topic before them
         writer.put_message(StoreMessage(b"T", 0, key, b"KEYS\x01" + key + b"\x02", 1, HOST))
     writer.dispatch()
     writer.shutdown()
@@ -251,7 +251,7 @@ def test_verify(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_what_no_message_has(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """More messages than can exist, and words that are not UTF-8, as the shell passes them."""
+    """The command gets more messages than can exist, and words that are not UTF-8, as the shell passes them."""
     assert main(["store", "cat", str(store), "--topic", "\udcff", "--max", "9" * 20]) == 2
     assert r"option --topic: '\udcff' is not allowed" in capsys.readouterr().err
     for option in ("--key", "--tag", "--topic"):

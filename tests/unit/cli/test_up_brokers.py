@@ -59,7 +59,7 @@ def gone(pid: int) -> bool:
 
 
 async def spread(namesrv: str, topic: str, count: int) -> set[str]:
-    """The brokers that took messages of a new topic."""
+    """Returns the brokers that accepted messages of a new topic."""
     async with Producer("pg", namesrv, ProducerConfig()) as producer:
         return {
             (await producer.send(Message(topic, b"%d" % number))).message_queue.broker_name for number in range(count)
@@ -110,7 +110,7 @@ def test_brokers_end_with_the_process_that_started_them(tmp_path):
     with brokers(tmp_path / "store", 2) as (_, process):
         children = children_of(process.pid)
         process.kill()
-        process.communicate(timeout=TIMEOUT_S)  # their standard error is this one: it ends when they do
+        process.communicate(timeout=TIMEOUT_S)  # the brokers share this standard error, so it ends when they end
         deadline = time.monotonic() + TIMEOUT_S
         while not all(map(gone, children)):
             assert time.monotonic() < deadline
