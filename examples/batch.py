@@ -17,11 +17,11 @@ async def main() -> None:
         result = await producer.send_batch(batch)
         print(f"send_batch: {len(result.msg_id.split(','))} messages, {result.status.name}")
 
-        # Any number of messages, any topics: grouped, split by size, and sent with many concurrent requests.
+        # Any number of messages to any topics: they are grouped, split by size, and sent in many concurrent requests.
         many = [Message(TOPIC + "AB"[number % 2], f"row {number}".encode()) for number in range(10_000)]
         try:
             results = await producer.send_many(many)
-        except SendManyError as error:  # The others were sent; `errors` says which were not, and why.
+        except SendManyError as error:  # The other messages were sent; `errors` says which were not, and why.
             print(f"send_many: {len(error.errors)} failed: {error}")
         else:
             topics = {each.message_queue.topic for each in results}

@@ -22,7 +22,7 @@ async def screen(name: str, directory: str, wanted: set[str]) -> None:
     seen: set[str] = set()
     async with consumer:
         async for message in consumer:
-            if message.msg_id in wanted:  # not messages of an earlier run
+            if message.msg_id in wanted:  # leave out messages of an earlier run
                 seen.add(message.msg_id)
                 print(f"{name}: {message.body.decode()}")
             if seen == wanted:
@@ -33,7 +33,7 @@ async def main() -> None:
     async with Producer("broadcast-producer", NAMESRV_ADDR) as producer:
         sent = [await producer.send(Message(TOPIC, f"price {price}".encode())) for price in (10, 11, 12)]
     wanted = {result.msg_id for result in sent}
-    with TemporaryDirectory() as directory:  # so that each run starts from the beginning
+    with TemporaryDirectory() as directory:  # each run then starts from the beginning
         await asyncio.gather(screen("screen-1", directory, wanted), screen("screen-2", directory, wanted))
 
 

@@ -18,7 +18,7 @@ async def subscribed() -> None:
         while count < 20:
             messages = await consumer.poll(timeout_ms=1_000)
             count += len(messages)
-            await consumer.commit()  # Stores the progress now instead of at some later time.
+            await consumer.commit()  # Stores the progress immediately instead of some time later.
     print(f"subscribed: polled {count} messages")
 
 

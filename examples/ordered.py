@@ -1,6 +1,4 @@
-"""Ordered messages: messages with the same sharding key go to one queue, and are consumed in the order of their
-sends.
-"""
+"""Ordered messages: messages with the same sharding key go to one queue, and are consumed in the order of sending."""
 
 import asyncio
 import os
@@ -29,7 +27,7 @@ async def main() -> None:
         if sum(map(len, consumed.values())) == len(ORDERS) * len(STEPS):
             everything.set()
 
-    # consume_orderly: one message of a queue at a time, and one consumer of the group for each queue.
+    # consume_orderly: each queue has one consumer of the group, which handles one message at a time.
     consumer = PushConsumer("ordered-consumer", NAMESRV_ADDR, PushConsumerConfig(consume_orderly=True))
     await consumer.subscribe(TOPIC)
     consumer.register_message_listener(listener)

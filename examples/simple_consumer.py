@@ -1,4 +1,6 @@
-"""Simple consumer: messages are received and acknowledged one by one; unacknowledged messages come again (POP)."""
+"""Simple consumer: messages are received and acknowledged one by one; unacknowledged messages are delivered again
+(POP).
+"""
 
 import asyncio
 import os
@@ -22,7 +24,8 @@ async def main() -> None:
             # Each received message is hidden from the rest of the group for 30 s.
             for message in await consumer.receive(max_messages=16, invisible_duration_ms=30_000):
                 print(f"received {message.body.decode()}")
-                if message.body == b"slow":  # Gives it more time; without `ack` it would come again after 60 s.
+                # Gives the application more time; without `ack` the message would come again after 60 s.
+                if message.body == b"slow":
                     await consumer.change_invisible_duration(message, 60_000)
                     print("slow: hidden for 60 s more")
                 await consumer.ack(message)

@@ -1,4 +1,4 @@
-"""Three ways to send: wait for the broker's answer, collect the answers later, or request none."""
+"""Three ways to send: wait for the broker's response, collect the responses later, or request none."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ async def main() -> None:
         result = await producer.send(Message(TOPIC, b"synchronous", tags="TagA", keys="order-1"))
         print(f"sync: {result.status.name}, id {result.msg_id}, offset {result.queue_offset}")
 
-        # Asynchronous: many messages are in flight at once. `ready` waits when there are too many.
+        # Asynchronous: many messages are in flight at once. `ready` waits if there are too many.
         futures = []
         for number in range(10):
             await producer.ready()
@@ -23,7 +23,7 @@ async def main() -> None:
         results = await asyncio.gather(*futures)
         print(f"async: {len(results)} messages in {len({each.message_queue for each in results})} queues")
 
-        # One-way: there is no answer, so a lost message is not noticed.
+        # One-way: there is no response, so a lost message is not noticed.
         await producer.send_oneway(Message(TOPIC, b"one-way"))
         print("oneway: sent, nobody knows whether it arrived")
 

@@ -1,4 +1,4 @@
-"""Tags: the consumer names the tags that it wants, and the broker leaves out the rest."""
+"""Tags: the consumer names the tags that it wants, and the broker leaves out other messages."""
 
 import asyncio
 import os

@@ -10,20 +10,22 @@ TOPIC = "TransactionExample"
 
 
 class Accounts:
-    """Stands for a database. Both methods may be coroutines; these are functions and run in threads."""
+    """Stands for a database. Both methods could be coroutine functions; these are plain functions and run in
+    threads.
+    """
 
     def __init__(self) -> None:
         self.done: set[str | None] = set()
 
     def execute_local_transaction(self, message: Message, argument: object) -> LocalTransactionState:
-        """Called when the broker has the message, and before any consumer can see it."""
+        """Called when the broker has stored the message, before any consumer can see it."""
         if argument == "not enough money":
             return LocalTransactionState.ROLLBACK_MESSAGE
         self.done.add(message.uniq_key)
         return LocalTransactionState.COMMIT_MESSAGE
 
     def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
-        """Called when the broker did not receive the outcome, from this process or from one that was started since."""
+        """Called if the broker did not receive the outcome; this may be in another process of the producer group."""
         known = message.uniq_key in self.done
         return LocalTransactionState.COMMIT_MESSAGE if known else LocalTransactionState.ROLLBACK_MESSAGE
 

@@ -22,7 +22,7 @@ from rucola.protocol.codes import RequestCode  # noqa: E402
 
 
 def rendered() -> str:
-    """The text between the marks."""
+    """The table, which stands between the marks."""
     lines = ["| request | code | needs | publisher | consumer | administrator |", "|---|---|---|---|---|---|"]
     for code in sorted(set(RequestCode) & set(REQUIREMENTS)):
         name = RequestCode(code).name
@@ -33,7 +33,9 @@ def rendered() -> str:
 
 
 def _mark(code: int, topics: int, groups: int) -> str:
-    """Whether an account with these permissions for every resource of the request may send it."""
+    """``yes`` if an account that has these permissions for every resource may send request ``code``, otherwise
+    ``-``.
+    """
     needs = REQUIREMENTS[code]
     if needs is None:
         return "-"
@@ -44,7 +46,7 @@ def _mark(code: int, topics: int, groups: int) -> str:
 def main(arguments: list[str]) -> int:
     """Writes the table, or with ``--check`` says whether it is current."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail when the document is not current")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the document is not current")
     options = parser.parse_args(arguments)
     text = DOCUMENT.read_text(encoding="utf-8")
     head, _, rest = text.partition(BEGIN)
@@ -53,7 +55,7 @@ def main(arguments: list[str]) -> int:
     if current == text:
         return 0
     if options.check:
-        print(f"{DOCUMENT.relative_to(ROOT)}: the access table is not the code's: run make docs", file=sys.stderr)
+        print(f"{DOCUMENT.relative_to(ROOT)}: the access table differs from the code; run make docs", file=sys.stderr)
         return 1
     DOCUMENT.write_text(current, encoding="utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""Generates ``rucola.sync``, the blocking clients, from the async ones.
+"""Generates ``rucola.sync``, the blocking clients, from the asynchronous clients.
 
 For every class in the list below, the tool reads the public methods from the source (without importing it). It writes
 them again with the same signature and docstring; each method passes its call to the event loop of a background thread:
@@ -95,7 +95,7 @@ def face_module(module: str, class_name: str) -> str:
 
 
 def method(node: ast.stmt, class_name: str, base: str) -> str:
-    """The blocking form of one member of the class; empty if it has none, or if the base class ``base`` has it."""
+    """The blocking form of one member of the class; empty if there is none, or if the base class ``base`` has it."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return ""
     if node.name == "__init__":
@@ -135,7 +135,7 @@ def header(node: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> str:
 
 
 def future_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """T if the method returns an ``asyncio.Future[T]``, otherwise empty."""
+    """Returns T if the method returns an ``asyncio.Future[T]``, otherwise an empty text."""
     if isinstance(node.returns, ast.Subscript) and ast.unparse(node.returns.value) == "asyncio.Future":
         return ast.unparse(node.returns.slice)
     return ""
@@ -180,7 +180,7 @@ def package_module() -> str:
     """The package ``rucola.sync``: the clients, and the values that they accept and return."""
     lines = [
         HEAD.format(
-            summary="The clients with blocking calls; the async ones, with the same names, are in ``rucola``.",
+            summary="The clients with blocking calls; the asynchronous ones, with the same names, are in ``rucola``.",
             source="rucola/client/",
         ),
         "from __future__ import annotations",
@@ -192,8 +192,8 @@ def package_module() -> str:
 
 
 def formatted(text: str, path: Path) -> str:
-    """``text`` in the form of the formatter and the import sorter."""
-    known = 'lint.isort.known-first-party=["rucola"]'  # otherwise the result depends on which files exist already
+    """Returns ``text`` after the formatter and the import sorter."""
+    known = 'lint.isort.known-first-party=["rucola"]'  # otherwise the result would depend on which files already exist
     check = ["check", "--select", "I,F401", "--fix", "--quiet", "--config", known]
     for command in (check, ["format", "--quiet"]):
         arguments = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"]
@@ -202,13 +202,13 @@ def formatted(text: str, path: Path) -> str:
 
 
 def main(argv: list[str]) -> int:
-    """Writes the files, or compares them."""
+    """Writes the files, or with ``--check`` compares them."""
     files = generate()
     stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     left_over = sorted(set(TARGETS.glob("*.py")) - set(files))
     if argv == ["--check"]:
         for path in [*stale, *left_over]:
-            print(f"{path.relative_to(ROOT)} is not current: run tools/async_to_sync.py")
+            print(f"{path.relative_to(ROOT)} is not current; run tools/async_to_sync.py")
         return 1 if stale or left_over else 0
     if argv:
         print("usage: async_to_sync.py [--check]", file=sys.stderr)

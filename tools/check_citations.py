@@ -40,7 +40,7 @@ class Page:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        # Blocks of code have no links or headings; their lines are kept, so that line numbers stay right.
+        # Blocks of code have no links or headings. Their lines stay, but empty, so that line numbers are right.
         self.prose = _FENCE.sub(lambda block: "\n" * block.group().count("\n"), path.read_text(encoding="utf-8"))
 
     @cached_property
@@ -50,7 +50,7 @@ class Page:
 
     @cached_property
     def sections(self) -> set[str]:
-        """Numbers of the headings that have one."""
+        """Section numbers, from the headings that have one."""
         numbers = (re.match(r"\d+(?:\.\d+)*", heading) for heading in self.headings)
         return {number.group() for number in numbers if number}
 
@@ -63,7 +63,7 @@ class Page:
 
     @cached_property
     def anchors(self) -> set[str]:
-        """The parts that a link may name after ``#``."""
+        """The anchors of headings, which a link may name after ``#``."""
         return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in self.headings}
 
 
@@ -109,7 +109,9 @@ class Repository:
                 yield path, _line(line, cited), f"defect {cited[1]}"
 
     def _named(self, path: Path, name: str) -> list[Page]:
-        """Pages that ``name`` means in ``path``: a path from there or from the root, otherwise the name of a page."""
+        """Pages that ``name`` means in file ``path``: a path relative to that file or the root, otherwise a page's
+        name.
+        """
         for place in (path.parent, self.root):
             if page := self.pages.get((place / name).resolve()):
                 return [page]
@@ -149,9 +151,9 @@ def _line(first: int, found: re.Match[str]) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Names every citation without a target."""
+    """Prints every citation and link without a target; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="as the other tools have it; nothing is ever written")
+    parser.add_argument("--check", action="store_true", help="accepted like in the other tools; this tool never writes")
     parser.add_argument("--root", type=Path, default=ROOT, help="of the repository")
     root = parser.parse_args(arguments).root.resolve()
     problems = sorted(Repository(root).problems())

@@ -55,7 +55,7 @@ BUDGETS = {
 }
 """Words of each page."""
 GENERATED = {"docs/lab/README.md"}
-"""Pages that are written by a program as a whole; they have no budget of words."""
+"""Pages that a program writes as a whole; they have no budget of words."""
 LINE_MAX = 120
 CHANGES_MAX = 20
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
@@ -65,7 +65,7 @@ _BLOCK = re.compile(
 )
 
 Problem = tuple[str, int, str]
-"""Page, line, what is wrong."""
+"""Page, line, and what is wrong there."""
 
 
 def prose(text: str) -> str:
@@ -76,7 +76,7 @@ def prose(text: str) -> str:
 
 
 def problems(root: Path) -> Iterator[Problem]:
-    """The problems of a repository's pages."""
+    """Finds the problems in a repository's pages."""
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         page = path.relative_to(root).as_posix()
         if not path.exists():
@@ -88,7 +88,7 @@ def problems(root: Path) -> Iterator[Problem]:
         elif budget is None:
             yield page, 1, "has no budget of words in tools/check_docs.py"
         elif (words := len(text.split())) > budget:
-            yield page, 1, f"has {words} words, {budget} are allowed"
+            yield page, 1, f"has {words} words; {budget} are allowed"
         yield from _long_lines(page, text)
     changes = root / "CHANGELOG.md"
     for path in [changes, *sorted((root / "examples").rglob("*.md"))]:
@@ -97,19 +97,19 @@ def problems(root: Path) -> Iterator[Problem]:
     if changes.exists():
         entry = re.split(r"^## ", changes.read_text(encoding="utf-8"), flags=re.MULTILINE)[1]
         if (lines := len(entry.strip().splitlines()) - 1) > CHANGES_MAX:
-            yield "CHANGELOG.md", 1, f"its first entry has {lines} lines, {CHANGES_MAX} are allowed"
+            yield "CHANGELOG.md", 1, f"its first entry has {lines} lines; {CHANGES_MAX} are allowed"
 
 
 def _long_lines(page: str, text: str) -> Iterator[Problem]:
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > LINE_MAX and not line.lstrip().startswith("|") and " " in line.strip():
-            yield page, number, f"has {len(line)} characters, {LINE_MAX} are allowed"
+            yield page, number, f"has {len(line)} characters; {LINE_MAX} are allowed"
 
 
 def main(arguments: list[str]) -> int:
     """Names every problem."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="as the other tools have it; nothing is ever written")
+    parser.add_argument("--check", action="store_true", help="accepted like in the other tools; this tool never writes")
     parser.add_argument("--root", type=Path, default=ROOT, help="of the repository")
     found = list(problems(parser.parse_args(arguments).root.resolve()))
     for page, line, what in found:

@@ -51,14 +51,14 @@ def named(name: str) -> Any:
 
 
 def options(name: str) -> str:
-    """Options of a configuration file."""
+    """Table of the options in a configuration file."""
     from rucola.common.options import options_table
 
     return options_table(named(name))
 
 
 def arguments(name: str) -> str:
-    """Options of a Python class: the names of the arguments, without those of the base class."""
+    """Table of a Python class's options, by the names of its arguments, without those of the base class."""
     from rucola.common.options import options_of
 
     kind = named(name)
@@ -77,7 +77,7 @@ def shown(text: str) -> str:
 
 
 def idle_keys(_: str) -> str:
-    """Keys of RocketMQ's ``broker.conf`` that have no effect, by reason."""
+    """Table of the keys in RocketMQ's ``broker.conf`` that have no effect, by reason."""
     from rucola.broker.config import BrokerConfig
     from rucola.broker.reference_keys import FORMER_KEYS, REFERENCE_KEYS, without_effect
     from rucola.common.options import unknown_keys
@@ -91,7 +91,7 @@ def idle_keys(_: str) -> str:
 
 
 def remote_keys(_: str) -> str:
-    """Options that a request changes, and who may change them."""
+    """Table of the options that a request can change, and who may change them."""
     from rucola.broker.processor.broker_manage import ADMINISTRATORS_KEYS, REMOTE_KEYS
 
     return "\n".join(
@@ -101,7 +101,7 @@ def remote_keys(_: str) -> str:
 
 
 def layout(name: str) -> str:
-    """The fields of a ``Layout``."""
+    """Table of the fields in a ``Layout``."""
     declared = named(name)
     rows = []
     for field in declared.fields:
@@ -116,7 +116,7 @@ def _type(code: str) -> str:
 
 
 def exit_codes(_: str) -> str:
-    """Exit codes of the commands that serve, and whether systemd restarts the broker."""
+    """Table of the server commands' exit codes, and whether systemd restarts the broker."""
     from rucola.cli.exit_codes import ExitCode
 
     unit = (ROOT / "packaging" / "systemd" / "rucola-broker.service").read_text()
@@ -130,7 +130,7 @@ def exit_codes(_: str) -> str:
 
 
 def attribute_texts(kind: type) -> dict[str, str]:
-    """The docstrings below the members of a class."""
+    """The docstring below each member of a class, by the member's name."""
     body = ast.parse(inspect.getsource(kind)).body[0]
     texts, name = {}, ""
     for node in body.body if isinstance(body, ast.ClassDef) else []:
@@ -142,7 +142,7 @@ def attribute_texts(kind: type) -> dict[str, str]:
 
 
 def metrics(_: str) -> str:
-    """All figures at ``/metrics``, found in the code that creates them: name and text."""
+    """Table of all metrics at ``/metrics``, found in the code that creates them: name and help text."""
     rows = []
     for module in ("metrics", "topic_metrics"):
         tree = parsed(SOURCE / "cli" / f"{module}.py")
@@ -156,7 +156,7 @@ def metrics(_: str) -> str:
 
 
 def events(part: str) -> str:
-    """Log events of ``servers`` or ``clients``, by level."""
+    """Table of the log events of ``servers`` or ``clients``, by level."""
     found: dict[tuple[int, str, str], set[str]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         package = path.relative_to(SOURCE).parts[0]
@@ -187,7 +187,7 @@ def _events_of(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def command(name: str) -> str:
-    """Options of ``rucola up`` and of the other commands that serve."""
+    """Table of the options of ``rucola up`` and of the other server commands."""
     from rucola.cli.main import command_line
 
     subparsers = next(action for action in command_line()._actions if isinstance(action.choices, dict))
@@ -214,12 +214,12 @@ KINDS: dict[str, Callable[[str], str]] = {
 
 
 def rendered(text: str) -> str:
-    """A page with all its tables generated again."""
+    """Returns the text of a page with all its tables generated again."""
     return BLOCK.sub(lambda block: f"{block[1]}\n{KINDS[block[2]](block[3])}\n{block[4]}", text)
 
 
 def undocumented(pages: str) -> Iterator[str]:
-    """Option classes and layouts of the code that no page shows."""
+    """Option classes and layouts in the code that no page shows."""
     for path in sorted(SOURCE.rglob("*.py")):
         module = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
         for kind, name in _declared(parsed(path)):
@@ -243,7 +243,7 @@ def _is_call(node: ast.stmt, name: str) -> TypeGuard[ast.Assign | ast.AnnAssign]
 def main(arguments: list[str]) -> int:
     """Writes the tables, or with ``--check`` reports which are not current and which declarations have none."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail when a table is not current")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a table is not current")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the pages")
     given = parser.parse_args(arguments)
     problems, texts = [], []
@@ -251,7 +251,7 @@ def main(arguments: list[str]) -> int:
         text = page.read_text(encoding="utf-8")
         texts.append(text)
         if (current := rendered(text)) != text:
-            problems.append(f"{page.relative_to(given.docs.parent)}: a table is not the code's: run make docs")
+            problems.append(f"{page.relative_to(given.docs.parent)}: a table differs from the code; run make docs")
             if not given.check:
                 page.write_text(current, encoding="utf-8")
     missing = [f"{what} is on no page below docs/" for what in undocumented("\n".join(texts))]

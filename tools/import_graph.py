@@ -25,13 +25,13 @@ LAYERS = [
     (0, ["common"]),
     (0, ["errors"]),
 ]
-"""Rows from the top, each with its number in the table of layers; a row may import the rows below it."""
+"""Rows from top to bottom, each with its number in the table of layers; a row may import the rows below it."""
 EVERYWHERE = {"common", "errors"}
-"""Nearly all packages import these: their arrows would hide the others, so only the table has them."""
+"""Nearly all packages import these two. Their arrows would hide the others, so only the table has them."""
 
 
 def edges() -> set[tuple[str, str]]:
-    """Pairs of packages below ``rucola`` in which the first imports the second."""
+    """Pairs of packages below ``rucola`` of which the first imports the second."""
     graph = grimp.build_graph("rucola")
     pairs = {
         (package(module), package(imported))
@@ -42,14 +42,15 @@ def edges() -> set[tuple[str, str]]:
 
 
 def package(module: str) -> str:
-    """``rucola.store.log.flush`` -> ``store``; empty for the root package and test helpers."""
+    """The package of a module, such as ``store`` for ``rucola.store.log.flush``; empty for root and test helpers."""
     parts = module.split(".")
     return parts[1] if len(parts) > 1 and parts[1] not in ("testing", "__main__") else ""
 
 
 def picture() -> str:
-    """A Mermaid graph with one row per layer, then the same as a table, which includes the packages that every package
-    imports.
+    """Returns a Mermaid graph with one row per layer, then a table of the imports.
+
+    The table includes the packages that every package imports.
     """
     found = edges()
     rank = {name: place for place, (_, row) in enumerate(LAYERS) for name in row}
@@ -80,7 +81,7 @@ def main() -> None:
     wanted = f"{head}{BEGIN}\n{picture()}\n{END}{tail}"
     if "--check" in sys.argv[1:]:
         if wanted != text:
-            sys.exit("import_graph: docs/modules.md does not show the imports of the code; run: make docs")
+            sys.exit("import_graph: docs/modules.md does not show the current imports; run make docs")
     elif wanted != text:
         PAGE.write_text(wanted)
 

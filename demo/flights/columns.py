@@ -1,7 +1,7 @@
 """The per-row work on flights, column by column with Arrow. Pure functions; a task calls them for its records.
 
-Java would take 30 to 80 µs a row for the same work until its compilers have seen some 100,000 rows. These functions
-take a few microseconds from the first row on.
+Java would take 30 to 80 µs per row for the same work until it has compiled the code, after some 100,000 rows. These
+functions take a few microseconds per row from the start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIME = pa.timestamp("us", "UTC")
 BODY = pa.schema(
     [(name, pa.int32()) for name in _NUMBERS] + [(name, pa.string()) for name in _TEXTS] + [("time_hour", _TIME)]
 )
-"""Columns of ``flights.csv`` as they travel in the JSON body."""
+"""Columns of ``flights.csv``, with their types in the JSON body."""
 _VALUES = itemgetter(*BODY.names)
 SUMS_SCHEMA = pa.schema(
     [("carrier", pa.string()), ("month", pa.int32()), ("airline", pa.string())]
@@ -34,18 +34,20 @@ SUMS_SCHEMA = pa.schema(
         )
     ]
 )  # fmt: skip
-"""Gold of some flights: counts and whole-minute sums, which add up from batch to batch."""
+"""The columns of gold for some flights: counts and whole-minute sums, which add up from batch to batch."""
 
 
 class Decoded(NamedTuple):
-    """The result of ``decode``. ``places``: for each row of ``table``, the number of its body."""
+    """The result of ``decode``. ``places`` holds, for each row of ``table``, the index of its body."""
 
     table: pa.Table
     places: list[int]
 
 
 def decode(bodies: Sequence[bytes | None]) -> Decoded:
-    """The bodies that are flights, as columns of ``BODY``. Missing fields are null, and further fields are ignored."""
+    """Decodes the bodies that are flights to columns of ``BODY``. Missing fields become null; other fields are
+    ignored.
+    """
     rows, places = [], []
     for place, body in enumerate(bodies):
         try:
@@ -59,12 +61,12 @@ def decode(bodies: Sequence[bytes | None]) -> Decoded:
 
 
 def with_names(flights: pa.Table, airlines: pa.Table, planes: pa.Table) -> pa.Table:
-    """Adds airline and plane; flights with others keep nulls.
+    """Adds airline and plane; flights with an unknown airline or plane get nulls.
 
     Args:
-        flights: with ``carrier`` and ``tailnum``.
-        airlines: ``carrier`` and ``airline``.
-        planes: ``tailnum`` and further columns.
+        flights: rows with ``carrier`` and ``tailnum``.
+        airlines: rows with ``carrier`` and ``airline``.
+        planes: rows with ``tailnum`` and further columns.
     """
     for key, names in (("carrier", airlines), ("tailnum", planes)):
         found = pc.index_in(flights[key], value_set=names[key].combine_chunks())
@@ -93,7 +95,7 @@ def sums(flights: pa.Table) -> pa.Table:
 
 
 def _of_schema(rows: list[dict[str, Any]], places: list[int]) -> Decoded:
-    """The rows whose values have the types of ``BODY``; a faulty one is found by halving."""
+    """The rows whose values have the types of ``BODY``; a faulty row is found by halving the rows."""
     try:
         return Decoded(_table(rows), places)
     except (pa.ArrowException, OverflowError):
@@ -108,16 +110,16 @@ def _table(rows: list[dict[str, Any]]) -> pa.Table:
     columns: list[Sequence[Any]]
     try:
         columns = list(zip(*map(_VALUES, rows), strict=True))
-    except KeyError:  # a row without one of the fields
+    except KeyError:  # a row lacks one of the fields
         columns = [[row.get(field.name) for row in rows] for field in BODY]
     return pa.Table.from_arrays(list(map(_column, columns or [()] * len(BODY), BODY)), schema=BODY)
 
 
 def _column(values: Sequence[Any], field: pa.Field) -> pa.Array:
     if field.type != pa.int32():
-        # A time comes as text; numbers would be taken as microseconds.
+        # A time must be a text; numbers would be read as microseconds.
         return pa.array(values, pa.string()).cast(field.type)
-    # With a type given, Arrow would cut off what follows the decimal point.
+    # If a type were given, Arrow would drop the digits after the decimal point.
     found = pa.array(values)
     if not (pa.types.is_integer(found.type) or pa.types.is_null(found.type)):
         raise pa.ArrowInvalid(f"{field.name}: {found.type}")

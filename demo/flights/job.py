@@ -34,21 +34,23 @@ if TYPE_CHECKING:
 
 PRODUCERS = 2
 KILL_AT_SHARE = 0.45
-"""Share of the rows that is acknowledged when the broker is killed."""
+"""Fraction of the rows that are acknowledged when the broker is killed."""
 
 QUERY = "flights"
 TRIGGER = "700 milliseconds"
 """Shorter intervals make more micro-batches, and each of them has a fixed cost."""
 WARM_UP_BATCHES = 10
-"""Micro-batches over the first rows, into tables that nobody reads. Java then has the plan's code compiled."""
+"""Number of micro-batches over the first rows, into tables that nobody reads, after which Java has compiled the
+plan.
+"""
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 RECORDS_PER_BATCH_MAX = 50_000
-"""So that a micro-batch after an outage does not take long itself."""
+"""Limit on the records in a micro-batch, so that the first one after an outage does not take long."""
 
 SPARK_TIMEOUT_S = 120.0
 FIRST_ROWS_TIMEOUT_S = 120.0
 PUBLISH_TIMEOUT_S = 180.0
-"""On top of what the rate asks for."""
+"""Time that the run may take in addition to what the rate requires, in seconds."""
 
 CATCH_UP_TIMEOUT_S = 120.0
 _POLL_S = 0.1
@@ -57,7 +59,7 @@ _DIFFERENCES_SHOWN = 40
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The choices of the command line. ``rate``: messages per second of all producers together, 0 for no limit."""
+    """The choices from the command line. ``rate`` is in messages per second over all producers; 0 means no limit."""
 
     rows: int
     rate: float
@@ -87,10 +89,9 @@ class Job:
         self._seen = Measurements()
 
     def run(self) -> int:
-        """Runs the whole job and shows it.
+        """Runs the whole job and shows its progress.
 
-        Returns:
-            0 when every figure is equal, otherwise 1.
+        Returns: 0 if every figure is equal, otherwise 1.
         """
         try:
             with workplace(self._directory):
@@ -144,7 +145,8 @@ class Job:
     def _session(self) -> SparkSession:
         conf = {
             **REPORTS_KEPT,
-            # Without Hadoop's native library the default one starts a program for the rights of each file.
+            # The default file system, without Hadoop's native library, starts a program to set the permissions of each
+            # file.
             "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
             "spark.driver.memory": "2g",
             # Adaptive execution would plan each stage of a micro-batch anew. That costs more than it can save on 10,000
@@ -153,14 +155,14 @@ class Job:
             "spark.local.dir": str(self._directory / "spark"),
             "spark.sql.warehouse.dir": str(self._directory / "spark" / "warehouse"),
         }
-        # Standard error of Java and of the workers goes to a file, where it does not tear the progress bars.
+        # The standard error of Java and of the workers goes to a file, so that it does not disturb the progress bars.
         with stderr_to(self._directory / "spark.log"):
             return local_session("flights", **conf)
 
     def _first_rows(
         self, spark: SparkSession, broker: BrokerProcess, producers: list[ProducerProcess], tables: Tables
     ) -> StreamingQuery:
-        """Starts the stream and brings the first rows of the producers to gold. Then the topic exists, and Spark is
+        """Starts the stream and brings the producers' first rows to gold, after which the topic exists and Spark is
         warm.
         """
         for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "acknowledging the first rows", broker):
@@ -177,7 +179,7 @@ class Job:
         return query
 
     def _warm_up(self, spark: SparkSession, broker: BrokerProcess) -> None:
-        """Runs the plan of a micro-batch over the first rows."""
+        """Runs the plan of a micro-batch over the first rows, so that Java compiles it."""
         tables = Tables(self._directory / "warm-up", data_directory())
         with deadline("warming up", SPARK_TIMEOUT_S):
             for number in range(WARM_UP_BATCHES):
@@ -247,8 +249,8 @@ class Job:
         return wanted
 
     def _check_bronze(self, bronze: DataFrame, records: int) -> None:
-        """Checks that bronze has every record of the broker once: as many records as the queues hold, each from a
-        different place.
+        """Checks that bronze has every record of the broker once: as many as the queues hold, each from a different
+        place.
         """
         rows = bronze.select("brokerName", "queueId", "queueOffset")
         count, places = rows.count(), rows.distinct().count()
@@ -258,10 +260,10 @@ class Job:
     def _waiting(
         self, timeout_s: float, what: str, broker: BrokerProcess, query: StreamingQuery | None = None
     ) -> Iterator[None]:
-        """Yields until the caller stops asking; sleeps in between.
+        """Yields, with pauses, until the caller stops iterating.
 
         Raises:
-            DemoError: it takes too long, the broker ended, or the query failed.
+            DemoError: the caller iterates for too long, the broker ended, or the query failed.
         """
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s:
@@ -273,7 +275,7 @@ class Job:
         raise DemoError(f"{what} took longer than {timeout_s:.0f} s")
 
     def _stream_error(self, query: StreamingQuery) -> str:
-        """The cause in one line; the full text, some pages, goes to a file."""
+        """The cause of the failure in one line; writes the full text, some pages, to a file."""
         lines = str(query.exception() or "it was stopped").splitlines()
         file = self._directory / "stream-error.txt"
         file.write_text("\n".join(lines))
@@ -299,7 +301,8 @@ class Job:
             draw(page, outcome.gold, self._seen, headline)
         screen.console.print(closing_table(outcome.gold))
         screen.note(
-            f"records in the log {outcome.records:,}, sends repeated because no answer came {outcome.resent:,}", "none"
+            f"records in the log {outcome.records:,}, sends repeated because no response came {outcome.resent:,}",
+            "none",
         )
         screen.note(f"duplicates dropped by key {duplicates:,}", "none")
         self._show_latency()
@@ -311,7 +314,7 @@ class Job:
         if len(outcome.wrong) > _DIFFERENCES_SHOWN:
             screen.error(f"... and {len(outcome.wrong) - _DIFFERENCES_SHOWN} more")
         if outcome.wrong:
-            screen.error(f"{verdict}; everything the run left is in {self._directory}")
+            screen.error(f"{verdict}; everything that the run left is in {self._directory}")
             return 1
         if not settings.keep:
             for name in ("store", "checkpoint", "spark"):
@@ -339,6 +342,6 @@ def _flights(tables: Tables) -> int:
 
 
 def _records_in_broker(namesrv: str) -> int:
-    """Number of records in all queues of the topic, by the broker's offsets."""
+    """Number of records in all queues of the topic, according to the broker's offsets."""
     with PullConsumer("flights_check", namesrv) as consumer:
         return sum(consumer.max_offset(queue) - consumer.min_offset(queue) for queue in consumer.message_queues(TOPIC))

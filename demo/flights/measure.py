@@ -1,7 +1,6 @@
-"""Rates and latencies, computed from the observations of the run. Plain values and pure functions.
-
-All times are seconds since the epoch. There is only one machine and one clock, so the born time of a record can be
-subtracted from the commit time of its batch.
+"""Rates and latencies, computed from the observations of the run. Plain values and pure functions. Times are seconds
+since the epoch unless noted. There is only one machine and one clock, so the born time of a record can be subtracted
+from the commit time of its batch.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from itertools import pairwise
 from math import ceil
 
 QUANTILES = (0.5, 0.9, 0.99)
-"""Shares of the flights that were in gold no later than the latency given for them."""
+"""Fractions of the flights for which a latency is shown: this fraction was in gold no later."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How many messages were acknowledged at a moment, and how many flights were in gold."""
+    """Number of messages acknowledged, and number of flights in gold, at the time ``at_s``."""
 
     at_s: float
     acknowledged: int
@@ -27,10 +26,10 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """One micro-batch, from the call with its records to the commit of gold.
+    """One micro-batch, from the call that receives its records to the commit of gold.
 
     Attributes:
-        records: all records, including duplicates.
+        records: number of all records, including duplicates.
         poison: number of records that are not flights.
     """
 
@@ -47,9 +46,9 @@ class Progress:
     """Spark's report about a finished micro-batch of flights.
 
     Attributes:
-        records: records read from the broker, including duplicates.
-        took_s: time from its planning to the commit of its offsets.
-        behind: messages that the broker had and that this micro-batch did not read.
+        records: number of records read from the broker, including duplicates.
+        took_s: time from planning to the commit of its offsets, in seconds.
+        behind: number of messages that the broker had but this micro-batch did not read.
     """
 
     batch_id: int
@@ -60,7 +59,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Measurements:
-    """All observations of a run. ``born_s``: for each batch, the born times of its flights."""
+    """All observations of a run. ``born_s`` holds the born times of the flights in each batch."""
 
     begin_s: float = 0.0
     killed_s: float | None = None
@@ -72,24 +71,22 @@ class Measurements:
     born_s: dict[int, list[float]] = field(default_factory=dict)
 
     def latencies_s(self, batch: BatchReport) -> list[float]:
-        """Times from the birth of each flight of a batch to its figures in gold, the shortest first."""
+        """For the flights of a batch, the times from birth until they are in gold, shortest first."""
         return sorted(batch.committed_s - born_s for born_s in self.born_s.get(batch.batch_id, ()))
 
     def all_latencies_s(self) -> list[float]:
-        """The same times for all batches."""
+        """For the flights of all batches, the times from birth until they are in gold, shortest first."""
         return sorted(latency for batch in self.batches for latency in self.latencies_s(batch))
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest of ``values`` that is at least as large as this share of them; ``values`` are sorted and not
-    empty.
-    """
+    """The quantile ``share`` of ``values``, which are sorted and not empty: 0.5 gives the median."""
     return values[max(0, ceil(share * len(values)) - 1)]
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The pipeline's own rate: the speed of micro-batches while they run."""
+    """The pipeline's own rate: the speed of micro-batches, without the time between them."""
 
     records: int
     took_s: float
@@ -101,7 +98,7 @@ class Rate:
 
 
 def own_rate(seen: Measurements) -> Rate | None:
-    """Records and seconds of all micro-batches of the run together; None when there were none."""
+    """Records and seconds of all micro-batches of the run together; None if there were none."""
     run = {batch.batch_id for batch in seen.batches}
     records = sum(one.records for one in seen.progress if one.batch_id in run)
     took_s = sum(one.took_s for one in seen.progress if one.batch_id in run)
@@ -119,7 +116,7 @@ class Curve:
 
 
 def produce_curve(seen: Measurements, step_s: float = 0.5) -> Curve:
-    """Messages acknowledged per second, in steps of equal width."""
+    """Step curve of messages acknowledged per second, with steps of equal width."""
     if not seen.samples:
         return Curve([0.0], [])
     times = [sample.at_s - seen.begin_s for sample in seen.samples]
@@ -130,8 +127,9 @@ def produce_curve(seen: Measurements, step_s: float = 0.5) -> Curve:
 
 
 def consume_curve(seen: Measurements) -> Curve:
-    """Flights per second that became visible in gold: the flights of each batch, divided by the time since the batch
-    before.
+    """Step curve of flights per second that became visible in gold.
+
+    Each step is a batch: its flights divided by the time since the previous batch.
     """
     edges, values = [0.0], []
     for batch in seen.batches:
@@ -142,8 +140,9 @@ def consume_curve(seen: Measurements) -> Curve:
 
 
 def lag_curve(seen: Measurements) -> tuple[list[float], list[int]]:
-    """Moments, in seconds since the start of the run, and the number of messages that were acknowledged but not in gold
-    at each moment.
+    """Returns points in time, in seconds since the start of the run, and the backlog at each of them.
+
+    The backlog is the number of messages that were acknowledged but not in gold.
     """
     return [one.at_s - seen.begin_s for one in seen.samples], [
         max(0, one.acknowledged - one.in_gold) for one in seen.samples
@@ -151,7 +150,7 @@ def lag_curve(seen: Measurements) -> tuple[list[float], list[int]]:
 
 
 def _count_at(times: Sequence[float], samples: Sequence[Sample], at_s: float) -> float:
-    """Acknowledged messages at a moment, interpolated between the samples before and after it."""
+    """Number of messages acknowledged at time ``at_s``, interpolated between the samples before and after it."""
     after = bisect_left(times, at_s)
     if after == len(times):
         return samples[-1].acknowledged

@@ -1,4 +1,4 @@
-"""One page of pictures of a run, as PNG: delays, rates, latency."""
+"""Draws one page of pictures of a run, as PNG: delays, rates, latency."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DELAY_BOUND_MIN = 40.0
-"""Delays beyond this many minutes, either way, share the darkest colour; their numbers are in the cells."""
+"""Delays beyond this many minutes, early or late, share the darkest colour; their numbers are in the cells."""
 
 # Okabe and Ito's colours, which people with any kind of colour blindness can distinguish.
 BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#555555"
@@ -41,7 +41,7 @@ def draw(path: Path, gold: Sequence[CarrierMonth], seen: Measurements, headline:
     """
     import matplotlib as mpl
 
-    mpl.use("Agg")  # no display on a server
+    mpl.use("Agg")  # a server has no display
     from matplotlib import pyplot as plt
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -98,7 +98,7 @@ def _heat_map(axes: Axes, gold: Sequence[CarrierMonth], figure: str, title: str)
 
 
 def _whole(value: float) -> str:
-    """Whole minutes with a real minus sign, and no minus before zero."""
+    """A value in whole minutes as text, with a real minus sign, but none before zero."""
     return str(round(value)).replace("-", "−")
 
 
@@ -155,7 +155,7 @@ def _lag(axes: Axes, seen: Measurements) -> None:
 
 
 def _time_axis(axes: Axes, seen: Measurements) -> None:
-    """The axis that both curves share: the time since the start of publishing, with marks at kill and restart."""
+    """Draws the axis that both curves share: the time since the start of publishing, with marks at kill and restart."""
     axes.set_xlabel("seconds since publishing began (Spark is warm by then)")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)

@@ -33,7 +33,7 @@ mappedFileSizeConsumeQueue=600000
 maxHashSlotNum=500000
 maxIndexNum=1000000
 flushDiskType=SYNC_FLUSH
-# As many queues as tasks run at a time, and large answers for those who read everything.
+# As many queues as tasks run at a time, and large responses for consumers that read everything.
 defaultTopicQueueNums=2
 maxTransferCountOnMessageInMemory=1024
 maxTransferBytesOnMessageInMemory=1048576
@@ -41,7 +41,7 @@ maxTransferBytesOnMessageInMemory=1048576
 
 
 class DemoError(Exception):
-    """The job cannot continue; the text tells a person what happened."""
+    """Raised if the job cannot continue; the text tells people what happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Processes:
 
 
 def end(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> None:
-    """Sends SIGTERM, and SIGKILL if the process does not end. Returns when the process has ended."""
+    """Sends SIGTERM, then SIGKILL if the process does not end. Returns when the process has ended."""
     if process.poll() is not None:
         return
     process.terminate()
@@ -96,7 +96,7 @@ def end(process: subprocess.Popen[bytes], timeout_s: float = STOP_TIMEOUT_S) -> 
 
 
 class BrokerProcess:
-    """``rucola up`` over one store directory; a restart uses the ports of the first start."""
+    """Runs ``rucola up`` over one store directory; a restart uses the ports of the first start."""
 
     def __init__(self, processes: Processes, directory: Path) -> None:
         self._processes = processes
@@ -115,10 +115,10 @@ class BrokerProcess:
         return self._addresses
 
     def start(self) -> Addresses:
-        """Starts it and waits until it reports that it is ready.
+        """Starts the broker and waits until it reports that it is ready.
 
         Raises:
-            DemoError: it ended, or did not get ready within `START_TIMEOUT_S`.
+            DemoError: the broker ended, or was not ready within `START_TIMEOUT_S`.
         """
         self._starts += 1
         namesrv_port, broker_port = "0", "0"
@@ -149,7 +149,7 @@ class BrokerProcess:
         """Checks that the broker still runs.
 
         Raises:
-            DemoError: it ended by itself.
+            DemoError: the broker ended by itself.
         """
         if self._process is not None and self._process.poll() is not None:
             log = self._directory / f"broker-{self._starts}.log"
@@ -180,7 +180,7 @@ def up_command(store: Path, config: Path, namesrv_port: str, broker_port: str) -
 
 
 class ProducerProcess:
-    """One process of `produce`. A thread keeps the newest progress line of the process."""
+    """One producer process. A thread keeps the newest progress line that the process prints."""
 
     def __init__(
         self, processes: Processes, directory: Path, namesrv: str, part: int, parts: int, rows: int, rate: float
@@ -203,11 +203,11 @@ class ProducerProcess:
 
     @property
     def progress(self) -> Progress:
-        """Its last progress line."""
+        """The last progress line of the producer."""
         return self._progress
 
     def go(self) -> None:
-        """Lets it continue after its first rows."""
+        """Lets the producer continue after its first rows."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(b"go\n")
@@ -217,10 +217,10 @@ class ProducerProcess:
             raise
 
     def done(self) -> bool:
-        """Whether all its rows are acknowledged and it has ended.
+        """Whether the producer has ended with all its rows acknowledged.
 
         Raises:
-            DemoError: it ended before that.
+            DemoError: the producer ended before that.
         """
         code = self._process.poll()
         if code is not None and code != 0:
@@ -236,7 +236,9 @@ class ProducerProcess:
 
 @contextmanager
 def stderr_to(log: Path) -> Iterator[None]:
-    """Gives programs that start inside, such as Spark's Java, a file as standard error for their whole life."""
+    """Gives programs that are started inside the block, such as Spark's Java, a file as standard error until they
+    end.
+    """
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -4,8 +4,8 @@ Sends its share of the rows, pipelined, and prints one JSON line with a `Progres
 acknowledgement of the first `FIRST_ROWS`, it waits for a line on standard input, because the pipeline warms up with
 these rows.
 
-If the answer to a send is lost, the message may or may not be stored. The row is sent again, so the log may have it
-twice. This is why the key contains the flight id: readers can recognise duplicates.
+If the response to a send is lost, the message may or may not be stored. The row is sent again, so the log may have it
+twice. The key therefore contains the flight id, by which readers can recognise duplicates.
 """
 
 from __future__ import annotations
@@ -29,43 +29,43 @@ from rucola.errors import ClientError, RucolaError
 from .data import ROWS_ALL, TOPIC, FlightMessage, flight_rows, message_of
 
 FIRST_ROWS = 500
-"""Rows of each producer that go ahead of the rest."""
+"""Number of rows that each producer sends before it waits for the pipeline to warm up."""
 
 IN_FLIGHT_MAX = 512
 REPORT_INTERVAL_S = 0.1
 PACE_INTERVAL_S = 0.002
 RESEND_PAUSE_S = 0.1
 STALL_TIMEOUT_S = 60.0
-"""How long nothing may be acknowledged before the producer gives up."""
+"""How long nothing may be acknowledged before the producer gives up, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of a producer. ``resent``: sends repeated because their answer was lost or bad."""
+    """The progress of a producer. ``resent`` is the number of sends repeated because their response was lost or bad."""
 
     acknowledged: int = 0
     resent: int = 0
     waiting: bool = False
-    """Whether it waits to be let go after its first rows."""
+    """Whether the producer waits for the signal to continue after its first rows."""
 
 
 class StalledError(Exception):
-    """For too long, nothing was acknowledged."""
+    """Raised if nothing was acknowledged for too long."""
 
 
 def queue_of_flight(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """The queue of a flight. It is always the same one, so a reader of the queue sees all duplicates of the flight."""
+    """The queue for a flight. It is always the same one, so a reader of the queue sees all duplicates of the flight."""
     return queues[crc32((message.keys or "").encode()) % len(queues)]
 
 
 class Publisher:
-    """Sends each message until it is acknowledged, at a steady rate, with at most `IN_FLIGHT_MAX` unanswered."""
+    """Sends each message until it is acknowledged, at a steady rate, with at most `IN_FLIGHT_MAX` in flight."""
 
     def __init__(self, producer: Producer, rate: float) -> None:
         """Prepares the publisher; it sends nothing yet.
 
         Args:
-            rate: messages per second; with 0 it sends as fast as answers come.
+            rate: messages per second; 0 means as fast as responses arrive.
         """
         self._producer = producer
         self._rate = rate
@@ -82,11 +82,11 @@ class Publisher:
     async def publish(self, messages: Iterable[FlightMessage]) -> None:
         """Sends all of ``messages`` and returns when every one is acknowledged.
 
-        After an outage it is late, and sends at full speed until it has caught up.
+        After an outage the publisher is late, and sends at full speed until it has caught up.
 
         Raises:
             StalledError: nothing was acknowledged for `STALL_TIMEOUT_S`.
-            RucolaError: an answer that makes repeated sends useless.
+            RucolaError: the broker's response makes repeated sends useless.
         """
         loop = asyncio.get_running_loop()
         begin_s = loop.time()
@@ -102,8 +102,8 @@ class Publisher:
             await self._resend_or_wait()
 
     async def _resend_or_wait(self) -> None:
-        # While the broker is away, one message at a time tries to reach it; repeated failures of all messages help
-        # nobody.
+        # While the broker is unavailable, only one message at a time is tried; repeated failures of all messages are
+        # useless.
         room = 1 if self._troubled else IN_FLIGHT_MAX
         if not self._again or self._in_flight >= room:
             await self._pause(PACE_INTERVAL_S)
@@ -137,7 +137,7 @@ class Publisher:
             self.acknowledged += 1
             self._troubled = False
             return
-        # While broker and name server come back, the topic may have no route for a moment. That is a ClientError.
+        # While broker and name server restart, the topic may have no route for a moment, which is a ClientError.
         if not (isinstance(error, ClientError) or (isinstance(error, RucolaError) and error.retriable)):
             self._fatal = self._fatal or error
             return
@@ -155,7 +155,8 @@ async def produce(namesrv: str, part: int, parts: int, rows: int, rate: float) -
     await producer.start()
     try:
         publisher = Publisher(producer, rate)
-        # Reading the CSV takes as long as sending. It is done first, because other machines would have the load of it.
+        # Reading the CSV takes as long as sending, so it is done first: in real use, other machines would have this
+        # load.
         messages = iter(_messages(rows, part, parts))
         reporting = asyncio.create_task(_report(publisher))
         await publisher.publish(islice(messages, FIRST_ROWS))
@@ -170,7 +171,7 @@ async def produce(namesrv: str, part: int, parts: int, rows: int, rate: float) -
 
 
 def _messages(rows: int, part: int, parts: int) -> list[FlightMessage]:
-    """All messages of the share. They live until the process ends, so the garbage collector never looks at them."""
+    """All messages of this producer's share. They exist until the process ends, so the garbage collector skips them."""
     gc.disable()
     messages = [message_of(row) for row in flight_rows(rows, part, parts)]
     gc.freeze()
@@ -192,9 +193,9 @@ def _print_progress(publisher: Publisher) -> None:
 
 def main(
     namesrv: Annotated[str, typer.Option(help="Name server, host:port.")],
-    part: Annotated[int, typer.Option(help="Which share of the rows, from 0.")] = 0,
-    parts: Annotated[int, typer.Option(help="Into how many shares the rows are split.")] = 1,
-    rows: Annotated[int, typer.Option(help="Rows of all shares together.")] = ROWS_ALL,
+    part: Annotated[int, typer.Option(help="Index of this producer's share of the rows, from 0.")] = 0,
+    parts: Annotated[int, typer.Option(help="Number of shares into which the rows are split.")] = 1,
+    rows: Annotated[int, typer.Option(help="Number of rows in all shares together.")] = ROWS_ALL,
     rate: Annotated[float, typer.Option(help="Messages per second, 0 for as fast as possible.")] = 0.0,
 ) -> None:
     """Publish flights."""

@@ -1,7 +1,5 @@
-"""Spark's reports about the micro-batches, for the picture.
-
-They are read once, when the run is over. A listener would be called for each micro-batch, and its values fetched from
-Java one by one; that took a tenth of the processor time of the whole run.
+"""Spark's reports about the micro-batches, for the picture. They are read once, when the run is over. A listener would
+be called for each micro-batch and fetch values from Java one by one, which took a tenth of the run's CPU time.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 REPORTS_KEPT = {"spark.sql.streaming.numRecentProgressUpdates": "1000"}
-"""Setting of the session: Spark keeps the reports of a whole run."""
+"""Setting of the session that makes Spark keep the reports of a whole run."""
 
 
 def progress_of(query: StreamingQuery) -> list[Progress]:
@@ -26,7 +24,7 @@ def progress_of(query: StreamingQuery) -> list[Progress]:
     found = {}
     for report in query.recentProgress:
         values = json.loads(report.json)
-        # In the report the offsets are objects, and for a listener they are text.
+        # In these reports the offsets are objects; for a listener they would be text.
         sources = [
             SimpleNamespace(endOffset=json.dumps(one["endOffset"]), latestOffset=json.dumps(one["latestOffset"]))
             for one in values["sources"]

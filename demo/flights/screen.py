@@ -28,7 +28,7 @@ class Screen:
         self.console = console or Console(highlight=False)
         self._begin_s = time.monotonic()
         self.steps: dict[str, float] = {}
-        """Seconds that each finished step took."""
+        """How long each finished step took, in seconds."""
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -41,7 +41,7 @@ class Screen:
         self.finished(name, time.monotonic() - begin_s)
 
     def finished(self, name: str, took_s: float, detail: str = "") -> None:
-        """A step is done."""
+        """Shows that a step is done."""
         self.steps[name] = took_s
         self.console.print(
             f"{self._clock()}  [green]✓[/] {name} [dim]({took_s:.1f} s)[/]{'  ' + detail if detail else ''}"
@@ -57,7 +57,7 @@ class Screen:
 
     @contextmanager
     def bars(self, total: int) -> Iterator[Bars]:
-        """Progress of publishing, and of the tables that follow it."""
+        """Shows the progress of publishing, and of the tables that follow it."""
         bars = Bars(self, total)
         with bars.live:
             yield bars
@@ -66,12 +66,12 @@ class Screen:
         return f"[dim]{time.monotonic() - self._begin_s:6.1f} s[/]"
 
     def plain(self, text: str) -> None:
-        """A line of progress for an output without a terminal."""
+        """A line of progress, for output that is not a terminal."""
         self.console.print(f"{self._clock()}  {text}")
 
 
 class Bars:
-    """Two bars: messages acknowledged, and flights in gold."""
+    """The two progress bars: messages acknowledged, and flights in gold."""
 
     def __init__(self, screen: Screen, total: int) -> None:
         self._screen = screen
@@ -100,7 +100,7 @@ class Bars:
 
 
 def closing_table(gold: Sequence[CarrierMonth]) -> Table:
-    """One line per carrier for the whole year, busiest carrier first; fits 80 columns."""
+    """A table with one line per carrier for the whole year, busiest carrier first; it fits 80 columns."""
     table = Table(
         title="Gold by carrier: flights from New York in 2013, mean delays in minutes",
         title_justify="left",

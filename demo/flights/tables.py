@@ -1,10 +1,10 @@
 """The tables on disk, and how one micro-batch is written.
 
 ``bronze/batch=7`` holds the records that batch 7 brought and ``silver/batch=7`` its flights, both written by its tasks;
-``gold/batch=7.parquet`` holds all figures up to batch 7, so readers take the newest one. Gold is written last and
+``gold/batch=7.parquet`` holds all figures up to batch 7, so readers use the newest file. Gold is written last and
 appears by a rename, which commits the batch.
-Spark runs a batch again after a failure, with the same records and the same number. A second write changes nothing,
-because the tables depend only on these records and on what *earlier* batches wrote.
+After a failure, Spark runs a batch again with the same records and the same number. The second write changes nothing,
+because the result depends only on these records and on what *earlier* batches wrote.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Tables:
         self._reports: list[BatchReport] = []
 
     def task(self, batch_id: int) -> BatchTask:
-        """The work of each task of a batch."""
+        """The function that each task of a batch runs."""
         return BatchTask(self._directory, self._source_directory, batch_id)
 
     def apply(self, records: DataFrame, batch_id: int) -> None:
@@ -93,7 +93,7 @@ class Tables:
             return list(self._reports)
 
     def born_s(self) -> dict[int, list[float]]:
-        """For each batch, the born times of its flights in seconds since the epoch. May be called when the query has
+        """For each batch, the born times of its flights in seconds since the epoch. Must be called after the query has
         ended.
         """
         columns = ds.dataset(self._directory / "silver", partitioning="hive").to_table(["batch", "bornTimestamp"])
@@ -113,7 +113,7 @@ class Tables:
 
     def _commit_gold(self, batch_id: int, rows: list[CarrierMonth]) -> None:
         file = self._gold_file(batch_id)
-        new = file.with_name(f".{file.name}")  # a name that readers ignore
+        new = file.with_name(f".{file.name}")  # readers ignore this name
         pq.write_table(pa.Table.from_pylist([asdict(row) for row in rows], _GOLD_SCHEMA), new)
         new.replace(file)
 

@@ -3,9 +3,9 @@
     bronze/batch=7/broker-a-1.parquet     the records that batch 7 brought from queue 1
     silver/batch=7/broker-a-1.parquet     the flights among them
 
-A flight is always sent to the same queue, so the files of one queue hold all flights that its task has ever to
-recognise. The table itself is the memory of what is there; a worker reads the ids of earlier batches once. A batch
-that runs again does not look at its own files, and writes the same rows again under the same names.
+A flight is always sent to the same queue, so the files of one queue hold all flights that its task ever has to
+recognise. The table itself records which flights exist; a worker reads the ids of earlier batches once. A batch that
+runs again ignores its own files, and writes the same rows again under the same names.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .columns import SUMS_SCHEMA, decode, sums, with_names
 
 COUNTS = ("records", "poison")
 RESULT_SCHEMA = pa.schema([*SUMS_SCHEMA, *((name, pa.int64()) for name in COUNTS)])
-"""The result of a task: the sums of its new flights, and one row with only the numbers of all its records and of those
-that are not flights.
+"""The result of a task: the sums of its new flights, and one row that holds only two counts: of all its records, and of
+those that are not flights.
 """
 
 PLANE_COLUMNS = ("manufacturer", "model", "seats")
@@ -33,11 +33,11 @@ PLANE_COLUMNS = ("manufacturer", "model", "seats")
 
 @dataclass(frozen=True, slots=True)
 class BatchTask:
-    """The work of each task of a micro-batch. Spark sends a copy to the task.
+    """The function that each task of a micro-batch runs. Spark sends a copy to the task.
 
     Attributes:
-        directory: of the tables.
-        source_directory: with ``airlines.csv`` and ``planes.csv``.
+        directory: directory of the tables.
+        source_directory: directory with ``airlines.csv`` and ``planes.csv``.
         batch_id: number of the micro-batch.
     """
 
@@ -52,7 +52,7 @@ class BatchTask:
             batches: rows of ``rucola.spark.layers.bronze``, all of one queue.
 
         Raises:
-            ValueError: the rows are of several queues.
+            ValueError: the rows are from several queues.
         """
         read = list(batches)
         if not read:
@@ -78,7 +78,7 @@ class BatchTask:
     def _write(self, name: str, queue: str, rows: pa.Table) -> None:
         file = _file(self.directory / name, self.batch_id, queue)
         file.parent.mkdir(parents=True, exist_ok=True)
-        hidden = file.with_name(f".{queue}-{uuid.uuid4().hex}")  # a name that readers ignore
+        hidden = file.with_name(f".{queue}-{uuid.uuid4().hex}")  # readers ignore this name
         pq.write_table(rows, hidden)
         hidden.replace(file)
 
@@ -86,17 +86,17 @@ class BatchTask:
 def _queue_of(records: pa.Table) -> str:
     queues = records.select(["brokerName", "queueId"]).group_by(["brokerName", "queueId"]).aggregate([]).to_pylist()
     if len(queues) != 1:
-        raise ValueError(f"a task has records of {len(queues)} queues, and each queue needs a task of its own")
+        raise ValueError(f"a task has records from {len(queues)} queues, but each queue needs a task of its own")
     return f"{queues[0]['brokerName']}-{queues[0]['queueId']}"
 
 
 def _new_flights(records: pa.Table, flights: pa.Table, places: list[int], known: set[str]) -> pa.Table:
-    """The flights whose ids are not ``known``, with id and time of birth; ``known`` gets their ids.
+    """Returns the flights whose ids are not in ``known``, with id and born time; adds their ids to ``known``.
 
     Args:
         records: all records of the task.
-        flights: those that are flights, in columns.
-        places: for each flight, its place among the records.
+        flights: the records that are flights, in columns.
+        places: for each flight, its index among the records.
     """
     ids = records["keys"].to_pylist()
     rows, sources = [], []
@@ -111,11 +111,11 @@ def _new_flights(records: pa.Table, flights: pa.Table, places: list[int], known:
 
 
 _ids: dict[tuple[Path, str], tuple[int, set[str]]] = {}
-"""The last batch, and the ids up to it, by table and queue. A worker process serves many tasks."""
+"""Cache of a worker process, which serves many tasks: by table and queue, the last batch and all ids up to it."""
 
 
 def _known_ids(table: Path, queue: str, batch_id: int) -> set[str]:
-    """The ids of all flights that the queue brought in earlier batches."""
+    """The ids of all flights that came from the queue in earlier batches."""
     last, ids = _ids.pop((table, queue), (-1, set()))
     if last >= batch_id:  # a batch runs again
         last, ids = -1, set()
@@ -132,7 +132,7 @@ def _file(table: Path, batch_id: int, queue: str) -> Path:
 
 @cache
 def _names(source_directory: Path) -> tuple[pa.Table, pa.Table]:
-    """Airlines by ``carrier`` and planes by ``tailnum``; a worker reads them once."""
+    """Returns airlines by ``carrier`` and planes by ``tailnum``; a worker reads them once."""
     airlines = _csv(source_directory / "airlines.csv").rename_columns(["carrier", "airline"])
     planes = _csv(source_directory / "planes.csv").select(["tailnum", "year", *PLANE_COLUMNS])
     return airlines, planes.rename_columns(["tailnum", "plane_year", *PLANE_COLUMNS])

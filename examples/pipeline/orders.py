@@ -1,12 +1,12 @@
-"""The transformations of the pipeline, each from DataFrame to DataFrame. Both runners use them; replace them by yours.
+"""The transformations of the pipeline, each from DataFrame to DataFrame. Both programs use them; replace them by yours.
 
 bronze  one row per record in the log, as it is (``rucola.spark.layers``)
 silver  one row per order: the body's columns typed, each order once
 gold    one row per item: number of orders, and their total
 poison  records that are not orders, with the reason, for a topic of their own
 
-A declarative pipeline allows no look at a DataFrame in such a function: no ``columns``, ``schema`` or ``isStreaming``,
-and no DDL, which Spark would parse.
+In a declarative pipeline, such a function must not inspect a DataFrame (``columns``, ``schema``, ``isStreaming``) and
+must not use DDL, which Spark would parse.
 """
 
 from pyspark.sql import DataFrame
@@ -18,7 +18,7 @@ from rucola.spark.repeats import drop_repeats
 
 SCHEMA = StructType([StructField("item", StringType()), StructField("price", IntegerType())])
 REPEATS_WITHIN = "10 minutes"
-"""A producer that repeats a send does so within this time."""
+"""Time within which a producer repeats a send."""
 
 
 def silver(records: DataFrame) -> DataFrame:

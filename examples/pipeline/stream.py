@@ -2,8 +2,8 @@
 
 spark-submit examples/pipeline/stream.py 127.0.0.1:9876 /tmp/orders [SECONDS]
 
-Without SECONDS it handles the messages that exist, and ends. With SECONDS it continues, and looks for messages at this
-interval.
+Without SECONDS it processes the existing messages and ends. With SECONDS it continues, and looks for new messages at
+this interval.
 """
 
 import sys
@@ -22,7 +22,7 @@ TOPIC = "orders"
 
 
 class Runner:
-    """Tables under one directory: ``bronze`` and ``silver`` grow, the newest directory in ``gold`` has all totals."""
+    """The tables in one directory: ``bronze`` and ``silver`` grow; the newest directory in ``gold`` has all totals."""
 
     def __init__(self, spark: SparkSession, servers: str, directory: str, seconds: float | None = None) -> None:
         self._spark = spark
@@ -31,7 +31,7 @@ class Runner:
         self._seconds = seconds
 
     def run(self) -> None:
-        """One query after the other; with a time between micro-batches, all at a time, until one fails."""
+        """Runs the queries one after another; with a time between micro-batches, all at once, until one fails."""
         for start in (self._bronze, self._silver, self._gold, self._poison):
             query = start()
             if self._seconds is None:
@@ -40,7 +40,7 @@ class Runner:
             self._spark.streams.awaitAnyTermination()
 
     def table(self, name: str) -> DataFrame:
-        """A table as it is now."""
+        """The current rows of a table."""
         return self._spark.read.parquet(f"{self._directory}/{name}")
 
     def totals(self) -> DataFrame:
@@ -84,6 +84,6 @@ class Runner:
 
 
 if __name__ == "__main__":
-    # As in spark-pipeline.yml; each of Spark's 200 would be a file of state in every micro-batch.
+    # As in spark-pipeline.yml: each of Spark's default 200 partitions would write a state file in every micro-batch.
     session = SparkSession.builder.appName("orders").config("spark.sql.shuffle.partitions", "2").getOrCreate()
     Runner(session, sys.argv[1], sys.argv[2], float(sys.argv[3]) if len(sys.argv) > 3 else None).run()

@@ -17,7 +17,7 @@ CHARGES_MAX = 2
 
 
 class Counter:
-    """Takes orders; the orders of one customer stay in their sequence."""
+    """Takes orders; the orders of one customer stay in sequence."""
 
     def __init__(self, namesrv: str) -> None:
         self._producer = Producer("shop-counter", namesrv, ProducerConfig(send_msg_timeout_ms=5_000))
@@ -43,12 +43,12 @@ class Till:
     """Charges every order. An order that cannot be charged is tried again, and finally becomes a dead letter.
 
     Args:
-        charge: called with customer and cents; raises an error when the card is refused.
+        charge: function of customer and cents; raises an error if the card is refused.
     """
 
     def __init__(self, namesrv: str, charge: Callable[[str, int], None]) -> None:
         self._charge = charge
-        # Orders that came before the first till started are charged, too.
+        # Orders that came in before the first till started are charged, too.
         first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
         config = PushConsumerConfig(max_reconsume_times=CHARGES_MAX, consume_from_where=first)
         self._consumer = PushConsumer("shop-till", namesrv, config)

@@ -53,11 +53,11 @@ def test_a_sound_repository_passes(tree: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("docs/start.md", 121 * "word word word word word\n", "docs/start.md:1: has 605 words, 600 are allowed"),
-        ("docs/start.md", f"# A\n\n{'a' * 60} {'b' * 60}\n", "docs/start.md:3: has 121 characters, 120 are allowed"),
-        ("docs/start.md", f"```\n\n```\n- {'a' * 60} {'b' * 60}\n", "docs/start.md:4: has 123 characters, 120"),
-        ("README.md", f"{'a' * 60} {'b' * 60}\n", "README.md:1: has 121 characters, 120 are allowed"),
-        ("CHANGELOG.md", CHANGES + f"{'a' * 60} {'b' * 60}\n", "CHANGELOG.md:58: has 121 characters, 120 are allowed"),
+        ("docs/start.md", 121 * "word word word word word\n", "docs/start.md:1: has 605 words; 600 are allowed"),
+        ("docs/start.md", f"# A\n\n{'a' * 60} {'b' * 60}\n", "docs/start.md:3: has 121 characters; 120 are allowed"),
+        ("docs/start.md", f"```\n\n```\n- {'a' * 60} {'b' * 60}\n", "docs/start.md:4: has 123 characters; 120"),
+        ("README.md", f"{'a' * 60} {'b' * 60}\n", "README.md:1: has 121 characters; 120 are allowed"),
+        ("CHANGELOG.md", CHANGES + f"{'a' * 60} {'b' * 60}\n", "CHANGELOG.md:58: has 121 characters; 120 are allowed"),
         ("docs/new.md", "# New\n", "docs/new.md:1: has no budget of words in tools/check_docs.py"),
         ("CHANGELOG.md", f"# C\n\n## 2\n{21 * '- x' + chr(10)}{21 * ('- x' + chr(10))}", "CHANGELOG.md:1: its first"),
     ],
@@ -103,7 +103,7 @@ def test_a_row_that_a_page_lacks_comes_back(page: str, row: str) -> None:
 def test_a_table_that_is_not_current_is_named(docs: Path) -> None:
     page = docs / "formats" / "index.md"
     page.write_text(page.read_text().replace("int64", "int32"))
-    assert "docs/formats/index.md: a table is not the code's: run make docs" in check(
+    assert "docs/formats/index.md: a table differs from the code; run make docs" in check(
         generated_docs.main, "--docs", str(docs)
     )
     assert generated_docs.main(["--docs", str(docs)]) == 0

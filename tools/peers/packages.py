@@ -23,14 +23,14 @@ FETCH_TIMEOUT_S = 600
 
 
 class PeerError(RuntimeError):
-    """An official package could not be fetched, built or started; the message says what is missing."""
+    """Raised if an official package cannot be fetched, built or started; the message says what is missing."""
 
 
 def need(tool: str, why: str) -> str:
-    """Path of a program that must be installed.
+    """Path of a program that must be installed on this machine.
 
     Raises:
-        PeerError: it is not installed; the message names the package to install.
+        PeerError: the program is not installed; the message names the package to install.
     """
     found = shutil.which(tool)
     if found is None:
@@ -49,9 +49,8 @@ def proxy_classpath(version: str = SERVER_VERSION) -> str:
 
 
 def java_program(project: Path, version: str) -> str:
-    """Compile one of our Maven projects with ``version`` of the official libraries; returns its class path.
-
-    It is compiled again only if a source is newer than the last build.
+    """Compiles one of our Maven projects with ``version`` of the official libraries; returns its class path. It is
+    compiled again only if a source is newer than the last build.
     """
     build = PEERS / f"{project.parent.name}-{project.name}-{version}"
     sources = [*project.glob("src/**/*.java"), project / "pom.xml"]
@@ -64,7 +63,7 @@ def java_program(project: Path, version: str) -> str:
 
 
 def node_program(project: Path) -> Path:
-    """Install the packages of one of our Node projects into a copy of its sources; returns the copy's folder."""
+    """Installs the packages of one of our Node projects into a copy of its sources; returns the copy's folder."""
     build = PEERS / f"{project.parent.name}-{project.name}"
     manifest = project / "package.json"
     fresh = not (build / "node_modules").exists() or (build / "package.json").read_text() != manifest.read_text()
@@ -79,9 +78,7 @@ def node_program(project: Path) -> Path:
 
 
 def go_program(project: Path) -> Path:
-    """Compile one of our Go modules; returns the program. Go itself recognises what has not changed since the last
-    build.
-    """
+    """Compiles one of our Go modules; returns the program's path. Go itself recognises what has not changed."""
     target = PEERS / f"{project.parent.name}-{project.name}"
     go = need("go", "install Go 1.21 or newer to run the official Go client")
     _run([go, "build", "-o", str(target), "."], cwd=project)
@@ -89,7 +86,7 @@ def go_program(project: Path) -> Path:
 
 
 def python_packages(name: str, *requirements: str, alone: bool = True) -> Path:
-    """A folder with packages from PyPI, separate from all installed ones, for ``PYTHONPATH``.
+    """Makes a folder with packages from PyPI, separate from all installed ones, for ``PYTHONPATH``.
 
     Args:
         alone: whether to leave out their dependencies.
@@ -107,7 +104,7 @@ def python_packages(name: str, *requirements: str, alone: bool = True) -> Path:
 def _classpath(pom: Path, version: str, target: Path) -> str:
     if not target.exists() or target.stat().st_mtime < pom.stat().st_mtime:
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_suffix(f".{os.getpid()}.part")  # several processes may need it at once
+        part = target.with_suffix(f".{os.getpid()}.part")  # several processes may need the package at once
         _maven(pom, version, f"{DEPENDENCY_PLUGIN}:build-classpath", f"-Dmdep.outputFile={part}")
         part.replace(target)
     return target.read_text().strip()

@@ -1,7 +1,7 @@
 """Name server and broker as processes: ours (``python -m rucola up``) and the official Java pair, with one interface.
-
-Both listen on 127.0.0.1 on free ports, keep their store in a directory of their own and end with the ``with`` block.
-CPU time and memory are read from ``/proc``, so figures come from the operating system and not from the peer.
+Both pairs listen on free ports of 127.0.0.1, keep their store in a directory of their own and end with the ``with``
+block. CPU time and memory are read from ``/proc``, so the figures come from the operating system and not from the
+servers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Servers(ABC):
     ) -> None:
         """Args:
         flush: ``sync`` or ``async``.
-        store: where the broker keeps its files; None: a temporary directory, removed at the end.
+        store: where the broker keeps its files; None for a temporary directory, removed at the end.
         settings: further lines of ``broker.conf``.
         """
         self.flush = flush
@@ -86,7 +86,7 @@ class Servers(ABC):
         self._clean_up()
 
     def restart(self) -> None:
-        """SIGKILL for all processes, then a start on the same ports and files."""
+        """Kills all processes with SIGKILL, then starts them on the same ports and files."""
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -98,15 +98,15 @@ class Servers(ABC):
 
     @property
     def pids(self) -> list[int]:
-        """Processes of the name server and broker, for outside measurements."""
+        """Process ids of the name server and broker, for measurements from outside."""
         return [process.pid for process in self._processes]
 
     def cpu_seconds(self) -> float:
-        """User and system time that all these processes have used so far."""
+        """User plus system time, in seconds, that all these processes have used so far."""
         return sum(cpu_seconds(pid) for pid in self.pids)
 
     def resident_bytes(self) -> int:
-        """Resident memory of all these processes."""
+        """Resident memory of all these processes, in bytes."""
         return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.pids) * os.sysconf(
             "SC_PAGE_SIZE"
         )
@@ -149,15 +149,16 @@ class Servers(ABC):
 
 
 OURS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
-"""Modules are compiled once, as in an installed package, even if the caller keeps no compiled ones."""
+"""Environment of our servers: Python keeps compiled modules, as in an installed package, even if the caller does
+not.
+"""
 
 
 class RucolaServers(Servers):
-    """``rucola up`` of this working tree.
+    """``rucola up``, run from this working tree.
 
-    Attributes:
-        http: address of its metrics, ``host:port``.
-        ready_at: when it was ready, by ``time.perf_counter``.
+    Attributes: http: address of its metrics, ``host:port``. ready_at: time at which it was ready, by
+    ``time.perf_counter``.
     """
 
     name = "rucola"
@@ -195,7 +196,7 @@ class JavaServers(Servers):
     def _start(self) -> None:
         self.namesrv = self._start_namesrv()
         self.broker = self._start_broker("broker-a")
-        wait_for_route(self.namesrv, "TBW102")  # clients create other topics with the settings of this one
+        wait_for_route(self.namesrv, "TBW102")  # clients create other topics with this topic's settings
 
     def _start_namesrv(self) -> str:
         port = port_of(self.namesrv) or free_port()
@@ -246,7 +247,7 @@ class JavaServers(Servers):
 
 
 class ProxiedServers(JavaServers):
-    """The official name server and broker, with the official proxy.
+    """The official name server and broker, together with the official proxy.
 
     Attributes:
         proxy: its gRPC address, ``host:port``.
@@ -272,12 +273,12 @@ class ProxiedServers(JavaServers):
 
 
 class MixedServers(JavaServers):
-    """A name server of one kind, and brokers of the requested kinds: one cluster, with a store for each broker."""
+    """A cluster with a name server of one kind and brokers of the requested kinds; each broker has its own store."""
 
     def __init__(self, namesrv: str, brokers: tuple[str, ...], settings: Mapping[str, object] | None = None) -> None:
         """Args:
-        namesrv: ``rucola`` or ``java``.
-        brokers: the same, one or both.
+        namesrv: kind of the name server, ``rucola`` or ``java``.
+        brokers: kinds of the brokers, one or both.
         """
         super().__init__(settings=settings)
         self.name = f"{' and '.join(brokers)} under {namesrv}"
@@ -311,7 +312,7 @@ class MixedServers(JavaServers):
 
 
 def servers(name: str, flush: str = "async", settings: Mapping[str, object] | None = None) -> Servers:
-    """The servers of ``rucola`` or ``java``, with further lines of ``broker.conf``."""
+    """Makes the servers of kind ``rucola`` or ``java``; ``settings`` are further lines of ``broker.conf``."""
     return RucolaServers(flush, settings=settings) if name == "rucola" else JavaServers(flush, settings=settings)
 
 
@@ -322,7 +323,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def free_port(neighbour: int = 0) -> int:
-    """A port of 127.0.0.1 on which nobody listens; the port at that distance is free, too."""
+    """A free port of 127.0.0.1; with ``neighbour``, the port at this distance from it is free, too."""
     while True:
         with socket.socket() as first:
             first.bind(("127.0.0.1", 0))
@@ -338,12 +339,12 @@ def free_port(neighbour: int = 0) -> int:
 
 
 def port_of(address: str) -> int:
-    """Port of ``host:port``; 0 for any free port, when there is no address yet."""
+    """The port in ``host:port``; 0, which means any free port, if there is no address yet."""
     return int(address.rpartition(":")[2] or 0)
 
 
 def _facts(process: subprocess.Popen[bytes], owner: Servers) -> dict[str, Any]:
-    """The output of a ``rucola`` command with ``--json`` when it is ready."""
+    """Waits until a ``rucola`` command with ``--json`` is ready; returns its JSON output."""
     line = _first_line(process)
     if not line.startswith("{"):
         raise PeerError(f"rucola did not start: {line or 'no output'}\n{owner.log()}")
@@ -352,7 +353,7 @@ def _facts(process: subprocess.Popen[bytes], owner: Servers) -> dict[str, Any]:
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> str:
-    """First line of the process's output, empty when it ended or took too long."""
+    """Returns the first line of the process's output; empty if the process ended or took too long."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

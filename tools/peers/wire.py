@@ -1,4 +1,4 @@
-"""A request made by hand, for preparations that must not depend on the tested code: one connection, one frame in each
+"""Requests made by hand, for preparations that must not depend on the tested code: one connection, one frame in each
 direction.
 """
 
@@ -35,7 +35,7 @@ class Link:
         self._connection.close()
 
     def request(self, code: int, ext_fields: dict[str, Any], body: bytes = b"") -> dict[str, Any]:
-        """Sends one request and returns the header of its answer."""
+        """Sends one request and returns the header of the response."""
         self._opaque += 1
         header = json.dumps(
             {
@@ -56,7 +56,7 @@ class Link:
             self._asked.append(answer)
 
     def asked(self, seconds: float) -> list[dict[str, Any]]:
-        """Headers of requests from the server that arrived since the last call, or arrive within ``seconds``."""
+        """Headers of requests that the server has sent since the last call, or sends within ``seconds``."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:
             if select.select([self._connection], [], [], left)[0]:
@@ -81,7 +81,7 @@ class Link:
 
 
 def call(address: str, code: int, ext_fields: dict[str, object], body: bytes = b"") -> dict[str, Any]:
-    """Sends one request over a connection of its own and returns the header of its answer."""
+    """Sends one request over a connection of its own and returns the header of the response."""
     with Link(address) as link:
         return link.request(code, ext_fields, body)
 
@@ -101,10 +101,10 @@ def wait_for_route(namesrv: str, topic: str) -> None:
 
 
 def make_topic(namesrv: str, broker: str, topic: str, queues: int = 4) -> None:
-    """Lets the broker create a topic as for any producer: with a first message, tagged ``Setup``."""
+    """Makes the broker create a topic as for any producer: sends it a first message, tagged ``Setup``."""
     fields = {"a": "setup", "b": topic, "c": "TBW102", "d": queues, "e": 0, "f": 0, "g": int(time.time() * 1000),
               "h": 0, "i": "TAGS\x01Setup\x02", "j": 0, "k": "false", "m": "false"}  # fmt: skip
     answer = call(broker, SEND_MESSAGE_V2, dict(fields), b"makes the topic")
     if answer["code"] != 0:
-        raise PeerError(f"{topic} could not be made: {answer}")
+        raise PeerError(f"topic {topic} could not be created: {answer}")
     wait_for_route(namesrv, topic)

@@ -1,4 +1,4 @@
-"""The pipeline for ``spark-pipelines``: which tables there are, and which function makes each."""
+"""The pipeline for ``spark-pipelines``: its tables, and the function that makes each of them."""
 
 import sys
 from pathlib import Path
@@ -17,8 +17,9 @@ TOPIC = spark.conf.get("orders.topic") or ""
 
 
 def records() -> DataFrame:
-    """The topic. Silver and poison read it, too, and not bronze: where Spark 4.3 meets ``withColumn``, ``drop`` or
-    ``dropDuplicates``, it knows no table of the pipeline yet, and says TABLE_OR_VIEW_NOT_FOUND.
+    """The rows of the topic. Silver and poison also read these rows instead of bronze: when Spark 4.3 analyses
+    ``withColumn``, ``drop`` or ``dropDuplicates``, it does not know the pipeline's tables yet and reports
+    TABLE_OR_VIEW_NOT_FOUND.
     """
     source = {"nameServer": SERVERS, "topic": TOPIC, "startingOffsets": "earliest"}
     return layers.bronze(spark.readStream.format("rocketmq").options(**source).load())

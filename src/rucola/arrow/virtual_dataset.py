@@ -37,7 +37,8 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
     def batches(self, schema: pa.Schema, node: Node | None) -> Iterator[pa.RecordBatch]:
         """Returns batches with the columns of ``schema``, which include all rows that pass the filter.
 
-        Errors that can occur before the first row are raised by this call, not while the batches are read."""
+        Errors that can occur before the first row are raised by this call, not while the batches are read.
+        """
 
     @property
     def schema(self) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""The clients with blocking calls; the async ones, with the same names, are in ``rucola``.
+"""The clients with blocking calls; the asynchronous ones, with the same names, are in ``rucola``.
 
 Generated from rucola/client/ by tools/async_to_sync.py: change that file and run the tool.
 """

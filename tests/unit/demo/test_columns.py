@@ -87,7 +87,7 @@ def test_a_task_adds_each_flight_once(tables: Tables, tmp_path: Path) -> None:
 
 def test_a_task_takes_records_of_one_queue(tables: Tables) -> None:
     assert run(tables, 0) == []
-    with pytest.raises(ValueError, match="records of 2 queues"):
+    with pytest.raises(ValueError, match="records from 2 queues"):
         run(tables, 0, records(0, queue_id=1), records(1, queue_id=2))
 
 

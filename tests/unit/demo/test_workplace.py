@@ -12,7 +12,7 @@ from demo.flights.workplace import MARKER, workplace
 def test_a_directory_of_someone_else_is_left_alone(tmp_path: Path) -> None:
     treasure = tmp_path / "thesis.tex"
     treasure.write_text("ten years of work")
-    with pytest.raises(DemoError, match="not of this job"), workplace(tmp_path):
+    with pytest.raises(DemoError, match="this job did not make"), workplace(tmp_path):
         pass
     assert treasure.read_text() == "ten years of work"
     assert not (tmp_path / MARKER).exists()

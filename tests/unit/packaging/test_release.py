@@ -55,7 +55,7 @@ def _edit(content: Content, name: str, old: bytes, new: bytes) -> None:
 @pytest.mark.parametrize(
     ("spoil", "fault"),
     [
-        (lambda content: content.pop(next(n for n in content if n.endswith("LICENSE"))), "LICENSE is not in it"),
+        (lambda content: content.pop(next(n for n in content if n.endswith("LICENSE"))), "LICENSE is missing"),
         (lambda content: content.pop("rucola/errors.py"), r"modules that differ from the source: \['rucola/errors"),
         (lambda content: content.pop("rucola/py.typed"), "py.typed is missing"),
         (lambda content: content.update({"tests/test_x.py": b""}), r"do not belong there: \['tests/test_x.py'\]"),
@@ -75,4 +75,4 @@ def test_a_compiled_wheel_has_its_kernels_and_the_name_of_its_linux(tmp_path: Pa
     faults = _faults(tmp_path, _content(), "cp311-cp311-linux_x86_64")
     assert len(faults) == 2
     assert faults[0].startswith("compiled kernels: [], not ['rucola/filter/sql/_sql_cy'")
-    assert faults[1] == "no manylinux tag: auditwheel has not repaired it"
+    assert faults[1] == "no manylinux tag, so auditwheel has not repaired it"

@@ -398,8 +398,7 @@ def _digest(stretch: Stretch) -> str:
 
 
 def _last_record(root: str, added: Sequence[DataFile]) -> Mark | None:
-    """The mark of the last record in ``added``, by which the log is recognised later; None if ``added`` has no "
-    "record."""
+    """The mark of the last record in ``added``, by which the log is recognised later; None if there is no record."""
     import numpy as np
     import pyarrow.parquet as pq
 

@@ -87,10 +87,10 @@ def table_over_both(
 
 
 def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, files: Sequence[DataFile]) -> DataFrame:
-    """Rows of some files of a table, by Spark's Parquet reader; topic and day select files before they are opened.
+    """Rows of ``files``, read by Spark's Parquet reader; filters on topic and day select files before they are read.
 
-    Other writers put their files into other directories, PyIceberg into ``data``. Spark finds the values of partitions
-    below one directory only, so each such directory has a reader of its own.
+    Other writers put their files into other directories, PyIceberg into ``data``. Spark finds partition values only
+    below one directory, so each directory has a reader of its own.
     """
     from pyspark.sql.types import StructType
 
