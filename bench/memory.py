@@ -74,7 +74,7 @@ BESIDE_THE_LOG = 1.06
 QUEUE_BYTES = 12 << 10
 """Maximum number of bytes on the disk for a queue: its directory and the last block of its file."""
 SEGMENTS_BYTES = 2 << 30
-"""``diskSpaceCleanForciblyRatio``: if more of the disk is in use, a broker removes its oldest segments."""
+"""Size of the segment and the index file that are made before they are needed."""
 USED_SHARE_MAX = 0.85
 """``diskSpaceCleanForciblyRatio``: when a larger fraction of the disk is in use, a broker removes its oldest segments.
 """
@@ -82,19 +82,33 @@ USED_SHARE_MAX = 0.85
 
 def measure(context: Context) -> Iterator[Figure]:
     """Measures a broker over a store of many gigabytes while messages are pulled from all its parts."""
+    with large_store(context) as (directory, text):
+        context.show("memory: starting a broker")
+        with _broker(directory) as (process, address, _):
+            idle = _memory(process)
+            taken, peak = asyncio.run(_pull_all(context, process, address, TOPICS, QUEUES))
+    yield _figure(GROUP, f"{text}, started", idle["own"], BUDGET_MB)
+    yield _figure(GROUP, f"{text}, {taken:,} messages pulled from all queues, most", peak["own"], BUDGET_MB)
+    yield _figure(GROUP, "the same, mapped pages of the store's files", peak["file"])
+
+
+@contextmanager
+def large_store(context: Context) -> Iterator[tuple[str, str]]:
+    """Writes the large store and removes it after the block.
+
+    Yields:
+        The directory that the store is in, and size and queues of the store in words.
+
+    Raises:
+        PeerError: as ``fill``.
+    """
     size = QUICK_STORE_BYTES if context.quick else STORE_BYTES
     text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
     with scratch_directory() as directory:
         context.show(f"memory: writing {text}")
         fill(context, directory, TOPICS, QUEUES, size)
-        context.show("memory: starting a broker")
-        with _broker(directory) as (process, address, _):
-            idle = _memory(process)
-            taken, peak = asyncio.run(_pull_all(context, process, address, TOPICS, QUEUES))
+        yield directory, text
         context.show("memory: removing the store")
-    yield _figure(GROUP, f"{text}, started", idle["own"], BUDGET_MB)
-    yield _figure(GROUP, f"{text}, {taken:,} messages pulled from all queues, most", peak["own"], BUDGET_MB)
-    yield _figure(GROUP, "the same, mapped pages of the store's files", peak["file"])
 
 
 def measure_queues(context: Context) -> Iterator[Figure]:

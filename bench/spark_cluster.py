@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
+from tools.peers.servers import free_port, wait_for_port
 
 WORKERS = 2
 EXECUTOR = ("--conf", "spark.executor.memory=900m", "--conf", "spark.executor.cores=1")
@@ -30,11 +29,12 @@ def standalone(directory: Path) -> Iterator[str]:
     Raises:
         RuntimeError: the master or a worker does not start.
     """
-    port = _free_port()
+    port = free_port()
     with ExitStack() as stack:
         where = ["--host", "127.0.0.1", "--webui-port", "0"]
         stack.enter_context(_running(directory, "master.Master", *where, "--port", str(port)))
-        _wait_for(port)
+        if not wait_for_port(port, _WAIT_S):
+            raise RuntimeError(f"nobody listens on port {port} after {_WAIT_S} s")
         for number in range(WORKERS):
             work = ["-c", "1", "-m", "2g", "-d", str(directory / f"worker-{number}"), f"spark://127.0.0.1:{port}"]
             stack.enter_context(_running(directory, "worker.Worker", *where, *work))
@@ -54,19 +54,3 @@ def _running(directory: Path, name: str, *options: str) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(_WAIT_S)
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(_WAIT_S * 5):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise RuntimeError(f"no process listens on port {port} after {_WAIT_S} s")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from bench.context import Context
 from bench.figure import Budget, Figure
-from bench.memory import QUEUES, QUICK_STORE_BYTES, STORE_BYTES, TOPICS, fill
-from bench.program import python_load, scratch_directory
+from bench.memory import large_store
+from bench.program import python_load
 
 GROUP = "Spark over a large store directory, messages of 1 KiB, local[2]"
 SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
@@ -19,11 +19,7 @@ WORKER_BUDGET_MB = 200.0
 
 def measure(context: Context) -> Iterator[Figure]:
     """Measures planning of all topics and of one of them, then a scan of everything."""
-    size = QUICK_STORE_BYTES if context.quick else STORE_BYTES
-    text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
-    with scratch_directory() as directory:
-        context.show(f"spark-large: writing {text}")
-        fill(context, directory, TOPICS, QUEUES, size)
+    with large_store(context) as (directory, text):
         local = f"spark.local.dir={directory}/local"
         with python_load("load_spark_large", f"{directory}/store", ALL_TOPICS, local, *SETTINGS) as program:
             context.show("spark-large: planning")
@@ -31,7 +27,6 @@ def measure(context: Context) -> Iterator[Figure]:
             one, every = program.round(f"plan {ONE_TOPIC}"), program.round(f"plan {ALL_TOPICS}")
             context.show(f"spark-large: scanning {text}")
             scan = program.round("scan *")
-        context.show("spark-large: removing the store")
     yield _figure(f"{text}, planning one topic: CPU", "s", one.extra["cpu_seconds"], ONE_BUDGET_S)
     yield _figure(f"{text}, planning all: {every.messages:,} tasks", "s", every.seconds, PLAN_BUDGET_S)
     yield _figure("the largest task, pickled", "KiB", every.extra["pickle"] / 1024, PICKLE_BUDGET_KIB)

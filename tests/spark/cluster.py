@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -27,6 +26,7 @@ from pathlib import Path
 
 import pyspark
 from tests.spark.conftest import BrokerProcess
+from tools.peers.servers import free_port, wait_for_port
 
 from rucola.common.message import Message
 
@@ -120,7 +120,7 @@ def _bare_path(directory: Path) -> Path:
 
 def standalone(place: Place, *arguments: str) -> dict[str, object]:
     """Starts a master and two workers from the PySpark distribution."""
-    port = str(_free_port())
+    port = str(free_port())
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
         where = ["--host", "127.0.0.1", "--webui-port", "0"]
@@ -145,7 +145,7 @@ def connect(place: Place, *arguments: str) -> dict[str, object]:
     Python processes of a session start in the session's own directory, so the client also adds the archive. Those of
     streams start in the server's directory with the archive.
     """
-    port = str(_free_port())
+    port = str(free_port())
     conf = [word for one in (*CONF, f"spark.connect.grpc.binding.port={port}") for word in ("--conf", one)]
     service = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--name", "connect"]
     archive = ["--master", "local-cluster[2,1,2048]", "--archives", f"{place.archive}#environment"]
@@ -222,21 +222,10 @@ def _send(broker: BrokerProcess) -> None:
         )
 
 
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 def _wait_for(port: int) -> None:
     """Waits until a process listens on the port."""
-    for _ in range(TIMEOUT_S * 5):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.2)
-    raise RuntimeError(f"no process listens on port {port} after {TIMEOUT_S} s")
+    if not wait_for_port(port, TIMEOUT_S):
+        raise RuntimeError(f"no process listens on port {port} after {TIMEOUT_S} s")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -360,15 +360,31 @@ def _first_line(process: subprocess.Popen[bytes]) -> str:
         return process.stdout.readline().decode().strip() if selector.select(START_TIMEOUT_S) else ""
 
 
-def _wait_for_port(port: int, process: subprocess.Popen[bytes], owner: Servers) -> None:
-    deadline = time.monotonic() + START_TIMEOUT_S
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise PeerError(f"{owner.name} ended with {process.returncode}\n{owner.log()}")
+def wait_for_port(port: int, seconds: float = START_TIMEOUT_S, is_alive: Callable[[], object] = lambda: True) -> bool:
+    """Waits until somebody listens on a port of this machine.
+
+    Args:
+        port: the port.
+        seconds: how long to wait.
+        is_alive: whether the process that shall listen still runs; otherwise there is nothing to wait for.
+
+    Returns:
+        Whether somebody listens.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and is_alive():
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
         except OSError:
             time.sleep(0.1)
         else:
-            return
+            return True
+    return False
+
+
+def _wait_for_port(port: int, process: subprocess.Popen[bytes], owner: Servers) -> None:
+    if wait_for_port(port, is_alive=lambda: process.poll() is None):
+        return
+    if process.poll() is not None:
+        raise PeerError(f"{owner.name} ended with {process.returncode}\n{owner.log()}")
     raise PeerError(f"{owner.name} does not listen on {port}\n{owner.log()}")
