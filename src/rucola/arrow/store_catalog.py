@@ -59,6 +59,7 @@ class StoreCatalog:
         self._options = options
         self._clock = clock if clock is not None else SystemClock()
         self._store = OfflineStore(options.store_path, commit_log_path=options.commit_log_path or None)
+        self._read_places()
         self._refreshed_s = self._clock.monotonic()
         self._look_s = 0.0
         """Total time spent on reading queue bounds since the last refresh, in seconds."""
@@ -169,7 +170,9 @@ class StoreCatalog:
             return list(queues)
         found: set[tuple[bytes, int]] = set()
         for first, last in rest:
+            store.log.queue.set_read_ahead(True)  # this part is read in order
             unindexed = queues_from(store.log, first, last) if first < last else set()
+            self._read_places()
             if unindexed is None:  # the scan reports the damage
                 return list(queues)
             found |= unindexed
@@ -224,10 +227,17 @@ class StoreCatalog:
         """Closes all maps."""
         self._store.close()
 
+    def _read_places(self) -> None:
+        """Lets a page fault in the log load only its own page. A plan looks at single records all over the log, and a
+        disk that reads megabytes ahead would load all of it.
+        """
+        self._store.log.queue.set_read_ahead(False)
+
     def _refresh(self) -> None:
         now = self._clock.monotonic()
         if now - self._refreshed_s >= max(REFRESH_S, REFRESH_PAUSE * self._look_s):
             self._store.refresh()
+            self._read_places()
             self._refreshed_s = now
             self._look_s = 0.0
             self._found = None

@@ -31,6 +31,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ConfigError, DataLossError, StoreDamagedError
 from rucola.filter.sql import Outcome, compile_sql
 from rucola.formats.message import encode_message
+from rucola.runtime.mapped_segment import MappedSegment
 from rucola.spark.options import SourceOptions, parse_options
 from rucola.spark.stream import RocketMQStreamReader
 from rucola.store.offline.offline_store import OfflineStore
@@ -356,6 +357,27 @@ def test_the_queues_are_listed_in_one_pass(directory: Path, monkeypatch: pytest.
     monkeypatch.setattr(OfflineStore, "queues", forbidden)
     catalog = StoreCatalog(options_of(directory))
     assert len(catalog.queues(all_needed=True)) == 3
+    catalog.close()
+
+
+def test_a_plan_loads_only_the_records_that_it_looks_at(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system must not read ahead in the log, also not after a look for new messages."""
+    ahead: dict[MappedSegment, bool] = {}
+
+    def noted(segment: MappedSegment, on: bool) -> None:
+        ahead[segment] = on
+
+    monkeypatch.setattr(MappedSegment, "read_ahead", noted)
+    clock = ManualClock()
+    catalog = StoreCatalog(options_of(directory), clock)
+    for _ in range(2):
+        known = set(ahead)
+        queues = catalog.queues(all_needed=True)
+        catalog.bounds(queues)
+        assert ahead.keys() - known  # a look for new messages maps the log again
+        catalog.holders(queues, ["none"], [])
+        assert not any(ahead.values())
+        clock.advance(60_000)
     catalog.close()
 
 
