@@ -176,7 +176,8 @@ class PullConsumer:
             message.broker_name = queue.broker_name
         wanted = selector.tags
         if wanted:
-            messages = [message for message in messages if message.tags in wanted]  # brokers compare only hashes
+            # brokers compare only the hashes of tags
+            messages = [message for message in messages if message.tags in wanted]
         if self._trace is not None:
             self._trace.consumed(messages)
         return PullResult(raw.status, raw.next_begin_offset, raw.min_offset, raw.max_offset, messages)
