@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from demo.flights import screen
@@ -17,12 +18,15 @@ def _screen() -> tuple[Screen, io.StringIO]:
     return Screen(Console(file=text, width=120, highlight=False)), text
 
 
-def test_steps_say_when_they_begin_and_how_long_they_took() -> None:
+def test_steps_say_when_they_begin_and_how_long_they_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = SimpleNamespace(s=100.0)
+    monkeypatch.setattr(screen, "time", SimpleNamespace(monotonic=lambda: now.s))
     shown, text = _screen()
     with shown.step("starting rucola up"):
-        assert "starting rucola up ..." in text.getvalue()
-    assert "✓ starting rucola up (0.0 s)" in text.getvalue()
-    assert list(shown.steps) == ["starting rucola up"]
+        assert "0.0 s  starting rucola up ..." in text.getvalue()
+        now.s += 2.5
+    assert "2.5 s  ✓ starting rucola up (2.5 s)" in text.getvalue()
+    assert shown.steps == {"starting rucola up": 2.5}
 
 
 def test_a_failed_step_is_not_ticked() -> None:
