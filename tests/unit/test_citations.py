@@ -1,4 +1,4 @@
-"""Citations and links have targets, and the check names those that have none."""
+"""Citations and links have targets, and the check names those without one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ PAGES = {
     "README.md": "[attacks](docs/security.md#attacks-and-their-tests), `docs/security.md`, https://other.org/a.md 3\n",
     "src/sound.py": '"""Bodies (``protocol.md`` 1, 1.9; security.md S-27 to\nS-28).\n"""\n\nx = 1  # P-18, defect 36\n',
 }
-"""A repository in which everything leads somewhere."""
+"""Pages of a repository in which all citations have targets."""
 
 
 def check(tree: Path) -> list[str]:
-    """The output of the check for ``tree``, line by line."""
+    """Returns the output of the check for ``tree``, line by line."""
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / "check_citations.py", "--check", "--root", tree],
         capture_output=True,

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def lint_imports(tree: Path) -> subprocess.CompletedProcess[str]:
-    """Runs the contracts over the packages below ``tree``/src."""
+    """Runs the import contracts over the packages below ``tree``/src."""
     return subprocess.run(
         [Path(sys.executable).parent / "lint-imports", "--no-cache", "--config", ROOT / ".importlinter"],
         cwd=tree / "src",
@@ -41,7 +41,7 @@ PLANTED = [
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """The output for a tree with all faults; each is named."""
+    """Returns the output for a tree with all faults, of which each must be named."""
     tree = tmp_path_factory.mktemp("planted")
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info"))
     for module, imported, _ in PLANTED:
@@ -56,7 +56,7 @@ def test_planted_import_fails(
 ) -> None:
     assert planted.returncode != 0, "the contracts let the planted imports pass"
     importer = "rucola." + module.removesuffix(".py").replace("/", ".")
-    _, *parts = re.split(r"\n(.+)\n-{3,}\n", planted.stdout)  # a heading, then what is said below it
+    _, *parts = re.split(r"\n(.+)\n-{3,}\n", planted.stdout)  # a heading, then the lines below it
     reports = [text for name, text in zip(parts[::2], parts[1::2], strict=True) if name.startswith(contract)]
     assert any(f"{importer} -> {imported} (l." in report for report in reports), planted.stdout
 

@@ -1,4 +1,4 @@
-"""The checks of the pages find planted errors, and the present pages have none."""
+"""The checks of documentation pages find planted errors, and the current pages have none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHANGES = "# Changelog\n\n## 2\n\n- new\n\n## 1\n" + 50 * "- old\n"
 
 
 def check(main: Callable[[list[str]], int], *arguments: str) -> list[str]:
-    """What a check says, line by line."""
+    """Returns the output of a check, line by line."""
     out = StringIO()
     with redirect_stderr(out):
         code = main(["--check", *arguments])
@@ -29,7 +29,7 @@ def check(main: Callable[[list[str]], int], *arguments: str) -> list[str]:
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A repository with nothing wrong."""
+    """Makes a repository without errors."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text("# All\n\nOne [page](docs/start.md).\n")
     (tmp_path / "docs" / "start.md").write_text("# Start\n\nShort.\n")
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_named(tree: Path, name: str, text: str, told: str) -> 
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    """A copy of the pages that have generated tables."""
+    """Makes a copy of the pages that have generated tables."""
     return shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("lab", "reference", "*.png"))
 
 

@@ -1,4 +1,4 @@
-"""The kernels agree with each other, with the build and with the constants they restate."""
+"""The kernels agree with each other, with the build, and with the constants that they repeat."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_each_form_is_what_it_says(name: str) -> None:
 
 
 COLUMNS = "rucola.protocol._batch_members_cy"
-"""A kernel of the protocol without tables."""
+"""Name of a protocol kernel that has no tables."""
 
 
 @pytest.mark.parametrize("name", [name for name in KERNELS if ".formats." in name or name == COLUMNS])
@@ -133,7 +133,7 @@ def test_constants_of_the_format_kernels(name: str) -> None:
 
 
 def meaning(constant: str) -> int:
-    """The value that a constant of a kernel repeats."""
+    """Returns the value that a constant of a kernel repeats."""
     if constant in OTHERS:
         return OTHERS[constant]
     prefix, _, rest = constant.partition("_")
@@ -163,7 +163,7 @@ def test_both_forms_of_what_the_kernels_share_have_the_same_names_and_numbers(sh
 
 
 def restated(name: str) -> dict[str, int]:
-    """The integers that a kernel declares; only its interpreted form lets them be seen."""
+    """Returns the integers that a kernel declares; they are visible only in its interpreted form."""
     module = kernel(name.removeprefix("rucola."), "interpreted")
     return {
         constant: int(value)

@@ -26,14 +26,14 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 def commands(page: str) -> list[list[str]]:
-    """Words of each ``rucola`` command line on a page, without the part after ``#``."""
+    """Returns the words of each ``rucola`` command line on a page, without the part after ``#``."""
     lines = "".join(blocks(page, "sh") + blocks(page, "console")).splitlines()
     texts = [line.partition("  #")[0].removeprefix("$ ") for line in lines]
     return [text.split()[1:] for text in texts if text.startswith("rucola ")]
 
 
 def printed(program: str, namesrv: str) -> list[str]:
-    """Lines that a program of a page prints, with another name server."""
+    """Runs a program of a page with another name server; returns the lines that it prints."""
     out = StringIO()
     with redirect_stdout(out):
         exec(compile(program.replace("127.0.0.1:9876", namesrv), "page", "exec"), {"__name__": "__main__"})

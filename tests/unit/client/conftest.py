@@ -1,4 +1,4 @@
-"""A scripted broker: name server and broker behind one port, with messages in lists."""
+"""A scripted broker: name server and broker on one port, with messages in lists."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class ScriptedBroker:
-    """Answers route requests from ``routes``, stores sends in ``stored``, and first offers every request to ``script``.
+    """Responds to route requests from ``routes``, stores sends in ``stored``, and first offers every request to
+    ``script``.
 
-    ``script`` may be a list of functions: each handles one request of its code, and then the ordinary answers return.
+    ``script`` may be a list of functions: each handles one request with its code; after the last, responses are as
+    usual.
     """
 
     def __init__(self, name: str = "broker-a", topics: dict[str, int] | None = None, port: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Parts of the tests of the producer: request codes, settings, and answers of a scripted broker."""
+"""Parts of the tests of the producer: request codes, settings, and responses of a scripted broker."""
 
 from __future__ import annotations
 

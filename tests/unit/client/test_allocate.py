@@ -1,4 +1,6 @@
-"""The strategies compared with the results of RocketMQ's classes (``golden/allocations.jsonl``), and edge cases."""
+"""The allocation strategies, compared with the results of RocketMQ's classes (``golden/allocations.jsonl``), and edge
+cases.
+"""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 
 
 class Scene:
-    """A consumption and one queue; ``back`` holds the messages sent back, with their delay level."""
+    """A consumption of one queue; ``back`` holds the messages sent back, with their delay levels."""
 
     def __init__(self, listener, *, batch=False, send_back=True, **options) -> None:
         self.back: list[tuple[int, int]] = []
@@ -63,7 +63,7 @@ def test_a_coroutine_gets_each_message():
 def test_an_object_with_an_asynchronous_call_is_a_coroutine_function():
     class Callable:
         async def __call__(self, message):
-            """Takes it."""
+            """Consumes messages as the listener."""
 
     assert Listener(Callable(), False).on_loop
     assert not Listener(print, False).on_loop
@@ -404,7 +404,7 @@ def test_a_listener_that_never_waits_lets_others_run():
             await asyncio.sleep(0)
             assert 0 < len(got) <= 10
             await settle(3)
-            assert len(got) <= 50  # also with several workers
+            assert len(got) <= 50  # this also holds with several workers
             while len(got) < 1000:
                 await asyncio.sleep(0)
 

@@ -17,7 +17,7 @@ SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
 class Scene:
-    """A consumption and one locked queue; ``dead`` holds dead letters, ``progress`` the recorded offsets."""
+    """A consumption of one locked queue; ``dead`` holds dead letters, ``progress`` the recorded offsets."""
 
     def __init__(self, listener, *, batch=False, dead_letter=True, **options) -> None:
         self.dead: list[int] = []
@@ -279,7 +279,7 @@ def test_without_the_lock_nothing_is_consumed():
             advance(0.2)
             await settle()
             assert got == [1]
-            advance(31)  # the lock was not confirmed for too long
+            advance(31)  # the lock's last confirmation is too old
             it.give(2)
             await settle()
             assert got == [1]
@@ -290,7 +290,7 @@ def test_without_the_lock_nothing_is_consumed():
 def test_broadcasting_needs_no_lock():
     async def scene() -> None:
         async def listener(message):
-            """Takes it."""
+            """Consumes messages as the listener."""
 
         async with Scene(listener, message_model=MessageModel.BROADCASTING) as it:
             it.queue.locked_at = None

@@ -28,7 +28,7 @@ CODES = {"coroutine": 0, "function": 0, "batch": 0, "failing": 2, "refusing": 4,
 
 
 async def consume(kind: str, namesrv: str) -> None:
-    """Consume one message."""
+    """Consumes one message."""
     done = asyncio.Event()
     loop = asyncio.get_running_loop()
 

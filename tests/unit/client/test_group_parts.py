@@ -1,4 +1,4 @@
-"""The common parts of a group's consumers, each alone: progress, division of queues, pulls, shutdown."""
+"""The parts that all consumers of a group have, each tested alone: progress, division of queues, pulls, shutdown."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 
 
 class MemoryOffsets(OffsetStore):
-    """Offsets that are nowhere but in memory."""
+    """Offsets that are only in memory."""
 
     async def load(self, queue: MessageQueue) -> int | None:
         return self.known(queue)
 
     async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Nothing keeps them."""
+        """Does nothing: the offsets are not stored."""
 
 
 def test_progress_in_memory():
@@ -54,7 +54,7 @@ def test_progress_in_memory():
 
 
 class Owner:
-    """Accepts queues when ``ready`` is set, and records when it was asked."""
+    """Accepts queues when ``ready`` is set, and records each call."""
 
     def __init__(self) -> None:
         self.ready = False
@@ -81,7 +81,7 @@ class Owner:
         return True
 
     async def queues_changed(self, *_: Any) -> None:
-        """Not noted."""
+        """Does nothing: the change is not recorded."""
 
 
 def test_what_is_not_divided_yet_is_tried_again_after_a_second_and_the_rest_after_20():
@@ -126,7 +126,7 @@ def test_a_slave_is_told_no_progress(suggested, sys_flag):
             return PullAnswer(19, PullMessageResponseHeader(suggested, 5, 0, 9), b"")
 
         async def route(topic: str) -> None:
-            """Known."""
+            """Returns a route that is known."""
 
         addresses = {0: "master", 1: "slave"}
         routes = SimpleNamespace(
@@ -153,7 +153,7 @@ def test_only_the_loops_of_the_task_that_says_so_are_settled():
         mine = MessageIterator(consumption)
         assert (await anext(mine)).queue_offset == 1
         theirs = MessageIterator(consumption)
-        await asyncio.ensure_future(anext(theirs))  # in a task of its own
+        await asyncio.ensure_future(anext(theirs))  # the caller runs in a task of its own
         consumption.settle_own()
         assert (len(queue), queue.progress) == (1, 2)
 

@@ -1,4 +1,4 @@
-"""Which events a client instance passes to its registered consumers, and what it tells brokers about them."""
+"""Events that a client instance passes to its registered consumers, and heartbeats about them to brokers."""
 
 from __future__ import annotations
 

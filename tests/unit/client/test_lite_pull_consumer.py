@@ -35,7 +35,7 @@ def consumer(address: str, **options: Any) -> LitePullConsumer:
 
 @asynccontextmanager
 async def filled(path: Path, count: int = 10, **options: Any) -> AsyncIterator[tuple[Cluster, Producer, MessageQueue]]:
-    """A broker with ``count`` messages in one queue."""
+    """Starts a broker with ``count`` messages in one queue."""
     async with cluster(path, **options) as (servers, producer):
         queue = (await producer.message_queues("T"))[0]
         for number in range(count):
@@ -130,7 +130,7 @@ def test_seeking(tmp_path):
                 await one.seek_to_time(queue, 0)
                 assert (await bodies(one, 11))[0] == b"0"
                 await one.seek_to_time(queue, 1 << 45)
-                assert one.position(queue) in (10, 11)  # behind the last one, or at it, as the broker answers
+                assert one.position(queue) in (10, 11)  # after the last message, or at it, as the broker responds
                 for offset in (-1, 12):
                     with pytest.raises(ClientError, match="queue_offset"):
                         await one.seek(queue, offset)
@@ -171,7 +171,7 @@ def test_a_paused_queue_is_left_out(tmp_path):
                 assert await bodies(one, 3) == numbers(0, 3)
                 await producer.send(Message("T", b"late"), queue)
                 await asyncio.sleep(0.05)
-                one.pause([queue])  # pulled already, perhaps: not given
+                one.pause([queue])  # these messages may be pulled already, but are not returned
                 assert await one.poll(50) == []
                 one.resume([queue])
                 assert await bodies(one, 1) == [b"late"]
@@ -277,7 +277,7 @@ def test_wrong_uses(tmp_path):
 
 @asynccontextmanager
 async def scripted(broker: Any, **options: Any) -> AsyncIterator[Script]:
-    """A consumer that is assigned one queue, not started."""
+    """Returns a consumer that is assigned one queue, not started yet."""
     async with broker(topics={"T": 1}) as one:
         made = consumer(one.address, **options)
         await made.assign([QUEUE])
@@ -327,7 +327,7 @@ def test_what_is_asked(broker):
                 "bname": "broker-a",
             }
             assert it.pulls[1]["queueOffset"] == "5"
-            # an assigning consumer is not in the group: it would take queues from those that share them
+            # a consumer with assigned queues does not join the group, because it would take queues from its members
             assert all(not beat.consumer_data_set for beat in it.broker.heartbeats())
 
     run_stepped(scene())

@@ -1,4 +1,6 @@
-"""Progress of broadcasting consumers: RocketMQ's file, through crashes and damage, and the consumer that keeps it."""
+"""Progress of broadcasting consumers: RocketMQ's file, also after crashes and damage, and the consumer that
+writes it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ WRITTEN_BY_JAVA = (
     b'{\n\t"offsetTable":{{\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":0,\n\t\t\t"topic":"T_c1_group_broadcast"\n\t\t}:10,{'
     b'\n\t\t\t"brokerName":"broker-a",\n\t\t\t"queueId":1,\n\t\t\t"topic":"T_c1_group_broadcast"\n\t\t}:11\n\t}\n}'
 )
-"""By the official Java client 5.3.3."""
+"""The file as the official Java client 5.3.3 writes it."""
 QUEUES = [MessageQueue("T_c1_group_broadcast", "broker-a", number) for number in range(3)]
 
 
@@ -68,7 +70,7 @@ def test_a_damaged_file_is_no_fresh_start(tmp_path: Path, caplog: pytest.LogCapt
     assert len(caplog.records) == 2
     kept = spare.read_bytes()
     store.commit({QUEUES[1]: 5})
-    assert spare.read_bytes() == kept  # the damaged file did not take its place
+    assert spare.read_bytes() == kept  # the damaged file did not replace the copy
     assert store.load() == {QUEUES[0]: 1, QUEUES[1]: 5}
     path.unlink()
     assert store.load() == {QUEUES[0]: 1}
@@ -80,7 +82,7 @@ def test_a_damaged_file_is_no_fresh_start(tmp_path: Path, caplog: pytest.LogCapt
         assert "offsets.json" in str(caught.value)
     path.write_bytes(b"")
     spare.unlink()
-    assert store.load() == {}  # a client of RocketMQ that was killed in its first write
+    assert store.load() == {}  # as after a kill of RocketMQ's client during its first write
 
 
 @pytest.mark.parametrize("client_id", ["../../etc", "a/b", "a\\b", "..", "a\0b"])
@@ -134,7 +136,7 @@ def test_a_full_disk_leaves_the_old_progress() -> None:
 
 
 def test_a_broadcasting_consumer(tmp_path: Path) -> None:
-    """Every client reads everything and continues where it was; the broker stores no progress for it."""
+    """Every broadcasting client reads all messages and continues where it was; the broker stores no progress for it."""
 
     def config(name: str) -> PullConsumerConfig:
         folder = str(tmp_path / "offsets")

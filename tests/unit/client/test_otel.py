@@ -1,4 +1,4 @@
-"""Spans of clients that were passed to ``traced``, and of no others."""
+"""Only clients that were passed to ``traced`` produce spans."""
 
 from __future__ import annotations
 

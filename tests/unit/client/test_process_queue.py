@@ -1,4 +1,4 @@
-"""The messages between pull and consumption, and the progress that follows from them."""
+"""Messages between pull and consumption, and the progress that follows from them."""
 
 from __future__ import annotations
 

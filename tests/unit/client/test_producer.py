@@ -1,4 +1,4 @@
-"""The producer against a scripted broker over loopback: routes, pipelines, heartbeats, start and end."""
+"""The producer with a scripted broker over loopback: routes, pipelines, heartbeats, start and end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_queues_take_turns_and_a_chosen_queue_is_kept(run, broker):
             assert queues == [MessageQueue("T", "broker-a", queue_id) for queue_id in range(4)]
             for _ in range(3):
                 assert (await producer.send(Message("T", b"x"), queues[2])).message_queue == queues[2]
-            # A queue the route does not know is the broker's to judge.
+            # The broker decides about a queue that is not in the route.
             far = MessageQueue("T", "broker-a", 99)
             assert (await producer.send(Message("T", b"x"), far)).message_queue == far
             with pytest.raises(ClientError, match="broker-z"):
@@ -109,7 +109,7 @@ def test_topic_without_any_route(run, broker):
 
 
 def test_what_nobody_waits_for_when_its_route_comes_is_not_sent(broker):
-    """Three sends wait for a route. One of them is cancelled, and one runs out of time."""
+    """Three sends wait for a route. Those that are cancelled or run out of time are not sent when the route comes."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
@@ -231,7 +231,7 @@ def test_ready_counts_bytes_too(run, broker):
 
 
 def test_a_shutdown_that_is_given_up_closes_all_the_same(broker):
-    """A caller with a shorter time limit leaves no heartbeats and no connection behind."""
+    """A shutdown that is cancelled by its caller's time limit leaves no heartbeats and no connection."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one:
@@ -313,7 +313,7 @@ def test_answer_with_a_binary_header(run, broker, answer_stored):
 
 @pytest.mark.parametrize("marks", [{}, {"odd": 'a "quoted" text'}])
 def test_what_an_answer_says(run, broker, answer_stored, marks):
-    """The same answer is read by the fast path, and in a form that only the general path reads."""
+    """Each response is read by the fast path, and in a form that only the general path reads."""
 
     async def scene() -> None:
         async with broker(topics={"T": 2}) as one, Producer("pg", one.address) as producer:
@@ -373,7 +373,7 @@ def test_heartbeats_and_route_polling(broker):
             assert beat.client_id == producer.client_id
             assert [group.group_name for group in beat.producer_data_set] == ["pg"]
             one.topics["T"] = 2
-            await settle()  # the answer has come too
+            await settle()  # the response has arrived too
             advance(31)
             await one.until(lambda: len(one.heartbeats()) == 2 and one.codes().count(ROUTE) >= 3)
             while len(await producer.message_queues("T")) != 2:
@@ -383,7 +383,9 @@ def test_heartbeats_and_route_polling(broker):
 
 
 def test_a_known_route_is_not_replaced_by_that_of_the_default_topic(run, broker):
-    """The name server restarts and knows only another broker, which would create the topic."""
+    """The name server restarts and knows only another broker, which would create the topic; the producer keeps its
+    route.
+    """
 
     async def scene() -> None:
         async with broker("names", {}) as names, broker("a", {"T": 2}) as one, broker("b", {"TBW102": 8}) as other:
@@ -398,7 +400,7 @@ def test_a_known_route_is_not_replaced_by_that_of_the_default_topic(run, broker)
                     await producer.send(Message("T", b"x"))
                 assert len(one.stored) == 5
                 assert not other.stored
-                one.topics["T"] = 4  # the broker has registered again, and its route is news
+                one.topics["T"] = 4  # the broker has registered again, so its route replaces the old one
                 names.peers = [one, other]
                 while len(await producer.message_queues("T")) != 4:
                     await settle()
@@ -407,7 +409,9 @@ def test_a_known_route_is_not_replaced_by_that_of_the_default_topic(run, broker)
 
 
 def test_a_connection_that_came_back_gets_a_heartbeat_at_once(broker):
-    """This holds while another broker delays a round of heartbeats, and the next round is hours away."""
+    """A new connection gets a heartbeat at once, even if a broker delays a round of heartbeats and the next round is
+    hours away.
+    """
 
     async def scene() -> None:
         config = ProducerConfig(
@@ -427,7 +431,7 @@ def test_a_connection_that_came_back_gets_a_heartbeat_at_once(broker):
                 for beats in (2, 3):
                     one.channels[-1].abort()
                     await settle()
-                    assert len(one.heartbeats()) == beats - 1  # nobody needs the connection yet
+                    assert len(one.heartbeats()) == beats - 1  # no request needs the connection yet
                     await producer.send(Message("T", b"x"), queues[0])
                     await settle()
                     assert len(one.heartbeats()) == beats

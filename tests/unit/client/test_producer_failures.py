@@ -1,4 +1,4 @@
-"""What a producer does when a send fails: which responses are final, and where it tries again."""
+"""A producer whose send fails: which responses are final, and where it sends again."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def test_stored_but_not_safe_is_a_result(run, broker, answer_stored, code, statu
 
 @pytest.mark.parametrize("later", [13, 2, None])
 def test_stored_but_not_safe_outlives_the_failure_of_later_attempts(run, broker, answer_stored, later):
-    """The broker refuses them, refuses every attempt, or closes their connection."""
+    """A message was stored but not synced. Later attempts get a final refusal, one that allows a retry, or a closed
+    connection.
+    """
 
     async def scene() -> None:
         async with broker(topics={"T": 2}) as one:
@@ -113,7 +115,7 @@ def test_retry_goes_to_another_broker(run, broker):
 
 
 def test_broker_comes_back_on_the_same_port(run, broker):
-    """Every message is acknowledged in the end, under one id; none is lost with the connection."""
+    """Every message is acknowledged in the end, with one id; none is lost with the connection."""
 
     async def scene() -> None:
         config = ProducerConfig(
@@ -165,7 +167,7 @@ def test_broker_comes_back_under_another_address(run, broker):
 def test_timeout_covers_all_attempts(broker):
     async def scene() -> None:
         async def stuck(**settings: int) -> int:
-            """Attempts made before the time for all of them is over."""
+            """Returns the number of attempts before the time for all of them is over."""
             config = ProducerConfig(send_msg_timeout_ms=3_000, **settings)
             attempts = len(one.received)
             async with Producer("pg", one.address, config) as producer:
@@ -225,7 +227,7 @@ def test_arguments_that_make_no_sense_are_refused_at_the_call(run, broker, argum
                 with pytest.raises(ClientError, match=problem):
                     await producer.send_oneway(message, **arguments)
             assert producer.in_flight == 0
-            assert not one.received  # nothing was asked or sent
+            assert not one.received  # no request was sent
 
     run(scene())
 
@@ -252,7 +254,9 @@ def test_a_refusal_names_code_broker_remark_and_whether_to_try_again(run, broker
 
 
 def test_brokers_that_were_slow_or_failed_are_left_out_for_a_while(broker):
-    """The times of MQFaultStrategy: 2 s after 550 ms, 10 s after a failure; none after 549 ms."""
+    """As in MQFaultStrategy, a broker is avoided for 2 s after a send of 550 ms, and for 10 s after a failure, but not
+    after 549 ms.
+    """
 
     async def scene() -> None:
         config = ProducerConfig(
@@ -289,19 +293,19 @@ def test_brokers_that_were_slow_or_failed_are_left_out_for_a_while(broker):
                 advance(0.501)
                 assert await brokers() == {"a", "b"}
                 slow.scripts[SEND] = [refuse(2)]
-                assert await brokers() == {"b"}  # one was refused, and sent again
+                assert await brokers() == {"b"}  # one message was refused, and sent again
                 advance(9.5)
                 assert await brokers() == {"b"}
                 other.topics.clear()
                 await producer._instance.routes.refresh("T")
-                assert await brokers() == {"a"}  # there is no other
+                assert await brokers() == {"a"}  # there is no other broker
                 other.topics["T"] = 1
                 await producer._instance.routes.refresh("T")
-                assert await brokers() == {"a", "b"}  # it has answered fast since
+                assert await brokers() == {"a", "b"}  # it has responded fast since
                 slow.scripts[SEND] = [lambda command: slow.channels[-1].abort()]
                 assert await brokers() == {"b"}  # a connection was lost
                 slow.scripts.clear()
                 other.scripts[SEND] = [refuse(2)]
-                assert await brokers(1) == {"a"}  # none is available: any but the one that has just failed
+                assert await brokers(1) == {"a"}  # no broker is available, so any except the one that has just failed
 
     run_stepped(scene())

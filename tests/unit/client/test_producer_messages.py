@@ -1,4 +1,4 @@
-"""What a producer's messages may be: batches, compression, queues, delays and recall, and which ones it refuses."""
+"""Messages that a producer sends or refuses: batches, compression, queues, delays and recall."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_batches_that_cannot_be_sent(run, broker, messages, problem):
 
 
 def test_properties_are_those_at_the_call(run, broker):
-    """An application may change and send the same message again before the first is answered."""
+    """An application may change a message and send it again before the first send is acknowledged."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
@@ -210,7 +210,7 @@ def test_a_chosen_queue_is_kept_by_further_attempts(run, broker):
 
 
 def test_a_sharding_key_leads_to_the_queue_of_the_java_client(run, broker):
-    """``"hello".hashCode()`` is 99162322 in Java, and the other text's is the smallest int; the remainder has no
+    """``"hello".hashCode()`` is 99162322 in Java, that of the other text is the smallest int; the remainder has no
     sign.
     """
 
@@ -236,7 +236,7 @@ def test_messages_for_later(run, broker, answer_stored):
                 (Message("T", b"x", delay=timedelta(minutes=2, milliseconds=5)), {"TIMER_DELAY_MS": "120005"}),
                 (Message("T", b"x", deliver_at=at), {"TIMER_DELIVER_MS": "1893492000000"}),
             ):
-                assert (await producer.send(message)).recall_handle is None  # this broker names none
+                assert (await producer.send(message)).recall_handle is None  # this broker gives none
                 found = properties_of(one.stored[-1][0])
                 assert {name: found[name] for name in found if name not in ("UNIQ_KEY", "WAIT")} == properties
             assert message.deliver_at == at

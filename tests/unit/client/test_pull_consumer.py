@@ -1,4 +1,4 @@
-"""The pull consumer against a scripted broker over loopback."""
+"""The pull consumer with a scripted broker over loopback."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_slow_queues_are_read_where_the_broker_says(run, broker):
         async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address) as consumer:
             one.scripts[PULL] = [pull_answer(19, 3, suggested=1)] * 2
             await consumer.pull(QUEUE, 3)
-            # There is no slave: the master serves on.
+            # There is no slave, so the master continues to serve.
             assert (await consumer.pull(QUEUE, 3)).status is PullStatus.NO_NEW_MSG
 
     run(scene())
@@ -334,7 +334,7 @@ def test_settings():
 
 
 def test_an_expression_has_a_kind(run, broker):
-    """A condition is sent as SQL92, and the messages that the broker found are not compared with tags."""
+    """An SQL92 expression is sent as SQL92, and the messages found are not compared with tags."""
 
     async def scene() -> None:
         async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address) as consumer:
@@ -386,7 +386,7 @@ def test_arguments_that_make_no_sense_are_refused_at_the_call(run, broker, call,
         async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address) as consumer:
             with pytest.raises(ClientError, match=problem):
                 await call(consumer)
-            assert not one.received  # nothing was asked
+            assert not one.received  # no request was sent
 
     run(scene())
 

@@ -40,7 +40,7 @@ def pulled(code: int, next_begin_offset: int, body: bytes = b"") -> Callable[[Re
 
 
 class Script:
-    """A scripted broker that knows one consumer, and the requests that it got."""
+    """A scripted broker that knows one consumer and records its requests."""
 
     def __init__(self, broker: Any, consumer: PushConsumer) -> None:
         self.broker = broker
@@ -91,7 +91,7 @@ class Script:
 
 @asynccontextmanager
 async def scripted(broker: Any, listener: Any = None, /, **options: Any) -> AsyncIterator[Script]:
-    """A consumer of one topic with one queue, not started."""
+    """Returns a consumer of one topic with one queue, not started yet."""
     async with broker(topics={"T": 1}) as one:
         consumer = PushConsumer("cg", one.address, PushConsumerConfig(**options))
         if listener is not None:
@@ -119,7 +119,7 @@ def test_what_is_asked_from_start_to_end(broker):
                 "queueId": "0",
                 "queueOffset": "3",
                 "maxMsgNums": "32",
-                "sysFlag": "3",  # suspend, and the progress that the broker said
+                "sysFlag": "3",  # commit the offset, and suspend
                 "commitOffset": "3",
                 "suspendTimeoutMillis": "15000",
                 "subVersion": str(version),
@@ -363,7 +363,7 @@ def test_queues_come_and_go_with_the_members(broker):
             it.answers = [pulled(0, 4, record(3))]
             await it.consumer.start()
             await it.pulled(2)
-            it.members = ["!", it.consumer.client_id]  # sorted first: the only queue is theirs
+            it.members = ["!", it.consumer.client_id]  # the other member sorts first, so it gets the only queue
             channel = it.broker.channels[0]
             channel.invoke_oneway(
                 RemotingCommand(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields={"consumerGroup": "cg"})
@@ -460,7 +460,7 @@ def test_a_lost_lock_gives_the_queue_up_without_touching_progress(broker):
             await it.pulled(2)
             await settle()
             it.broker.scripts[41] = [lambda command: command.answer(0, body=LockBatchResponseBody([]).encode())]
-            it.offset = 6  # by its former owner
+            it.offset = 6  # locked by its former owner
             it.consumer._service.locks.confirm_soon()
             await it.broker.until(lambda: not it.broker.scripts[41])
             for _ in range(3):

@@ -25,7 +25,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 class Collector:
-    """A listener that remembers."""
+    """A listener that records messages."""
 
     def __init__(self, count: int) -> None:
         self.messages: list[Any] = []

@@ -71,7 +71,7 @@ def test_bodies_are_unpacked_and_those_that_cannot_be_come_as_stored(caplog):
 
 
 def test_many_records_of_one_answer():
-    count = 150  # more than one table
+    count = 150  # more records than one table holds
     found = received_messages(b"".join(record(n, b"%d" % n) for n in range(count)), ORIGIN)
     assert [(message.queue_offset, message.body) for message in found] == [(n, b"%d" % n) for n in range(count)]
 

@@ -1,4 +1,4 @@
-"""Requests and their replies: over our broker, and what goes over the wire."""
+"""Requests and their replies through our broker, and their form on the wire."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def serve(namesrv: str, topic: str, count: int) -> None:
 
 
 def test_over_a_broker(tmp_path):
-    """Several requests at a time each get their own reply; the message may be used again."""
+    """Several requests at a time each get their own reply through a broker; the message may be used again."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -93,7 +93,9 @@ def test_a_reply_to_somebody_who_is_gone_is_refused(tmp_path):
 
 
 def test_what_goes_over_the_wire(broker):
-    """All brokers know the client before it sends the request; a packed reply, late and unknown ones are accepted."""
+    """All brokers know the client before it sends the request. It accepts compressed replies, and late and unknown
+    ones.
+    """
 
     async def scene() -> None:
         async with broker("a", {"T": 1}) as one, broker("b", {}) as other:
@@ -144,7 +146,7 @@ def test_what_goes_over_the_wire(broker):
 
                 asking = asyncio.ensure_future(producer.request(Message("T", b"x"), timeout_ms=10_000))
                 await one.until(lambda: len(one.stored) == 2)
-                assert one.codes().count(INFO) == 1  # they are known
+                assert one.codes().count(INFO) == 1  # the brokers know the client
                 advance(10.001)
                 with pytest.raises(RequestTimeoutError):
                     await asking
@@ -153,9 +155,9 @@ def test_what_goes_over_the_wire(broker):
                 asking = asyncio.ensure_future(producer.request(Message("T", b"x"), timeout_ms=10_000))
                 await one.until(lambda: one.codes().count(INFO) == 2)
                 await settle()
-                advance(5.001)  # the other broker is silent by now
+                advance(5.001)  # the other broker no longer responds
                 await one.until(lambda: len(one.stored) == 3)
-                assert one.codes().count(INFO) == 2  # the reply may have gone to a broker that is new
+                assert one.codes().count(INFO) == 2  # the reply may have gone to a new broker
                 asking.cancel()
                 for channel in other.channels:
                     channel.close()

@@ -23,7 +23,7 @@ PATIENT = ProducerConfig(send_msg_timeout_ms=3_600_000, retry_backoff_ms=1, retr
 
 
 def members(command) -> int:
-    """How many messages a request carries."""
+    """Returns the number of messages in a request."""
     count, body = 0, command.body
     while body:
         count, body = count + 1, body[int.from_bytes(body[:4], "big") :]
@@ -31,7 +31,7 @@ def members(command) -> int:
 
 
 def test_against_a_broker(tmp_path):
-    """Two topics, several batches and messages that are sent alone: every result names the message's place."""
+    """Messages of two topics go in several batches and alone; every result names the place of its message."""
 
     async def scene() -> None:
         config = ProducerConfig(send_many_batch_bytes=4_000)
@@ -55,7 +55,7 @@ def test_against_a_broker(tmp_path):
 
 @pytest.mark.parametrize("one_record", [False, True])
 def test_to_a_topic_that_stores_batches_as_one_record(tmp_path, one_record):
-    """Every message has its own offset all the same."""
+    """In a topic that stores a batch as one record, every message still has its own offset."""
 
     async def scene() -> None:
         config = ProducerConfig(batch_unique_key=one_record)
@@ -209,7 +209,7 @@ def test_a_call_that_is_given_up_leaves_nothing_behind(broker):
 
             def broken():
                 yield Message("T", b"x")
-                raise OSError("the file ends here")
+                raise OSError("the input ends here")
 
             with pytest.raises(OSError, match="the file ends here"):
                 await producer.send_many(broken())

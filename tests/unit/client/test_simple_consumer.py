@@ -45,7 +45,7 @@ def test_receive_and_acknowledge(tmp_path):
                         assert (message.topic, message.broker_name) == ("T", "broker-a")
                         got.append(message.body)
                         await one.ack(message)
-                        await one.ack(message)  # twice is not an error
+                        await one.ack(message)  # a second acknowledgement is not an error
                 assert sorted(got) == sorted(b"%d" % number for number in range(40))
                 assert await one.receive(await_duration_ms=0) == []
 
@@ -58,7 +58,7 @@ def test_what_is_not_acknowledged_comes_again(tmp_path):
             await send(producer, b"0")
             async with subscribed(servers) as one:
                 (first,) = await one.receive(invisible_duration_ms=10_000)
-                await one._hide(first, 300)  # shorter than users may say
+                await one._hide(first, 300)  # shorter than users may choose
                 assert await one.receive(await_duration_ms=0) == []
                 async with asyncio.timeout(40):
                     found: list[Any] = []
@@ -279,7 +279,7 @@ def test_renewal_ends_with_its_limit_and_with_a_time_the_application_names(broke
 def test_messages_left_too_long_are_not_given(broker):
     async def scene() -> None:
         async with scripted(broker, popped(5, 6), popped(7)) as (_, one):
-            assert len(await one.receive(1, 20_000)) == 1  # the broker gave more than wanted
+            assert len(await one.receive(1, 20_000)) == 1  # the broker returned more messages than requested
             await settle()
             advance(10.1)
             (message,) = await one.receive(1, 20_000)

@@ -1,4 +1,4 @@
-"""What producers and consumers write to the trace topic, against a scripted broker and against ours."""
+"""The records that producers and consumers send to the trace topic, with a scripted broker and with ours."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def test_every_member_of_a_batch_is_found(broker):
 
 
 def test_what_leaves_no_record(broker):
-    """Tracing is off, the broker wants no traces, a send is refused, or the application traces by itself."""
+    """There is no record if tracing is off, the broker wants no traces, a send is refused, or the application sends
+    traces itself.
+    """
 
     async def scene() -> None:
         async with broker(topics={"T": 1, TRACE_TOPIC: 1}) as one:
@@ -113,7 +115,7 @@ def test_what_leaves_no_record(broker):
 
 
 def test_records_wait_for_each_other(broker):
-    """Ten records are sent together; fewer after 5 s."""
+    """Records wait until there are ten, which are sent together; fewer are sent after 5 s."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1, TRACE_TOPIC: 1}) as one:
@@ -132,7 +134,7 @@ def test_records_wait_for_each_other(broker):
 
 
 class Sender:
-    """Accepts trace messages, and answers when it is told."""
+    """Accepts trace messages, and acknowledges them when the test decides."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -195,7 +197,7 @@ def test_group_names_stay_short():
 
 
 def test_against_our_broker(tmp_path):
-    """The trace topic is there from the start; a message's trace is found by its id."""
+    """On our broker the trace topic exists from the start, and a message's trace is found by its id."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, trace_topic_enable=True) as there:

@@ -61,7 +61,7 @@ class Ledger:
 
 
 async def bodies(cluster: Cluster, topic: str, expected: int) -> list[bytes]:
-    """All messages of ``topic``, when there are as many as expected."""
+    """Returns all messages of ``topic``, once there are as many as expected."""
     async with PullConsumer("cg", cluster.namesrv.address) as consumer:
         while True:
             found = []
@@ -86,15 +86,15 @@ def test_committed_messages_are_delivered_and_others_are_not(tmp_path):
                     assert result.send_result.status is SendStatus.SEND_OK
                     assert ledger.executed[-1] == (message, 17)
                     assert result.send_result.msg_id == message.uniq_key
-                    assert set(message.properties) == {"TAGS", "UNIQ_KEY"}  # may be sent again as it was
+                    assert set(message.properties) == {"TAGS", "UNIQ_KEY"}  # the message may be sent again as it was
                 assert await bodies(cluster, "T", 2) == [b"COMMIT_MESSAGE", b"plain"]
-            assert "MainThread" not in ledger.threads  # a function does not hold up the loop
+            assert "MainThread" not in ledger.threads  # a function does not block the loop
 
     run_plain(scene())
 
 
 def test_a_producer_that_is_started_anew_answers_for_the_one_before(tmp_path):
-    """It sends nothing, so it learns from the name server which brokers may send checks."""
+    """A producer after a restart sends nothing, so it learns from the name server which brokers may send checks."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, **ASKING) as cluster:
@@ -126,7 +126,7 @@ def test_given_topics_are_met_instead_of_all_brokers(tmp_path):
 
 
 def test_the_blocking_face(tmp_path):
-    """Its listener may block, and may even use a blocking client."""
+    """The listener of a blocking producer may block, and may even use a blocking client."""
     ready, done = threading.Event(), threading.Event()
     address: list[str] = []
 
@@ -190,7 +190,7 @@ def test_what_the_broker_is_told(broker):
                 await producer.send_message_in_transaction(Message("T", b"x"))
                 assert one.received[-1].ext_fields["commitOrRollback"] == "12"
                 count = len(one.received)
-                ledger.local = error = RuntimeError("the database is gone")
+                ledger.local = error = RuntimeError("the database is not available")
                 result = await producer.send_message_in_transaction(Message("T", b"x"))
                 assert result[1:] == (UNKNOWN, error)
                 ledger.local = "yes"
@@ -201,7 +201,7 @@ def test_what_the_broker_is_told(broker):
                 ledger.local = COMMIT
                 one.scripts[END] = [lambda command: command.answer(1, "not now")]
                 result = await producer.send_message_in_transaction(Message("T", b"x"))
-                assert result.local_transaction_state is COMMIT  # the local result stands; the broker will ask
+                assert result.local_transaction_state is COMMIT  # the local result is kept; the broker will ask
 
     run_stepped(scene())
 
@@ -303,7 +303,7 @@ def test_many_questions_are_taken_a_few_at_a_time(broker, monkeypatch):
                 assert ledger.running == 16
                 ledger.go_on.set()
                 await settle(100)
-                assert (one.codes().count(END), ledger.most) == (20, 16)  # about the rest the broker asks again
+                assert (one.codes().count(END), ledger.most) == (20, 16)  # the broker asks again about the rest
                 one.channels[0].send(question())
                 await settle()
                 assert one.codes().count(END) == 21
@@ -327,7 +327,7 @@ def test_brokers_are_looked_for_until_the_name_server_is_there(broker):
             asked = len(one.received)
             advance(1.9)
             await settle(100)
-            assert len(one.received) == asked  # pauses grow
+            assert len(one.received) == asked  # pauses become longer
             advance(0.2)
             await one.until(lambda: len(one.received) > asked)
             await settle()
@@ -345,7 +345,7 @@ def test_topics_that_cannot_be():
 
 
 def test_an_ordinary_producer_is_not_asked(tmp_path):
-    """Its heartbeat names the group, too: a question to it gets no wrong answer."""
+    """The heartbeat of an ordinary producer names the group too; a check sent to it gets no wrong decision."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, **ASKING) as cluster:

@@ -1,4 +1,4 @@
-"""Clients whose broker is gone, refuses connections, or never answers, on a clock that the tests step."""
+"""Clients whose broker is gone, refuses connections, or never responds, on a clock that the tests step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def swallow(command: RemotingCommand) -> None:
 
 
 async def fail_after(work: asyncio.Future, seconds: float) -> BaseException | None:
-    """The outcome of ``work`` if that much time passes during it."""
+    """Returns the outcome of ``work`` if this much time passes during it."""
     await settle()
     assert not work.done()
     advance(seconds)
@@ -30,7 +30,7 @@ async def fail_after(work: asyncio.Future, seconds: float) -> BaseException | No
 
 
 def blackhole(broker) -> int:
-    """Lets every open connection discard everything; new connections work. Gives the number of requests so far."""
+    """Makes every open connection discard all data; new connections work. Returns the number of requests so far."""
     for channel in broker.channels:
         channel._frames_received = lambda channel, batch: None
     return len(broker.received)
@@ -52,13 +52,15 @@ def test_a_producer_leaves_a_connection_that_swallows_everything(broker):
                 await settle()
                 assert [body for _, body in one.stored] == [b"first", b"second"]
                 assert len(one.channels) == 2
-                assert len(one.heartbeats()) == beats + 1  # the broker may have lost us
+                assert len(one.heartbeats()) == beats + 1  # the broker may have removed the client
 
     run_stepped(scene())
 
 
 def test_what_else_was_on_its_way_is_sent_again_at_once(broker):
-    """A message with time left does not wait for its own timeout."""
+    """When one request expires, others on the same connection are sent again at once: a message with time left does not
+    wait for its own timeout.
+    """
 
     async def scene() -> None:
         async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
@@ -76,7 +78,7 @@ def test_what_else_was_on_its_way_is_sent_again_at_once(broker):
 
 
 def test_an_attempt_that_expired_is_repeated_on_another_connection(broker):
-    """There is one further attempt; on the connection that is being closed, it would be the last one."""
+    """The one further attempt goes over another connection; on the one that is being closed, it would be lost."""
 
     async def scene() -> None:
         async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
@@ -100,7 +102,9 @@ def test_an_attempt_that_expired_is_repeated_on_another_connection(broker):
 
 
 def test_a_chosen_queue_follows_its_broker_to_another_address(broker):
-    """This holds even if the next queues are all on other brokers, whose addresses have not changed."""
+    """A send to a chosen queue follows its broker to another address, even if all other queues are on brokers whose
+    addresses stay.
+    """
 
     async def scene() -> None:
         async with (
@@ -145,7 +149,7 @@ def test_a_pull_consumer_leaves_a_connection_that_swallows_everything(broker):
 
 
 def test_heartbeats_leave_a_connection_that_swallows_everything(broker):
-    """Even a client that does nothing is known to its broker again within two rounds."""
+    """Even an idle client is known to its broker again within two rounds of heartbeats."""
 
     async def scene() -> None:
         async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
@@ -166,7 +170,7 @@ def test_heartbeats_leave_a_connection_that_swallows_everything(broker):
 
 
 async def until_sent(work: asyncio.Future, seconds: float, step: float = 0.05) -> float:
-    """Lets time pass in steps until ``work`` is done; returns how much has passed, at most about ``seconds``."""
+    """Lets time pass in steps until ``work`` is done; returns how much time has passed, at most about ``seconds``."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while not work.done() and loop.time() - began < seconds:
@@ -190,7 +194,7 @@ def test_a_refused_connection_is_tried_until_the_time_is_over(broker):
             assert 2.0 < await until_sent(sending, 10) <= 3.5
             with pytest.raises(RemotingConnectError, match="cannot connect") as caught:
                 await sending
-            # At 0, 0, 50, 150, 350, 750, 1550 and 2550 ms; the last is left out where the machine is slow.
+            # At 0, 0, 50, 150, 350, 750, 1550 and 2550 ms; on a slow machine, the last one may be missing.
             assert "attempt 8" in caught.value.__notes__[0] or "attempt 7" in caught.value.__notes__[0]
 
             sending = asyncio.ensure_future(producer.send(Message("T", b"y")))
@@ -223,7 +227,9 @@ def test_a_refused_connection_is_not_tried_without_pauses(broker):
 
 
 def test_refused_connections_do_not_use_up_the_attempts(broker):
-    """Two attempts in all: the broker is away five times, refuses one attempt, and accepts the second."""
+    """A message has two attempts: the broker cannot be connected to five times, then refuses one attempt and accepts
+    the second.
+    """
 
     async def scene() -> None:
         async with broker("names", {}) as names:
@@ -248,7 +254,7 @@ def test_refused_connections_do_not_use_up_the_attempts(broker):
 
 
 def test_a_message_that_may_not_be_repeated_waits_for_its_broker_all_the_same(broker):
-    """If no broker could be connected to, nothing was sent, so nothing can be stored twice."""
+    """Without a connection to its broker, such a message was not sent, so it cannot be stored twice and may wait."""
 
     async def scene() -> None:
         async with broker("names", {}) as names:
@@ -305,7 +311,7 @@ def test_a_first_message_waits_for_a_name_server_that_is_restarted(broker):
 
 
 def test_a_name_server_that_swallows_everything_holds_no_message_longer_than_its_time(broker):
-    """Each ends at its own time, in any order of arrival; the lookup continues for the others."""
+    """Each message fails at its own time limit, whatever the order of arrival; the lookup continues for the others."""
 
     async def scene() -> None:
         config = ProducerConfig(mq_client_api_timeout_ms=1_000_000, **RARELY)

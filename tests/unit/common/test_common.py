@@ -1,4 +1,4 @@
-"""Value types and Java conventions."""
+"""Value types, and conventions of Java such as hash codes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TestJava:
         assert string_hash(text) == value
 
     def test_hash_map_grows(self) -> None:
-        # 13 one-letter names outgrow 16 buckets; in 32 of them 'a' (97) falls into bucket 1, 'A' (65) into 1 as well
+        # 13 one-letter names need more than 16 buckets; of 32 buckets, both 'a' (97) and 'A' (65) go to bucket 1
         names = list("aAbcdefghijkl")
         assert hash_map_order(names)[:3] == ["a", "A", "b"]
         assert hash_map_order(["x", "x", "y"]) == ["x", "y"]

@@ -1,4 +1,4 @@
-"""What errors say about a further try."""
+"""What errors say about another attempt."""
 
 from __future__ import annotations
 

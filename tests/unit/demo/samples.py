@@ -32,5 +32,5 @@ def write_sample_csv(directory: Path) -> None:
 
 
 def sample_rows() -> list[dict[str, str]]:
-    """The flights as `demo.flights.data.flight_rows` gives them."""
+    """Returns the flights as `demo.flights.data.flight_rows` yields them."""
     return [dict(zip(HEADER.split(","), line.split(","), strict=True)) for line in FLIGHTS]

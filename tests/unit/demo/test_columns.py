@@ -1,4 +1,4 @@
-"""Flights as columns: what is no flight, names, sums, and each flight once in silver."""
+"""Flights as columns: rows that are not flights, names, sums, and each flight once in silver."""
 
 from __future__ import annotations
 

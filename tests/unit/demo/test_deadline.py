@@ -1,4 +1,4 @@
-"""The time limit for calls that have none."""
+"""A time limit for calls that have none themselves."""
 
 from __future__ import annotations
 

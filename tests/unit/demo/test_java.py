@@ -60,7 +60,7 @@ def test_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_missing_java_is_one_line_and_exit_2(tmp_path: Path) -> None:
-    """As ``make demo`` runs it: the file alone, nothing installed, no Java in PATH."""
+    """The file runs alone, as in ``make demo``: nothing is installed, and no Java is in PATH."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", java.__file__],
         env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=30, check=False,

@@ -69,5 +69,9 @@ def test_own_rate_is_that_of_the_run_while_micro_batches_ran() -> None:
 
 
 def test_lag_is_what_was_acknowledged_and_is_not_in_gold() -> None:
-    samples = [Sample(10.0, 0), Sample(11.0, 500, 100), Sample(12.0, 500, 501)]  # stored, its answer still on its way
+    samples = [
+        Sample(10.0, 0),
+        Sample(11.0, 500, 100),
+        Sample(12.0, 500, 501),
+    ]  # stored, but the response has not arrived yet
     assert lag_curve(Measurements(begin_s=10.0, samples=samples)) == ([0.0, 1.0, 2.0], [0, 400, 0])

@@ -1,4 +1,4 @@
-"""Starting, killing, restarting and ending of processes, with a small script in place of the broker."""
+"""Processes are started, killed, restarted and ended, with a small script in place of the broker."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ MESSAGES = [FlightMessage(f"key-{number}", "UA", b"{}", {"origin": "EWR"}) for n
 
 
 class ScriptedProducer:
-    """Answers each send in a later turn of the loop, with what ``answer(key, attempt)`` says."""
+    """Responds to each send in a later iteration of the loop, with the result of ``answer(key, attempt)``."""
 
     def __init__(self, answer: Callable[[str, int], Exception | None]) -> None:
         self._answer = answer
@@ -97,7 +97,7 @@ def test_the_rate_is_kept() -> None:
 
 def test_a_pause_between_two_calls_is_no_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce, "STALL_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(produce, "PACE_INTERVAL_S", 0.0)  # so that it looks before the first answer comes
+    monkeypatch.setattr(produce, "PACE_INTERVAL_S", 0.0)  # so that it checks before the first response comes
 
     async def run() -> int:
         publisher = Publisher(ScriptedProducer(lambda key, attempt: None), 0.0)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The output without a terminal, and the closing table."""
+"""The output without a terminal, and the final table."""
 
 from __future__ import annotations
 

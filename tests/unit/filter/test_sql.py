@@ -1,4 +1,4 @@
-"""SQL92 filters: the reference's answers, positions of errors, and bounded work."""
+"""SQL92 filters: the same results as RocketMQ's, positions of errors, and bounded work."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_compiles_what_the_reference_compiles():
 
 
 def test_evaluates_as_the_reference(in_form):
-    """True, false, null and errors, from values and from the text of stored properties."""
+    """True, false, null and errors are those of RocketMQ, from values and from the text of stored properties."""
     seen = 0
     for case in cases():
         expression = None if case["id"] in DEVIATIONS or case["compile"] != "ok" else compile_sql(expression_of(case))
@@ -119,7 +119,9 @@ def test_what_costs_too_much_is_refused(text):
 
 
 def test_the_worst_that_is_taken_ends_soon(in_form):
-    """A search that could compare each place with a long text, and numbers with thousands of digits."""
+    """Costly expressions end soon: a search that could compare each place with a long text, and numbers with thousands
+    of digits.
+    """
     expression = compile_sql("a CONTAINS '" + "x" * 8000 + "y' OR a > 5 OR a = 1")
     assert expression.evaluate({"a": "x" * 32_000}) is Outcome.ERROR
     assert expression.evaluate({"a": "9" * 32_000}) is Outcome.ERROR
@@ -165,7 +167,7 @@ def test_any_text_compiles_or_is_refused_and_any_properties_are_judged(text, pro
     st.one_of(st.floats().map(repr), st.integers().map(str), st.text(alphabet="0123456789.eE+-xfdNaI ", max_size=12))
 )
 def test_forms_agree_on_numbers(text):
-    """Values that the kernel reads itself are equal to the values of the general path."""
+    """Numbers that the kernel reads itself are equal to those of the general path."""
     expression = compile_sql("a = 1.5 OR a = 3 OR a = 3000000000")
     assert expression.evaluate({"a": text}) in Outcome
     exact = parse_double(text.encode())

@@ -1,4 +1,4 @@
-"""Tag expressions."""
+"""Tag expressions of subscriptions."""
 
 from __future__ import annotations
 

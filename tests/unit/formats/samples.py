@@ -34,11 +34,13 @@ WORKED_RECORD = bytes.fromhex(
     34 30 30 30 31 02 54 41 47 53 01 54 61 67 41 02
     """
 )
-"""Made by RocketMQ 5.3.3: TopicTest, queue 3, "Hello RocketMQ", tag TagA, key KeyX; only the store time was chosen."""
+"""A record that RocketMQ 5.3.3 wrote: TopicTest, queue 3, "Hello RocketMQ", tag TagA, key KeyX; the store time was
+chosen.
+"""
 
 
 def message(**changes: Any) -> StoreMessage:
-    """The message of ``WORKED_RECORD``, with changes."""
+    """Returns the message of ``WORKED_RECORD``, with changes."""
     fields: dict[str, Any] = {
         "topic": b"TopicTest",
         "queue_id": 3,
@@ -54,10 +56,10 @@ PLACE = ("position", "limit", "base_offset", "store_timestamp_ms", "record_crc")
 
 
 class Encoding:
-    """One call of ``encode_rows`` with everything it works on.
+    """The arguments and the result of one call of ``encode_rows``.
 
     Attributes:
-        done: what it returned. ``segment``, ``table``, ``queue_offsets``: their state afterwards.
+        done: what the call returned. ``segment``, ``table``, ``queue_offsets``: their content after the call.
     """
 
     def __init__(self, kernel: ModuleType, *messages: StoreMessage, **changes: Any) -> None:

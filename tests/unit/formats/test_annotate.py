@@ -1,4 +1,4 @@
-"""Every byte of a piece belongs to one field, and the field's value follows the layout."""
+"""Every byte of a record or unit belongs to one field, whose value follows the layout."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def columns(form: str) -> ModuleType:
 
 
 def rows_of(texts: list[bytes | None]) -> tuple[bytes, array[int]]:
-    """A buffer with the texts, and a table whose properties column points to them."""
+    """Returns a buffer with the texts, and a table whose properties column points to them."""
     table = new_table(len(texts))
     data = bytearray(b"?")
     for row, text in enumerate(texts):
@@ -57,7 +57,7 @@ def objects(columns: ModuleType, texts: list[bytes | None]) -> list[bytes]:
 
 
 def roomy_objects(columns: ModuleType, texts: list[bytes | None]) -> list[bytes]:
-    """The same with the free space before and after that reading eight bytes at a time needs."""
+    """Returns objects with free space before and after them, which reading eight bytes at a time needs."""
     data, table = rows_of(texts)
     offsets = array("i", bytes(4 * len(texts) + 4))
     out = bytearray(6 * len(data) + 32 * len(texts))
@@ -220,7 +220,7 @@ def test_counted_bytes(columns: ModuleType) -> None:
 
 
 def numbers(*values: int) -> array[int]:
-    """A table with the values in column 5."""
+    """Returns a table with the values in column 5."""
     table = new_table(len(values))
     table[5::ROW_WIDTH] = array("q", values)
     return table

@@ -1,4 +1,4 @@
-"""Index files: keys put in by both forms of the kernel, found by the plain query."""
+"""Index files: both forms of the kernel put keys, and the plain query finds them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ def put(index: ModuleType, file: bytearray, key: bytes, physical_offset: int, ti
 def put_record(
     index: ModuleType, file: bytearray, uniq: bytes | None, keys: bytes | None, physical_offset: int = 0, skip: int = 0
 ) -> tuple[int, int]:
-    """The first row not completed (1 if the record's keys are stored), and how many of its keys are stored."""
+    """Puts a record's keys; returns the first row not completed (1 if all keys are stored), and the number of its keys
+    stored.
+    """
     source = TOPIC + (uniq or b"") + (keys or b"")
     uniq_len = -1 if uniq is None else len(uniq)
     keys_len = -1 if keys is None else len(keys)
@@ -57,7 +59,7 @@ def put_record(
 
 
 def record_table(topic: tuple[int, int], uniq_key: tuple[int, int], keys: tuple[int, int]) -> array[int]:
-    """One record at the start of its segment, with the position and length of these spans."""
+    """Returns a table with one record at the start of its segment, with the position and length of these spans."""
     table = new_table(1)
     table[RecordColumn.STORE_TIMESTAMP] = BEGIN_MS
     table[RecordColumn.TOPIC_POS], table[RecordColumn.TOPIC_LEN] = topic
@@ -201,7 +203,7 @@ class TestRows:
 
     def test_tags_come_last_and_count_as_a_key(self, index: ModuleType) -> None:
         table, files = self.table(), [new_file(), new_file()]
-        for row, at in ((0, 0), (3, 4)):  # any piece of the source will do
+        for row, at in ((0, 0), (3, 4)):  # any part of the source serves as key
             table[row * ROW_WIDTH + RecordColumn.TAGS_POS] = len(TOPIC) + at
             table[row * ROW_WIDTH + RecordColumn.TAGS_LEN] = 2
         row, done = index.put_rows(files[0], SLOTS, 4, self.SOURCE, table, 0, 6, 0, 0, 0, True)
@@ -311,7 +313,7 @@ class TestQuery:
     def test_a_circle_ends(self, index: ModuleType) -> None:
         file = self.chain(index)
         entry = INDEX_HEADER.size + INDEX_SLOT.size * SLOTS + INDEX_ENTRY.size
-        file[entry + 16 : entry + 20] = (5).to_bytes(4, "big")  # the oldest of the chain points to its newest
+        file[entry + 16 : entry + 20] = (5).to_bytes(4, "big")  # the oldest entry of the chain points to the newest
         assert len(query(file, SLOTS, key_hash(TOPIC, b"k"), 1000, 0, 2**62)) <= 7
 
     def test_short_files_are_refused(self, index: ModuleType) -> None:

@@ -88,7 +88,9 @@ class TestWorkedExample:
 
     @pytest.mark.parametrize("record_crc", [False, True])
     def test_the_size_is_written_when_all_before_the_checksum_is_there(self, record_crc: bool) -> None:
-        """A reader of the file never sees an incomplete record during a write."""
+        """The size is written after all that the checksum covers, so a reader of the file never sees an incomplete
+        record.
+        """
         records, segment = kernel("formats._message_cy", "interpreted"), Noting(65536)
         Encoding(records, message(), segment=segment, record_crc=record_crc)
         size_at = max(order for order, position in enumerate(segment.written) if position < 4)
@@ -297,7 +299,7 @@ class TestWalk:
             segment[at] ^= 1 << (at % 8)
             rows, position, _, table = walk(records, segment, 4096)
             segment[at] ^= 1 << (at % 8)
-            # a flip in the name of the CRC property hides the property, and no more than that
+            # a flip in the name of the CRC property hides only the property
             assert (rows, position) == (0, 0) or 176 <= at < 185 or at == 195
             if rows:
                 assert message_from_row(segment, table, 0).body == b"Hello RocketMQ"
@@ -446,8 +448,8 @@ class TestHash:
 
 
 def _java_replacement(error: UnicodeError) -> tuple[str, int]:
-    """Java writes one replacement for a surrogate that is coded in three bytes or cut after two; Python writes one for
-    each byte.
+    """Decodes as Java does: one replacement for a surrogate coded in three bytes or cut after two. Python writes one
+    for each byte.
     """
     assert isinstance(error, UnicodeDecodeError)
     data, start = error.object, error.start

@@ -95,7 +95,9 @@ class TestCompression:
 
     @pytest.mark.parametrize("kind", CompressionType)
     def test_damaged(self, kind: CompressionType) -> None:
-        """The frame is cut at every place, or is something else; a part of the body is never returned."""
+        """A compressed frame that is cut at any place, or is something else, is refused; a part of the body is never
+        returned.
+        """
         need(kind)
         packed, bits = compress(b"x" * 100 + bytes(range(100)), 5, kind)
         for body in (b"", b"nothing of that kind", *(packed[:end] for end in range(len(packed)))):
@@ -148,7 +150,7 @@ class TestCompression:
 
 
 def need(kind: CompressionType) -> None:
-    """Skips where its package is not installed."""
+    """Skips the test if the package is not installed."""
     if kind is not CompressionType.ZLIB:
         pytest.importorskip({"LZ4": "lz4.frame", "ZSTD": "zstandard"}[kind.value])
 

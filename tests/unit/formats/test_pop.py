@@ -1,4 +1,4 @@
-"""Checkpoints and acknowledgements: the reference's bytes, and texts that are neither."""
+"""Checkpoints and acknowledgements of pops: RocketMQ's bytes, and texts that are neither."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def units_of(queue: ModuleType, *units: tuple[int, int, int]) -> bytearray:
 def select(
     queue: ModuleType, units: bytes | bytearray, position: int = 0, room: int = 64, **changes: Any
 ) -> tuple[list[int], int, int]:
-    """Physical offsets chosen, units examined, records missing."""
+    """Returns the physical offsets selected, the number of units examined, and that of records missing."""
     out = array("q", bytes(16 * room))
     *asked, codes = (arguments := list((LIMITS | changes).values()))[:4]
     limits = queue.PullLimits(*arguments[4:])
@@ -100,7 +100,7 @@ def test_limits(queue: ModuleType, changes: dict[str, Any], chosen: int, examine
 def test_units_outside_the_log_are_passed_over(queue: ModuleType) -> None:
     units = units_of(queue, *same(10), (0, 0x7FFFFFFF, 0), (5000, 0, 0), (1 << 20, 100, 0))
     assert select(queue, units, physical_min=300, physical_max=900) == ([300, 400, 500, 600, 700, 800], 10, 4)
-    # the unit that fills up the beginning of a queue is larger than any limit
+    # the filler unit at the beginning of a queue is larger than any limit
     assert select(queue, units[200:], memory_bytes_max=1 << 40, max_bytes=1 << 40, physical_max=1 << 20) == ([], 3, 3)
 
 
@@ -165,7 +165,7 @@ def test_both_forms_agree_on_any_bytes(units: bytes, max_messages: int, max_byte
 
 
 def record_rows(*records: tuple[int, int, int, int, int, int]) -> array[int]:
-    """Rows of position, size, queue id, queue offset, sysFlag and tags code."""
+    """Returns rows of records, from position, size, queue id, queue offset, sysFlag and tags code."""
     table = new_table(len(records))
     columns = (
         RecordColumn.RECORD_POS,
@@ -225,7 +225,7 @@ class TestSlices:
     def merged(
         self, queue: ModuleType, first: int, end: int, room: int = 6, records: tuple[int, ...] = RECORDS
     ) -> tuple[list[int], int, int]:
-        """Slices, the record after them, their bytes."""
+        """Returns the slices, the record after them, and the number of their bytes."""
         out = array("q", bytes(16 * room))
         following, count, total = queue.merge_neighbours(array("q", records), first, len(records) // 2, end, out)
         return out[: 2 * count].tolist(), following, total

@@ -1,4 +1,4 @@
-"""Timer log and timer wheel: both forms of the kernel, the small files, and the layouts' bytes."""
+"""Timer log and timer wheel: both forms of the kernel, the small files, and the layout byte for byte."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rucola.formats.timer import (
 
 SLOTS = 64
 BASE = 1 << 33
-"""Position of the segment in the log: more than 32 bits."""
+"""Position of the segment in the log, above 32 bits."""
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def slot(wheel: bytearray, step: int) -> tuple[int, ...]:
 
 
 def test_units_find_their_slots(timer):
-    """A slot of another step is reused, a slot that knows the unit stays, and withdrawals reduce the count."""
+    """A slot of another time step is reused, a slot that has the unit stays, and withdrawals reduce the count."""
     wheel = bytearray(32 * SLOTS)
     TIMER_SLOT.struct.pack_into(wheel, 32 * 9, 9 + 7 * SLOTS, 5, 6, 7, 0)
     TIMER_SLOT.struct.pack_into(wheel, 32 * 10, 10, BASE, BASE + 500, 3, 0)
@@ -90,9 +90,7 @@ def test_blank(timer):
 
 
 def test_chains(timer):
-    """Newest first, up to the segment's start or the available space; a link that points forwards or nowhere ends the
-    chain.
-    """
+    """A chain is read newest first, up to the segment's start or the space; a link forwards or to nowhere ends it."""
     log = unit(700, 9, 100) + unit(BASE, 9, 200, 3) + unit(BASE + 52, 9, 300) + unit(BASE + 156, 9, 400)
     out = array("q", bytes(8 * 4 * 10))
     assert timer.chain_units(log, BASE, BASE + 104, out) == (3, 700)
@@ -136,7 +134,7 @@ def test_checkpoint():
 
 
 def test_metrics():
-    """As ``store.md`` 1.3 shows it, compact and with characters beyond ASCII escaped."""
+    """The metrics file is as ``store.md`` 1.3 shows it: compact, with characters beyond ASCII escaped."""
     metrics = TimerMetrics(data_version=DataVersion(0, 0, 2))
     metrics.add("TopicTest", 3, 1_700_000_000_000)
     text = (

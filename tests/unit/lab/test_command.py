@@ -1,4 +1,4 @@
-"""``rucola lab`` as a user meets it."""
+"""``rucola lab`` as users run it."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_interrupted_run_removes_its_files(tmp_path: Path, number: signal.Signal
         process.communicate()
     assert process.returncode == 130
     assert output == "" and "Traceback" not in error
-    assert [path.name for path in tmp_path.iterdir()] == ["rucola-lab"], "pictures go there"
+    assert [path.name for path in tmp_path.iterdir()] == ["rucola-lab"], "pictures are written there"
 
 
 def test_the_room_is_removed_when_the_lesson_fails(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The model of Kafka's layout finds the written records through its sparse indexes."""
+"""The model of Kafka's layout finds records through its sparse indexes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each lesson at small size: it measures everything it names, stays within its space, draws its picture, and prints its
+"""Each lesson at small size measures all that it names, stays within its space, draws its picture, and prints its
 findings.
 """
 
@@ -20,9 +20,9 @@ from rucola.lab.text import claim_text, filled, tables
 
 PROGRAM_LINES_MAX = 150
 COUNTED = {"smallest-store": [2], "crash": [0, 1, 2, 3], "warm-search": [0, 1], "expiry": [1]}
-"""Numbers of the claims about counts. They hold on every machine and at every size."""
+"""Numbers of the claims that are about counts, so that they hold on every machine and at every size."""
 OF_A_DISK = {"warm-search", "expiry"}
-"""Lessons that count pages. Where files lie in memory, these counts mean nothing."""
+"""Lessons that count pages; on a file system in memory, these counts mean nothing."""
 
 
 @pytest.mark.parametrize("name", LESSONS)
@@ -53,7 +53,7 @@ def test_lesson(name: str, tmp_path: Path) -> None:
 
 
 def varied(readings: Readings, random: Random) -> Readings:
-    """Numbers as from a run on a very different machine."""
+    """Returns numbers as from a run on a very different machine."""
     other = Readings(readings.lesson, readings.size, listings=readings.listings)
     for quantity, series, row, values in readings.cells():
         factor = random.choice([0, 0.01, 0.5, 1, 2, 100])
@@ -63,7 +63,7 @@ def varied(readings: Readings, random: Random) -> Readings:
 
 
 def check_words(lesson: Lesson, readings: Readings) -> None:
-    """Every sentence that a claim can print with these numbers is complete."""
+    """Checks that every sentence that a claim can print with these numbers is complete."""
     for claim in lesson.claims:
         for words in (claim.figures, claim.because, claim.instead):
             said = filled(words, readings)

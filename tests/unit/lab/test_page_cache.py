@@ -1,4 +1,4 @@
-"""Pages are dropped and counted."""
+"""Pages in the page cache are dropped and counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = mmap.PAGESIZE
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     if has_no_disk(tmp_path):
-        pytest.skip("files in memory cannot be dropped")
+        pytest.skip("pages of a file system in memory cannot be dropped")
     path = tmp_path / "file"
     path.write_bytes(os.urandom(8 * PAGE))
     page_cache.sync([path])
@@ -65,5 +65,5 @@ def test_pages_changed_by_calls_and_maps_are_counted(tmp_path: Path) -> None:
         with mmap.mmap(file.fileno(), 3 * PAGE) as mapped:
             mapped[PAGE] = 1
     if not has_no_disk(tmp_path):
-        # The system counts a page, or a larger piece that the page is part of.
+        # The system counts one page, or a larger piece that contains the page.
         assert 4 * PAGE <= page_cache.disk_bytes_dirtied() - before <= 6 * PAGE

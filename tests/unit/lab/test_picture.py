@@ -1,4 +1,4 @@
-"""What a panel shows: medians, whiskers from the least to the greatest, titles with units, a legend below the data."""
+"""Panels of pictures: medians, whiskers from least to greatest, titles with units, a legend below the data."""
 
 from __future__ import annotations
 
@@ -131,4 +131,4 @@ def test_zeros_have_a_place() -> None:
     assert [text.get_text() for text in axes.get_yticklabels()] == ["0", "10", "100"]
     assert Scale.of([0.0, 0.0], linear=False) == Scale(0, 1e-9, False)
     bars = panel({"cold": [0.0] * 5, "warm": [2.0] * 5})
-    assert [text.get_text() for text in bars.texts] == ["0", "0"], "one for each series"
+    assert [text.get_text() for text in bars.texts] == ["0", "0"], "one whisker for each series"

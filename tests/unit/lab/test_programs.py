@@ -34,7 +34,7 @@ from rucola.runtime.files import Files
 
 
 class Notes:
-    """Replaces a workbench."""
+    """Stands in for a workbench."""
 
     size = Size.SMALL
 
@@ -47,7 +47,7 @@ class Notes:
 
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The descriptors that were synced."""
+    """Descriptors of the files that were synced."""
     found: list[int] = []
     monkeypatch.setattr(os, "fdatasync", found.append)
     return found
@@ -61,7 +61,7 @@ def test_each_group_and_each_transaction_is_synced(tmp_path: Path, syncs: list[i
     assert len(syncs) == 7
     syncs.clear()
     group_commit.by_redo_log(tmp_path, 7, 4, Random(1))
-    assert len(syncs) == 8 and len(set(syncs)) == 2, "the log each time, the pages once"
+    assert len(syncs) == 8 and len(set(syncs)) == 2, "the log is synced each time, the pages once"
 
 
 def test_senders_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,12 +87,12 @@ def test_a_layout_syncs_what_it_has_to(tmp_path: Path, syncs: list[int]) -> None
 
 def test_a_page_that_is_dirty_already_is_not_counted_again(tmp_path: Path) -> None:
     if has_no_disk(tmp_path):
-        pytest.skip("files in memory are never dirty")
+        pytest.skip("pages of a file system in memory are never dirty")
     with kafka_writing.one_log(tmp_path, 40, 40) as burst:
         burst()
         page_cache.sync(page_cache.files_below(tmp_path))
         clean, dirty = kafka_writing.counted(burst)[2], kafka_writing.counted(burst)[2]
-    assert clean >= dirty + 30 * page_cache.PAGE / 1024, "a page for each of 40 queues"
+    assert clean >= dirty + 30 * page_cache.PAGE / 1024, "one page for each of 40 queues"
 
 
 def test_a_file_per_queue_syncs_each_file_that_a_group_touched(tmp_path: Path, syncs: list[int]) -> None:
@@ -107,7 +107,7 @@ def test_a_file_per_queue_syncs_each_file_that_a_group_touched(tmp_path: Path, s
 
 def test_a_cold_file_is_not_in_memory_and_a_warm_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if has_no_disk(tmp_path):
-        pytest.skip("files in memory cannot be dropped")
+        pytest.skip("pages of a file system in memory cannot be dropped")
     seen: list[int] = []
 
     asked: list[list[int]] = []
@@ -131,7 +131,9 @@ def test_a_cold_file_is_not_in_memory_and_a_warm_one_is(tmp_path: Path, monkeypa
     bench.directory = lambda: _Directory(tmp_path)
     sequential_random.read_back(bench, Random(1))
     assert seen == [0, 256] * 3
-    assert asked == [places for places in copied for _ in ("cold", "warm")], "memory is read as the file is"
+    assert asked == [places for places in copied for _ in ("cold", "warm")], (
+        "memory is read in the same way as the file"
+    )
 
 
 class _Directory:
@@ -214,12 +216,12 @@ def test_the_request_that_begins_a_reading_is_not_counted(tmp_path: Path) -> Non
             return requests
 
     assert asyncio.run(play(PUSH)) == 0
-    assert 5 < asyncio.run(play(LONG)) <= 20, "one after each answer in 0.1 s"
+    assert 5 < asyncio.run(play(LONG)) <= 20, "one request after each response, within 0.1 s"
 
 
 def test_disk_and_memory_are_counted_in_kib(tmp_path: Path) -> None:
     if has_no_disk(tmp_path):
-        pytest.skip("files in memory cannot be dropped")
+        pytest.skip("pages of a file system in memory cannot be dropped")
     path = tmp_path / "file"
     path.write_bytes(os.urandom(16 * page_cache.PAGE))
     page_cache.sync([path])
@@ -251,7 +253,7 @@ class Writer:
         self.closed = True
 
     def bodies(self) -> list[bytes]:
-        """Bodies of all messages in all answers."""
+        """Returns the bodies of all messages in all responses."""
         found: list[bytes] = []
         at = 0
         while at < len(self.written):

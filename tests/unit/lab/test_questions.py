@@ -28,7 +28,7 @@ def test_there_are_ten_about_most_lessons() -> None:
 
 @cache
 def section(lesson: str) -> str:
-    """The text of a lesson in the published report."""
+    """Returns the text of a lesson in the published report."""
     outcome = Outcome.from_json(PUBLISHED.read_bytes())
     [one] = [readings for readings in outcome.readings if readings.lesson == lesson]
     return to_markdown(list(report_blocks(Outcome({}, [one]))))
@@ -51,7 +51,9 @@ def test_the_report_answers(question: str, lesson: str, answer: str) -> None:
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="the report is not published yet: make lab")
 def test_the_published_report_is_what_its_readings_say() -> None:
-    """After a change of texts: rucola lab report --from docs/lab/readings.json --out docs/lab."""
+    """After a change of texts, write the report again: rucola lab report --from docs/lab/readings.json --out
+    docs/lab.
+    """
     outcome = Outcome.from_json(PUBLISHED.read_bytes())
     assert [one.lesson for one in outcome.readings] == list(LESSONS)
     assert all(len(values) == REPETITIONS for one in outcome.readings for *_, values in one.cells())

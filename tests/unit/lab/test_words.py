@@ -1,4 +1,4 @@
-"""The sentences of lessons with numbers of other machines: sentence, verdict and figures agree."""
+"""Sentences of lessons with numbers of other machines: sentence, verdict and figures agree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Cells = Mapping[str, Mapping[str, Mapping[int | str, float]]]
 
 
 def said(lesson: Lesson, place: int, cells: Cells) -> str:
-    """The sentences of a claim when all repetitions find the same."""
+    """Returns the sentences of a claim if all repetitions find the same numbers."""
     readings = Readings("made-up", "normal")
     for quantity, by_series in cells.items():
         for series, by_row in by_series.items():

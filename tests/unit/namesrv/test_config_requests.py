@@ -1,4 +1,4 @@
-"""The name server's options by request (S-41), and its lists of unit topics."""
+"""Requests for the name server's options (S-41), and for its lists of unit topics."""
 
 from __future__ import annotations
 

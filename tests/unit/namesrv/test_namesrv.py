@@ -93,7 +93,7 @@ def test_a_route_has_quoted_keys_for_every_client(version):
 
 
 def test_brokers_and_topics_are_limited_and_known_ones_go_on():
-    many = [f"N{number}" for number in range(4000)]  # their body is read in a thread
+    many = [f"N{number}" for number in range(4000)]  # a thread parses their body
 
     async def scene() -> None:
         async with asking(brokers_max=3, brokers_per_connection_max=2, topics_max=4005) as asker:
@@ -133,7 +133,9 @@ def test_registrations_are_checked_and_both_body_forms_read():
 
 
 def test_long_registrations_are_read_in_a_thread_and_keep_their_order(monkeypatch):
-    """A deflated body of 260 KB once blocked the name server for a second, one of 14 MB of JSON for two."""
+    """A registration with a deflated body of 260 KB once blocked the name server for a second, one with 14 MB of JSON
+    for two.
+    """
     readers = []
     decode = RegisterBrokerBody.decode.__func__
 
@@ -230,7 +232,7 @@ def test_key_value_configuration_outlives_a_restart(tmp_path):
 
 
 class SlowDisk(Files):
-    """Each write takes 20 ms, and the first one fails."""
+    """A disk on which each write takes 20 ms, and the first one fails."""
 
     def __init__(self) -> None:
         self.threads: list[str] = []
@@ -277,7 +279,7 @@ def test_a_taken_port_is_told():
 
 
 def test_lost_brokers_are_looked_for_again_after_a_look_that_failed(monkeypatch):
-    """Before, the failed look was the last one: lost brokers stayed in the routes for ever."""
+    """A failed search for lost brokers was once the last one: they stayed in the routes for ever."""
 
     async def scene() -> None:
         server = NameServer(NamesrvConfig(listen_port=0, scan_not_active_broker_interval_ms=10))

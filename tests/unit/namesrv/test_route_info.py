@@ -210,7 +210,7 @@ def test_the_end_of_a_broker_costs_what_its_own_topics_cost(routes):
 
     class Unwalked(dict):
         def __iter__(self):
-            raise AssertionError("the topics of all brokers are walked over")
+            raise AssertionError("the code iterates over the topics of all brokers")
 
         keys = values = items = __iter__
 
@@ -251,7 +251,7 @@ def many(count: int = 1000) -> dict[str, TopicConfig]:
 
 
 def test_many_topics_are_entered_and_removed_in_pieces(routes):
-    """100,000 topics of one broker once blocked the name server for 0.6 s when it came and 0.4 s when it left."""
+    """A broker with 100,000 topics once blocked the name server for 0.6 s when it registered and 0.4 s when it left."""
     told = []
     routes.on_left = lambda: told.append(len(routes.topics()))
     counts = [0]

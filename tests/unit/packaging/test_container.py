@@ -1,5 +1,5 @@
-"""The container file and the compose example: the files that they name exist, and their commands are valid. None is
-run.
+"""The container file and the compose example: the files that they name exist, and their commands are valid; no
+container runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ INSTRUCTIONS = {"FROM", "RUN", "COPY", "USER", "VOLUME", "STOPSIGNAL", "ENTRYPOI
 
 @pytest.fixture
 def instructions() -> list[tuple[str, str]]:
-    """Instructions of the container file, each with its arguments."""
+    """Returns the instructions of the container file, each with its arguments."""
     text = (CONTAINER / "Containerfile").read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return [(name, rest) for name, _, rest in (line.partition(" ") for line in lines)]
@@ -32,7 +32,7 @@ def instructions() -> list[tuple[str, str]]:
 
 @pytest.fixture
 def compose() -> dict[str, Any]:
-    """The compose example with its references resolved."""
+    """Returns the compose example with its references resolved."""
     found: dict[str, Any] = yaml.safe_load((CONTAINER / "compose.yaml").read_text())
     return found
 
@@ -45,7 +45,9 @@ def test_the_container_file(instructions: list[tuple[str, str]]) -> None:
             for source in rest.split()[:-1]:
                 assert (ROOT / source).exists() and f"!{source}" in ignored
     last = [rest for name, rest in instructions if name == "USER"][-1]
-    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", last), "a user by number that is not root, for who forbids root by policy"
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", last), (
+        "a user that is not root, by number, for platforms that forbid root"
+    )
     started = {name: json.loads(rest) for name, rest in instructions if name in ("ENTRYPOINT", "CMD")}
     assert started["ENTRYPOINT"] == ["rucola"], "the server is process 1, so signals reach it"
     parsed = command_line().parse_args(started["CMD"])
@@ -60,7 +62,9 @@ def test_the_compose_example(compose: dict[str, Any]) -> None:
         build = service["build"]
         assert (CONTAINER / build["context"]).resolve() == ROOT and (ROOT / build["dockerfile"]).is_file()
         assert service["cap_drop"] == ["ALL"] and service["read_only"] is True
-        assert service["network_mode"] == "host" and "ports" not in service, "loopback of the host, no port of all"
+        assert service["network_mode"] == "host" and "ports" not in service, (
+            "ports are bound to the host's loopback address, none to all addresses"
+        )
         parsed = command_line().parse_args(service["command"])
         mounts = dict(volume.split(":")[:2][::-1] for volume in service["volumes"])
         assert parsed.config in mounts, f"{name} reads a file that is mounted"

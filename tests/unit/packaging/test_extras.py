@@ -91,7 +91,7 @@ def test_the_clients_need_none_of_the_optional_packages() -> None:
 
 
 def test_interpreted_kernels_need_no_cython() -> None:
-    """They encode and walk a record and read a frame."""
+    """Without Cython, the interpreted kernels encode a record, walk over it, and read a frame."""
     work = """
 from array import array
 from rucola.common.columns import new_table

@@ -15,7 +15,7 @@ Content = dict[str, bytes]
 
 
 def _content() -> Content:
-    """The content of a good pure wheel."""
+    """Returns the content of a correct pure Python wheel."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     metadata = [
         "Metadata-Version: 2.4",

@@ -24,7 +24,7 @@ UNITS = sorted((PACKAGING / "systemd").glob("*.service"))
 
 
 def directives(unit: Path) -> dict[str, list[str]]:
-    """Values by name, over all sections."""
+    """Returns the values of directives by name, over all sections."""
     found: dict[str, list[str]] = {}
     for line in unit.read_text().splitlines():
         if line and not line.startswith(("#", "[")):

@@ -36,14 +36,14 @@ class Recorded:
 
 
 def records(scenario: str) -> list[dict[str, Any]]:
-    """All lines of a file but the first."""
+    """Returns all lines of a file except the first."""
     with lzma.open(DIRECTORY / f"{scenario}.jsonl.xz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines][1:]
 
 
 @cache
 def frames(scenario: str) -> tuple[Recorded, ...]:
-    """The whole frames of a scenario, in order of arrival."""
+    """Returns the completely recorded frames of a scenario, in order of arrival."""
     return tuple(
         Recorded(scenario, record, base64.b64decode(record["frame"]))
         for record in records(scenario)
@@ -53,12 +53,12 @@ def frames(scenario: str) -> tuple[Recorded, ...]:
 
 @cache
 def all_frames() -> tuple[Recorded, ...]:
-    """The whole frames of all scenarios."""
+    """Returns the completely recorded frames of all scenarios."""
     return tuple(frame for scenario in SCENARIOS for frame in frames(scenario))
 
 
 def texts(ext_fields: dict[str, Any] | None) -> dict[str, str]:
-    """Ext fields of a recorded header as the texts they stand for."""
+    """Returns the ext fields of a recorded header as texts."""
     return {
         key: value if isinstance(value, str) else json.dumps(value)
         for key, value in (ext_fields or {}).items()

@@ -13,7 +13,7 @@ from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRe
 
 SEND_HEADERS = {10: SendMessageRequestHeader, 310: SendMessageRequestHeaderV2, 320: SendMessageRequestHeaderV2}
 PULL_CODES = (11, 361)
-IGNORED = {"maxMsgBytes", "l", "maxReconsumeTimes"}  # numbers nobody on the fast road reads
+IGNORED = {"maxMsgBytes", "l", "maxReconsumeTimes"}  # numbers that the fast path does not read
 
 NAMES = {
     "group": (FrameColumn.GROUP_POS, FrameColumn.GROUP_LEN),
@@ -27,13 +27,13 @@ Row = dict[str, object]
 
 
 def scan(kernel: ModuleType, source: bytes) -> tuple[bytearray, array[int], tuple[int, int, int, int]]:
-    """Scan a copy of ``source``; the copy, the table and the result."""
+    """Scans a copy of ``source``; returns the copy, the table and the result."""
     buffer, table = bytearray(source), new_table(64)
     return buffer, table, kernel.scan_frames(buffer, 0, len(buffer), table, 64)
 
 
 def frame_of(header: bytes, body: bytes = b"", serialize: int = 0) -> bytes:
-    """A frame around any header."""
+    """Returns a frame around any header."""
     return (
         (len(header) + len(body) + 4).to_bytes(4, "big")
         + bytes([serialize])
@@ -44,7 +44,7 @@ def frame_of(header: bytes, body: bytes = b"", serialize: int = 0) -> bytes:
 
 
 def values(table: array[int], source: bytearray, row: int = 0) -> Row:
-    """A row as values, with texts instead of their positions."""
+    """Returns a row as values, with texts instead of their positions."""
     base = row * ROW_WIDTH
     kind = FrameKind(table[base])
 
@@ -72,7 +72,7 @@ def values(table: array[int], source: bytearray, row: int = 0) -> Row:
 
 
 def expected(command: RemotingCommand) -> Row:
-    """The values of ``command``'s row if the kernel read its whole header."""
+    """Returns the values of ``command``'s row if the kernel reads its whole header."""
     found: Row = {"kind": FrameKind.PLAIN, "code": command.code, "opaque": command.opaque}
     found |= {"flag": command.flag, "version": command.version}
     if command.is_response:

@@ -1,4 +1,4 @@
-"""Compares typed bodies with recorded ones: they encode what was sent, in the variants of Java, Go and C++."""
+"""Compares typed bodies with recorded ones: encoded, they equal what Java, Go and C++ clients sent."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def body_class(recorded: Recorded) -> type[Body] | None:
 
 
 def content(value: Any, name: str = "") -> Any:
-    """JSON for comparison: keys and numbers as texts, sets without order, without null or empty members."""
+    """Returns JSON for comparison: keys and numbers as texts, sets without order, without null or empty members."""
     if isinstance(value, dict):
         members = {str(key): content(member, str(key)) for key, member in value.items()}
         return {key: member for key, member in members.items() if member not in (None, [], {}, "False", "0", "")}
@@ -245,7 +245,7 @@ def test_bean_keys() -> None:
 
 
 def test_route_is_written_as_the_name_server_writes_it() -> None:
-    """Byte for byte, for a client of a version that gets quoted keys."""
+    """Our route is byte for byte what the name server writes for a client of a version that gets quoted keys."""
     compared = 0
     for recorded in frames("java533_producer_sync"):
         if recorded.is_response and recorded.record["request_code"] == 105 and recorded.body:

@@ -1,4 +1,4 @@
-"""The code tables."""
+"""The tables of request and response codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rucola.protocol.codes import LanguageCode, RequestCode, ResponseCode
 
 
 def test_recorded_codes_are_known() -> None:
-    no_such_code = {-1, 12345, 13, 22, 27, 47}  # asked for to see the refusal
+    no_such_code = {-1, 12345, 13, 22, 27, 47}  # the recording requests these codes to see the refusal
     for recorded in all_frames():
         code = recorded.record["code"]
         assert code in ({*ResponseCode} if recorded.is_response else {*RequestCode, *no_such_code}), recorded.record

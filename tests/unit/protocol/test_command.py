@@ -1,4 +1,4 @@
-"""Commands in both serializations."""
+"""Commands in both serializations: JSON and binary."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ commands = st.builds(
 
 
 def test_worked_frame() -> None:
-    """The lengths of the frame that is worked out in protocol.md 1.12."""
+    """The frame has the lengths of the worked example in protocol.md 1.12."""
     frame = WORKED.encode()
     assert frame[:8] == bytes.fromhex("0000016900000160")
     assert b'{"code":310,"extFields":{"a":"pg_demo","b":"TopicTest"' in frame

@@ -1,4 +1,4 @@
-"""Properties of the frame kernel and reader: any bytes, any header, any split into reads."""
+"""What holds for frame kernel and reader with any bytes, any header, and any split into reads."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ usual = {
 
 
 def hot_frames() -> list[bytes]:
-    """Recorded requests of the kinds that the kernel reads."""
+    """Returns recorded requests of the kinds that the kernel reads."""
     return [
         entry.frame
         for entry in all_frames()
@@ -69,7 +69,7 @@ def headers(draw: st.DrawFn) -> bytes:
 
 
 def check(frame: bytes) -> None:
-    """Both forms agree on a frame, and the header values that they read equal those of the general path."""
+    """Checks that both forms agree on a frame, and that the header values they read equal those of the general path."""
     first = None
     for scanner in KERNELS:
         source, table, result = scan(scanner, frame)
@@ -84,10 +84,10 @@ def check(frame: bytes) -> None:
     try:
         wanted = expected(decode_header(header, frame[4]))
     except FormatError as error:
-        if "once" not in error.expected:  # a field twice that the fast road does not look at
+        if "once" not in error.expected:  # a field that the fast path does not read occurs twice
             assert row["kind"] == FrameKind.PLAIN and source == frame
         return
-    if row["kind"] == FrameKind.PLAIN:  # the kernel may know less
+    if row["kind"] == FrameKind.PLAIN:  # the kernel may leave fields unread
         assert {**wanted, **row} == {**wanted, "kind": FrameKind.PLAIN}
     else:
         assert row == wanted

@@ -17,7 +17,7 @@ SMALL = RemotingCommand(34, 1, body=b"body").encode()
 
 
 def feed(reader: FrameReader, data: bytes) -> FrameBatch | None:
-    """One read: as much of ``data`` as the buffer takes must be all of it."""
+    """Does one read; the buffer must have space for all of ``data``."""
     buffer = reader.buffer()
     assert len(buffer) >= len(data)
     buffer[: len(data)] = data
@@ -25,7 +25,7 @@ def feed(reader: FrameReader, data: bytes) -> FrameBatch | None:
 
 
 def feed_all(reader: FrameReader, data: bytes) -> tuple[int, int]:
-    """Fills the buffer repeatedly; returns the frames found and the largest buffer."""
+    """Fills the buffer repeatedly; returns the frames found and the size of the largest buffer."""
     found = largest = position = 0
     while position < len(data):
         buffer = reader.buffer()

@@ -22,7 +22,7 @@ KERNELS = [pytest.param(load_kernel("protocol._frame_cy", form), id=form) for fo
 
 
 def read(frame: bytes, pieces: int) -> RemotingCommand:
-    """The frame through a reader, ``pieces`` bytes at a time."""
+    """Passes the frame through a reader, ``pieces`` bytes at a time."""
     reader = FrameReader()
     for position in range(0, len(frame), pieces):
         piece = frame[position : position + pieces]
@@ -74,7 +74,7 @@ def test_rows(kernel: ModuleType) -> None:
     for recorded in all_frames():
         source, table, result = scan(kernel, recorded.frame)
         row, wanted = values(table, source), expected(decode_frame(recorded.frame))
-        if result[3]:  # left to the plain road unread; the reader fills such rows
+        if result[3]:  # the kernel leaves the header unread; the reader fills such rows
             assert wanted["kind"] == FrameKind.PLAIN and row["flag"] == -1
             unread[recorded.scenario] += 1
         else:

@@ -130,7 +130,7 @@ RESPONSES: dict[int, type[CommandHeader]] = {
     200050: PopMessageResponseHeader,
     200053: ChangeInvisibleTimeResponseHeader,
 }
-# Fields that hooks, access control and newer clients add (protocol.md 1.4), and fields of missing features.
+# Fields that hooks, access control and newer clients add (protocol.md 1.4), and fields of features that we lack.
 OTHERS = {
     "AccessKey", "Signature", "OnsChannel", "ReqT", "bname", "ns", "nsd", "oway", "lo", "requestSource", "recallHandle",
     "proxyFrowardClientId",
@@ -148,7 +148,7 @@ def test_recorded_fields_are_declared_and_come_back() -> None:
         else:
             code = recorded.record["code"]
             header = REQUESTS.get(code) if recorded.scenario not in ERRORS else None
-        # A raw request may lack a field on purpose, and code 11 is also that of an answer.
+        # A raw request may lack a field on purpose, and code 11 is also a response code.
         if header is None or not ext_fields or recorded.scenario.startswith("raw"):
             continue
         again = header.from_ext_fields(ext_fields).to_ext_fields()
@@ -162,7 +162,7 @@ def test_recorded_fields_are_declared_and_come_back() -> None:
 
 
 def test_every_header_goes_round() -> None:
-    """Every declared class can be filled and read back; a wire name belongs to one attribute."""
+    """Every declared header class can be filled and read back; a name on the wire belongs to one attribute."""
     samples = {"str": "x", "int": 7, "bool": True}
     count = 0
     for module in pkgutil.iter_modules(package.__path__):

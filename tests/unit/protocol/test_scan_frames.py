@@ -31,7 +31,7 @@ def header(code: int, ext_fields: dict[str, Any], **others: Any) -> bytes:
 
 
 def kind_of(kernel: ModuleType, text: bytes, serialize: int = 0) -> tuple[FrameKind, int]:
-    """Kind of the row of a header, and whether it stayed unread; a plain row must leave the header as it was."""
+    """Returns the kind of a header's row, and whether the header stayed unread, as it must in a plain row."""
     frame = frame_of(text, b"body", serialize)
     source, table, result = scan(kernel, frame)
     assert result[:3] == (1, len(frame), 0)
@@ -161,7 +161,7 @@ def test_properties_are_unescaped_in_place(kernel: ModuleType, escaped: bytes, t
     row = values(table, source)
     assert row["text"] == text
     assert row == expected(decode_header(original, 0))
-    # Around the text, the header is what it was.
+    # Around the text, the header is unchanged.
     start = table[FrameColumn.PROPERTIES_POS]
     gap = len(escaped) - len(text)
     assert (

@@ -1,6 +1,4 @@
-"""The client's end of a send: what the kernel writes and reads compared with the general path, in both forms of the
-kernel.
-"""
+"""Sends of the client: what the kernel writes and reads equals the general path, in both forms of the kernel."""
 
 from __future__ import annotations
 
@@ -93,8 +91,8 @@ def test_properties_left_to_the_plain_road(module: ModuleType, properties: objec
 
 
 def test_room_for_properties_ends_before_the_buffer(module: ModuleType) -> None:
-    """Texts of every length around the limit of the buffer: they are accepted whole or left out, with as many escapes
-    as possible.
+    """Texts of every length around the limit of the buffer are accepted whole or left out, with as many escapes as
+    possible.
     """
     taken = []
     for length in range(1_340, 1_370):
@@ -206,7 +204,7 @@ def test_headers_of_another_shape(module: ModuleType, header: bytes) -> None:
 
 
 def test_every_cut_of_a_header_ends_in_its_row(module: ModuleType) -> None:
-    """A header that ends early, at the end of the buffer: no byte after it is read."""
+    """If a header ends early, at the end of the buffer, no byte after it is read."""
     frame = RemotingCommand(0, 1, 1, ext_fields=FIELDS).encode()
     whole = received(frame)
     for length in range(1, len(frame) - 8 + 1):

@@ -1,4 +1,4 @@
-"""Connections that read with the same memory."""
+"""Connections that share the memory for reads."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def frames(count: int, body_bytes: int = 0) -> bytes:
 
 
 def spoil(space: ReadSpace) -> None:
-    """What another connection leaves behind."""
+    """Overwrites the space, as another connection would."""
     space.view[:] = b"\xee" * len(space.view)
     space.table[:] = array("q", (-7,)) * len(space.table)
 
 
 def batches(reader: SharedFrameReader, data: bytes) -> list[FrameBatch]:
-    """Feeds all of ``data``; the batches are kept as copies, and nothing else of a read stays in the space."""
+    """Feeds all of ``data``; keeps the batches as copies, and overwrites the space after each read."""
     found, position = [], 0
     while position < len(data):
         buffer = reader.buffer()
@@ -99,7 +99,7 @@ def test_more_frames_than_rows_are_several_batches() -> None:
 
 
 def test_frames_that_were_not_taken_yet_wait_aside() -> None:
-    """Behind them, a large frame has begun."""
+    """Frames that were not taken yet are kept in a copy; after them, a large frame has begun."""
     space = ReadSpace()
     reader = SharedFrameReader(space)
     data = frames(ROWS_MAX + 1) + RemotingCommand(34, 7777, body=bytes(100_000)).encode()
@@ -117,7 +117,7 @@ def test_frames_that_were_not_taken_yet_wait_aside() -> None:
 
 
 def test_large_frame_and_back() -> None:
-    """Its buffer grows a few times only, because each time costs a copy."""
+    """The buffer of a large frame grows only a few times, because each time costs a copy."""
     reader = SharedFrameReader(ReadSpace(64 * 1024))
     sizes, large = set(), RemotingCommand(310, 5, body=bytes(3_000_000)).encode()
     for position in range(0, len(large), 1000):
@@ -160,7 +160,7 @@ def test_what_is_no_frame_is_refused_with_its_batch() -> None:
 
 
 def test_a_begun_frame_is_kept_until_bytes_arrive() -> None:
-    """The transport may ask for the buffer and then read nothing."""
+    """The transport may ask for the buffer and then read nothing; a frame that has begun is kept."""
     space = ReadSpace()
     reader = SharedFrameReader(space)
     assert batches(reader, SMALL[:9]) == []

@@ -17,7 +17,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class ScriptedHandler:
-    """Keeps what arrives; answers each request with the function given for its code, or not at all."""
+    """Keeps all frames that arrive; responds to a request by the function for its code, or not at all."""
 
     def __init__(self, answers: dict[int, Callable[[RemotingCommand], RemotingCommand | None]] | None = None) -> None:
         self.answers = answers or {}
@@ -46,7 +46,7 @@ class ScriptedHandler:
         self.arrived.set()
 
     async def until(self, reached: Callable[[], bool]) -> None:
-        """Wait for the next arrivals until ``reached``."""
+        """Waits for arrivals until ``reached`` is true."""
         while not reached():
             self.arrived.clear()
             await self.arrived.wait()

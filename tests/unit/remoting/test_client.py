@@ -1,4 +1,4 @@
-"""The client over loopback, against servers that the tests script byte by byte."""
+"""The client over loopback, with servers that the tests script byte by byte."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Peer:
 
 
 class ScriptedServer:
-    """Runs one script per connection, in the order they come; the last one serves all further connections."""
+    """Runs one script per connection, in order of connections; the last script serves all further ones."""
 
     def __init__(self, *scripts: Script, port: int = 0) -> None:
         self._scripts = list(scripts)
@@ -155,7 +155,7 @@ def test_a_long_turn_writes_before_it_ends(run, body):
         frames = [b"h%03d" % number for number in range(200)]
         for frame in frames[:100]:
             connection.send(frame, body)
-        assert not transport.writes  # not open yet
+        assert not transport.writes  # the connection is not open yet
         connection.connection_made(transport)
         assert transport.writes == [b"".join(frame + body for frame in frames[:100])]
         for frame in frames[100:]:
@@ -227,7 +227,7 @@ def test_an_answer_after_the_timeout_is_dropped():
 def test_server_closes_mid_request_and_the_client_connects_again(run):
     async def close_at_once(peer: Peer) -> None:
         await peer.take()
-        peer.writer.write(b"\0\0\0\x50\0\0\0")  # a torn answer
+        peer.writer.write(b"\0\0\0\x50\0\0\0")  # an incomplete response
 
     async def scene() -> None:
         async with ScriptedServer(close_at_once, echo_all) as server:
@@ -340,7 +340,7 @@ def test_requests_from_the_server(run):
         async def ask(peer: Peer) -> None:
             await peer.take()
             for code in (221, 5555):
-                peer.give(RemotingCommand(code, 9, flag=2))  # oneway: an answer would be the first to arrive
+                peer.give(RemotingCommand(code, 9, flag=2))  # oneway: a response would be the first to arrive
             for opaque, code in enumerate([221, 307, 309, 5555], start=1):
                 peer.give(RemotingCommand(code, opaque, ext_fields={"group": "g"}))
             peer.give(RemotingCommand(40, 5, flag=2))
@@ -409,8 +409,8 @@ def test_disconnect_while_connecting(run):
 
 
 def test_a_connection_that_swallows_everything_is_left(caplog):
-    """The connection is closed after 3 s without a byte while requests expire; one short timeout does not close it.
-    What still waits fails.
+    """A connection is closed after 3 s without a byte while requests expire; one short timeout does not close it.
+    Requests that still wait fail.
     """
 
     async def scene() -> None:
@@ -436,7 +436,7 @@ def test_a_connection_that_swallows_everything_is_left(caplog):
 
 
 def test_a_request_that_is_made_again_finds_the_new_connection():
-    """A caller that retries after the timeout already uses a new connection."""
+    """A caller that sends again after the timeout already uses a new connection."""
 
     async def scene() -> None:
         async with ScriptedServer(never_answer, echo_all) as server:
@@ -459,7 +459,9 @@ def test_a_request_that_is_made_again_finds_the_new_connection():
 
 
 def test_a_slow_or_idle_connection_is_kept():
-    """Some answers come and some are late; or nothing is requested for hours; or pulls are held for long."""
+    """A connection is kept if some responses come and some are late, if nothing is requested for hours, or if pulls are
+    held for long.
+    """
 
     async def scene() -> None:
         async def answers_every_other(peer: Peer) -> None:
@@ -480,7 +482,7 @@ def test_a_slow_or_idle_connection_is_kept():
                 with pytest.raises(RemotingTimeoutError):
                     await late
             advance(3_600)
-            for timeout_ms in (2_900, 1_000):  # the silence before an answer is over with it
+            for timeout_ms in (2_900, 1_000):  # a response ends the silence
                 short = asyncio.ensure_future(client.invoke(server.address, RemotingCommand(12), timeout_ms))
                 await settle()
                 advance(timeout_ms / 1000 + 0.001)
@@ -496,8 +498,8 @@ def test_a_slow_or_idle_connection_is_kept():
 
 
 def test_a_loop_that_was_held_up_does_not_cost_the_connection():
-    """An answer may have arrived but not been read. The connection is closed when the next request expires, or kept if
-    something has arrived.
+    """After the loop was blocked, a response may have arrived unread. The connection is closed when the next request
+    expires, or kept if any byte arrived.
     """
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""The moment between the last answer and the sleep of the event loop."""
+"""The moment between the last response and the sleep of the event loop; a turn is an iteration of the loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rucola.remoting.server import RemotingServer
 
 
 class Turns:
-    """The part of an event loop that the code examines: the calls that are due in the next turn."""
+    """Stands in for the part of an event loop that the code examines: the calls that are due in the next turn."""
 
     def __init__(self) -> None:
         self.due: list[Callable[[], None]] = []
@@ -21,7 +21,7 @@ class Turns:
         self.due.append(callback)
 
     def run_until_idle(self) -> int:
-        """How many turns there were in which the loop did not sleep."""
+        """Runs turns until the loop would sleep; returns their number."""
         turns = 0
         while self.due:
             turns += 1
@@ -44,7 +44,7 @@ def test_a_loop_looks_a_few_times_and_then_sleeps() -> None:
 
 
 class Noting(Linger):
-    """It also counts how often it was asked."""
+    """A ``Linger`` that also counts its calls."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Answers that nobody reads, of all connections together."""
+"""Unread responses of all connections together."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_what_was_sent_meanwhile_does_not_count() -> None:
 
 
 def test_connections_that_read_no_answers_share_a_limit(handler: Any) -> None:
-    """Each of them stays below its own limit."""
+    """Connections that read no responses share a limit, even if each stays below its own."""
 
     async def scene() -> None:
         scripted = handler({7001: lambda command: command.answer(0, body=bytes(1 << 20))})

@@ -170,7 +170,7 @@ def test_asks_the_client_and_matches_the_answer(run, handler):
         assert not first.is_response
         assert first.opaque != second.opaque
         writer.write(second.answer(0, body=b"second").encode() + first.answer(0, body=b"first").encode())
-        # An answer nobody waits for is dropped and does no harm.
+        # A response without a request is dropped and does no harm.
         writer.write(RemotingCommand(0, 999_999, FLAG_RESPONSE).encode())
         assert [(await one).body for one in asked] == [b"first", b"second"]
         channel.invoke_oneway(RemotingCommand(40, ext_fields={"consumerGroup": "g"}))
@@ -213,8 +213,8 @@ def test_invoke_times_out_and_fails_when_the_client_leaves(handler):
 
 
 def test_a_client_that_does_not_read_is_not_read(handler):
-    """Answers accumulate up to the limit, then reading from the connection stops; when the client reads, all answers
-    come.
+    """Responses accumulate up to the limit, then reading from the connection stops; when the client reads, all
+    responses come.
     """
 
     async def scene() -> None:
@@ -317,7 +317,7 @@ def test_a_connection_that_ended_keeps_nothing_that_leads_back_to_it(run, handle
         writer.close()
         await scripted.until(lambda: bool(scripted.closed))
         await asyncio.sleep(0)
-        assert not channel.attributes  # else its buffers wait for the collector of cycles
+        assert not channel.attributes  # otherwise its buffers stay until a garbage collection
         await server.close()
 
     run(scene())

@@ -1,4 +1,4 @@
-"""The listener continues after a defect."""
+"""The TLS listener continues after a connection that met a defect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rucola.runtime.supervision import Supervisor
 
 
 def test_a_connection_is_accepted_after_one_that_met_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It once stopped: nobody could connect any more, and no log line said so."""
+    """The listener once stopped after a defect: no client could connect any more, and no log line said so."""
 
     async def scene() -> None:
         opened = asyncio.Event()

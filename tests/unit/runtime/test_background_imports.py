@@ -19,7 +19,7 @@ ORDER: list[str] = []
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Modules written here can be imported, as ``background_a`` and so on."""
+    """A directory whose modules, ``background_a`` and so on, can be imported."""
     monkeypatch.syspath_prepend(str(tmp_path))
     GATE.clear()
     ORDER.clear()

@@ -1,4 +1,4 @@
-"""Full collections of a server look at each object once."""
+"""Full garbage collections of a server examine each object once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to the disk, with Linux's calls and with their replacements."""
+"""Access to the disk, with Linux's calls and with their portable replacements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rucola.runtime.files import Files
 
 
 class Portable(Files):
-    """As on a system that has none of Linux's calls."""
+    """Files on a system that has none of Linux's own calls."""
 
     fallocate = None
     data_sync = staticmethod(os.fsync)
@@ -220,12 +220,12 @@ def locked_elsewhere(path: Path) -> bool:
 
 
 def open_descriptors(path: Path) -> list[Path]:
-    """Descriptors of this process that have the file ``path`` open."""
+    """Returns the descriptors of this process that have the file ``path`` open."""
     return [entry for entry in Path("/proc/self/fd").iterdir() if os.path.realpath(entry) == os.path.realpath(path)]
 
 
 def test_a_lock_file_that_cannot_be_written_is_given_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The next attempt once met its own lock and blamed another process."""
+    """After a failed write to the lock file, the next attempt once found its own lock and reported another process."""
 
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -252,7 +252,7 @@ def test_the_lock_holds_within_and_between_processes(tmp_path: Path) -> None:
     lock.release()
     assert not locked_elsewhere(tmp_path)
     files.lock_directory(str(tmp_path)).release()
-    # Read at the end only: closing any descriptor of the file would drop a lock that is held.
+    # The file is read only at the end, because closing any descriptor of it would release a lock that is held.
     assert (tmp_path / "lock").read_bytes() == b"lock"
 
 
@@ -272,7 +272,7 @@ def test_copies_of_parts_of_a_file(files: Files, tmp_path: Path) -> None:
         segment.read(0, 1)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell what is in memory")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell which pages are in memory")
 def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
     path = tmp_path / "segment"
     path.write_bytes(b"written")
@@ -280,7 +280,7 @@ def test_what_was_just_written_is_in_memory(tmp_path: Path) -> None:
         try:
             os.preadv(file.fileno(), [bytearray(7)], 0, os.RWF_NOWAIT)
         except OSError as error:
-            pytest.skip(f"this file system does not tell: {error}")
+            pytest.skip(f"this file system does not tell which pages are in memory: {error}")
     into = bytearray(7)
     segment = Files().open_segment(str(path))
     assert segment.read_resident(0, memoryview(into))

@@ -1,4 +1,4 @@
-"""The watch over turns of the loop: on a stepped clock, and its report about a running turn."""
+"""The watch over turns (iterations) of the event loop: on a stepped clock, and its report about a running turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Watched:
         self.watch.start(cast(Any, self.loop))
 
     def turn(self, milliseconds: int, look_after_ms: int = 0) -> None:
-        """A turn that begins when a tick is due, and how long it takes."""
+        """Runs a turn that begins when a tick is due and takes this long."""
         self.clock.advance(20)
         self.clock.advance(look_after_ms)
         if look_after_ms:
@@ -56,7 +56,9 @@ def test_the_longest_turn_is_that_of_the_last_two_minutes() -> None:
 
 
 def test_processor_time_of_turns_is_told_beside_their_length(caplog: pytest.LogCaptureFixture) -> None:
-    """The second turn waits for a processor. The third one follows others that used as much as it."""
+    """Processor time is reported with the length of turns. The second turn waits for a processor; the third uses as
+    much as earlier ones.
+    """
     watched = Watched()
     caplog.set_level(logging.INFO)
     watched.turn(0)
@@ -86,7 +88,7 @@ def test_a_long_turn_is_logged_with_the_request_and_others_are_counted(caplog: p
     first, later = caplog.records
     assert "request 215: " in str(first.__dict__) and "90" in str(first.__dict__)
     assert (first.levelno, later.levelno) == (logging.INFO, logging.WARNING)
-    assert "unknown" in str(later.__dict__), "nobody looked during that one"
+    assert "unknown" in str(later.__dict__), "the watch did not check during that turn"
     assert watched.watch.slow_turns == 3
 
 

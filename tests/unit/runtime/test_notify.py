@@ -1,4 +1,4 @@
-"""Messages to the service manager, and the case that it does not listen."""
+"""Messages to the service manager, also if it does not listen."""
 
 from __future__ import annotations
 

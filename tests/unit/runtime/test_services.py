@@ -1,4 +1,4 @@
-"""Background work, log lines, clocks."""
+"""Services of the runtime: background work, log lines, clocks."""
 
 from __future__ import annotations
 

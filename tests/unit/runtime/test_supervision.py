@@ -1,4 +1,4 @@
-"""Periodic work continues after a run that raises."""
+"""Periodic work continues after a call that raises."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rucola.testing.manual_loop import ManualLoop
 
 
 class Scene:
-    """A work every 10 s, of the kind that the test sets."""
+    """Work that is due every 10 s, and does what the test sets."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()
@@ -58,7 +58,7 @@ def test_it_names_another_pause_and_another_first_one() -> None:
 
 def test_a_failure_is_logged_with_its_name_counted_and_not_the_end(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(after_error_s=5.0)
-    scene.outcome = ValueError("of this turn")
+    scene.outcome = ValueError("the failure of this turn")
     with caplog.at_level(logging.INFO):
         assert scene.passes(21) == [10, 15, 20]
         assert [record.getMessage() for record in caplog.records] == [

@@ -1,4 +1,4 @@
-"""Schemas without a session: Spark reads DDL in the JVM."""
+"""Makes schemas without a session: Spark itself parses DDL in the JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TYPES: dict[str, DataType] = {
 
 
 def schema_of(ddl: str) -> StructType:
-    """The schema of ``name type, name type``."""
+    """Returns the schema of ``name type, name type``."""
     schema = StructType()
     for column in ddl.replace("string,string>", "string;string>").split(", "):
         name, kind = column.split()

@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def rows_of(table: Path) -> pa.Table:
-    """The rows of a table in the order of their places, without the day."""
+    """Returns the rows of a table in the order of their places in the log, without the day."""
     log = ManifestLog(str(table))
     found = ds.dataset([f"{log.root}/{path}" for path in log.snapshot().files], format="parquet").to_table()
     return in_order(found.drop_columns(["storeDay"]))
@@ -96,7 +96,7 @@ class Killed(BaseException):
 
 
 class KilledFiles(Files):
-    """Dies at the given call of one of the methods by which a commit changes the disk."""
+    """Ends the process at the n-th call of a method by which a commit changes the disk."""
 
     METHODS = ("write_file", "link", "sync_directory", "rename", "sync_file", "remove")
 
@@ -133,13 +133,13 @@ def test_a_kill_at_any_step_of_a_commit_loses_and_repeats_nothing(
             ends += 1
         except Killed:
             continue
-    assert 0 < ends < 15  # some were killed at every step, and some were not
+    assert 0 < ends < 15  # at every step some runs were killed, and some were not
     archive(tmp_path / "table", store=tmp_path / "store")
     assert rows_of(tmp_path / "table").equals(stored(tmp_path))
 
 
 class BetweenLog(ManifestLog):
-    """Lets something happen between plan and commit, once."""
+    """A log that calls a function once between plan and commit."""
 
     def __init__(self, root: str, meanwhile: Callable[[], object]) -> None:
         super().__init__(root)
@@ -240,7 +240,7 @@ def test_small_files_are_joined_while_messages_are_archived(tmp_path: Path, stor
     assert compact(log) == (12, 4)
     assert len(log.snapshot().files) == 8
     assert rows_of(tmp_path / "table").equals(stored(tmp_path))
-    # The old files stay for a day.
+    # Files that were replaced stay for a day.
     now = ManualClock(int((tmp_path / "table").stat().st_mtime * 1000))
     later = ManifestLog(log.root, clock=now)
     assert later.clean() == 0
@@ -317,7 +317,7 @@ def test_an_older_pyarrow_writes_the_same_rows(
 
 
 def older_writer(writer: Any, *arguments: Any, **options: Any) -> Any:
-    """Refuses what PyArrow 25 does not know."""
+    """Stands in for a writer of PyArrow 25, which does not have the option for Bloom filters."""
     assert "bloom_filter_options" not in options
     return writer(*arguments, **options)
 

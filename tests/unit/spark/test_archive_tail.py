@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def places(directory: Path, log: ManifestLog, plan: _Plan) -> list[tuple[int, int]]:
-    """Queue and offset of all rows of a plan."""
+    """Returns queue and offset of all rows in a plan."""
     options = topic_options(directory / "store", TOPIC, "")
     schema = source_schema(options, ["queueId", "queueOffset"])
     found = []
@@ -66,7 +66,7 @@ def archive_and_expire(directory: Path) -> None:
 
 
 class MeanwhileLog(ManifestLog):
-    """Lets something happen after the first snapshot."""
+    """A log that calls a function after the first snapshot."""
 
     def __init__(self, root: str, meanwhile: Callable[[], object]) -> None:
         super().__init__(root)

@@ -1,4 +1,4 @@
-"""Avro and Protocol Buffers: types and rows."""
+"""Decoders of bodies in Avro and Protocol Buffers: types and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about the source agrees with the source."""
+"""The page about the Spark source agrees with the source's options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def options_table(options: tuple[Option, ...]) -> str:
-    """The table as it must be in the page; paste it there after a change of the options."""
+    """Returns the table of options for the page; paste it there after a change of the options."""
     rows = [
         f"| `{option.name}` | {f'`{option.default}`' if option.default else ''} | {option.meaning} |"
         for option in options

@@ -1,4 +1,6 @@
-"""Option ``keys`` and filters on keys: exactly the messages that have them, found by the index where that is safe."""
+"""Option ``keys`` and filters on keys give exactly the messages with these keys, found by the index where that
+is safe.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def options_of(directory: Path, **given: str) -> SourceOptions:
 
 
 def read(reader: RocketMQReader) -> tuple[list[dict[str, Any]], int]:
-    """The rows, and the number of records that tasks look at beside those that the index names."""
+    """Returns the rows, and the number of records that tasks examine in addition to those that the index names."""
     pieces = [one.value for one in reader.partitions()]
     rows = [row for piece in reader.partitions() for batch in reader.read(piece) for row in batch.to_pylist()]
     scanned = sum(one.end_physical_offset - one.start_physical_offset for one in pieces if isinstance(one, LogRange))
@@ -89,7 +91,7 @@ def test_filters_use_the_index_only_when_told(directory: Path) -> None:
     scanned = []
     for given in ({}, {"useIndex": "true"}):
         reader = FilteringReader(options_of(directory, scanOrder="log", **given), schema_of(DDL))
-        assert list(reader.pushFilters(filters)) == filters  # Spark applies all of them
+        assert list(reader.pushFilters(filters)) == filters  # Spark itself applies all filters too
         rows, count = read(reader)
         assert {7, 8} <= {row["flag"] // 7919 for row in rows}
         scanned.append(count)

@@ -1,4 +1,4 @@
-"""Options of the Data Source: which are accepted, and how the others are refused."""
+"""Options of the data source: which are accepted, and how others are refused."""
 
 from __future__ import annotations
 

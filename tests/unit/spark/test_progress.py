@@ -1,4 +1,4 @@
-"""The content of a progress report, and the metrics made of it."""
+"""The content of a stream's progress report, and the metrics made from it."""
 
 from __future__ import annotations
 

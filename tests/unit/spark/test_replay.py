@@ -1,4 +1,4 @@
-"""Replays without Spark: which messages, what of them, how fast, and what a second run does."""
+"""Replays without Spark: which messages and properties are sent, how fast, and what a second run does."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ BORN_MS = 1_700_000_000_000
 USERS = {message_const.KEYS, message_const.TAGS, message_const.SHARDING_KEY}
 NAMES = {value for name, value in vars(message_const).items() if name.isupper() and isinstance(value, str)}
 LEFT_BEHIND = sorted(name for name in NAMES - USERS if len(name) > 1 and not name.startswith(("INNER_", "__CRC32")))
-"""The store itself uses the others."""
+"""Names of properties that a replay leaves out; the store itself uses the others."""
 
 
 def stored(number: int) -> StoreMessage:
-    """Message ``number``, with a user's properties and every property that one delivery leaves behind."""
+    """Returns message ``number``, with a user's properties and every property that a delivery adds."""
     own = {"TAGS": "T0" if number % 4 else "T1", "KEYS": f"k{number} group{number % 10}", "region": "eu"}
     own["__SHARDINGKEY"] = "s"
     left = dict.fromkeys(LEFT_BEHIND, "7") if number % 2 else {"UNIQ_KEY": f"U{number}"}
@@ -86,7 +86,7 @@ def replayed(rocketmq: RocketMQ, store: Path, to: str, *words: str) -> int:
 
 
 def counted(capture: Capture, store: Path, *words: str) -> dict[str, Any]:
-    """The result of a dry run."""
+    """Returns the result of a dry run."""
     assert main(["replay", "--store", str(store), "--topic", "in", "--to", "t", "--dry-run", "--json", *words]) == 0
     result: dict[str, Any] = json.loads(capture.readouterr().out)
     return result

@@ -1,4 +1,4 @@
-"""The columns, and how a query selects some of them."""
+"""The columns of the Spark source, and how a query selects some of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the session helper says of the machine's Java, and how it starts Python workers."""
+"""How the session helper checks the machine's Java, and how it starts Python workers."""
 
 from __future__ import annotations
 

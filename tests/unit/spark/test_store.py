@@ -1,4 +1,4 @@
-"""A store directory as source: planning and both scans, checked against the plain offline reader. No Spark."""
+"""A store directory as source, without Spark: planning and both scans, compared with the plain offline reader."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from rucola.testing.clock import ManualClock
 
 COUNT = 600
 BODY_POSITION = 88
-"""Of the body in a record between IPv4 hosts."""
+"""Position of the body in a record with IPv4 hosts."""
 
 
 @pytest.fixture(scope="module")
@@ -305,7 +305,7 @@ def test_a_checkpoint_of_another_broker_name_is_refused(directory: Path) -> None
 
 
 def test_the_log_is_cut_at_records_and_never_inside_of_a_body(tmp_path: Path) -> None:
-    """A body may hold the bytes of a record, even with the physical offset that it would have there."""
+    """A body may contain the bytes of a record, even with the physical offset that a record there would have."""
     store = open_store(tmp_path)
     forged = []
     for number in range(1, 45, 5):
@@ -352,7 +352,7 @@ def test_planning_does_not_search_every_queue_for_every_cut(tmp_path: Path, monk
 
 def test_the_queues_are_listed_in_one_pass(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_args: object) -> list[int]:
-        raise AssertionError("asked topic by topic")
+        raise AssertionError("topics are requested one by one")
 
     monkeypatch.setattr(OfflineStore, "queues", forbidden)
     catalog = StoreCatalog(options_of(directory))

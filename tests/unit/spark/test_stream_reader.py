@@ -1,4 +1,4 @@
-"""The driver side of the stream reader, over a catalog that is a dict."""
+"""The driver's part of the stream reader, over a catalog made from a dict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def document(*values: int) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def ends(end: StreamDocument) -> OffsetDocument:
-    """The end of the micro-batch, without the rest of the document."""
+    """Returns the end of the micro-batch, without the rest of the document."""
     return to_document(StreamOffsets.from_document(end).offsets)
 
 
@@ -193,7 +193,7 @@ def test_a_deleted_topic_is_data_loss_or_left_out(caplog: pytest.LogCaptureFixtu
         assert ends(end) == {**document(12), "gone": {"b": {"0": 3}}}
         assert ranges(lenient, start, end) == [QueueRange(Q0, 10, 12)]
         caplog.clear()
-        for _ in range(20):  # an idle stream asks some 75 times a second
+        for _ in range(20):  # an idle stream asks for offsets some 75 times a second
             assert lenient.latestOffset(end, ReadAllAvailable()) == end
         assert caplog.text == ""
 
@@ -206,7 +206,8 @@ def test_a_topic_taken_out_of_the_subscription_is_not_read_on() -> None:
     one, _ = reader(catalog.table, topic="t")
     end = one.latestOffset(first, ReadAllAvailable())
     assert ranges(one, first, end) == [QueueRange(Q0, 2, 9)]
-    assert ranges(one, {}, first) == [QueueRange(Q0, 0, 2), QueueRange(other, 0, 2)]  # a replay reads what is logged
+    # A replay reads exactly the logged range.
+    assert ranges(one, {}, first) == [QueueRange(Q0, 0, 2), QueueRange(other, 0, 2)]
     again, _ = reader(catalog.table, topic="t,u")
     assert ranges(again, end, again.latestOffset(end, ReadAllAvailable())) == [QueueRange(other, 2, 9)]
     del catalog.table[other]
@@ -215,8 +216,8 @@ def test_a_topic_taken_out_of_the_subscription_is_not_read_on() -> None:
 
 @pytest.mark.parametrize(("now", "wanted"), [(Bounds(0, 30), 0), (Bounds(0, 6), 0), (Bounds(0, 10), None)])
 def test_a_topic_made_again_is_noticed(now: Bounds, wanted: int | None) -> None:
-    """This holds even if the new queue has grown beyond the old offset; a queue with equally many messages is noticed
-    at the next one.
+    """A topic that was created again is noticed even if its queue has grown beyond the old offset. With exactly as many
+    messages, it is noticed at the next one.
     """
     stream, catalog = reader({Q0: Bounds(0, 10)}, startingOffsets="earliest")
     first = stream.latestOffset({}, ReadAllAvailable())
@@ -257,7 +258,7 @@ def test_a_logged_micro_batch_is_planned_when_a_broker_of_it_is_away(caplog: pyt
     catalog.away = {"c"}
     assert ranges(stream, {}, first) == [QueueRange(Q0, 0, 9), QueueRange(far, 2, 7)]
     assert "unavailable brokers (c)" in caplog.text
-    with pytest.raises(RemotingConnectError):  # an older version did not log where it begins
+    with pytest.raises(RemotingConnectError):  # an older version did not log where the micro-batch begins
         stream.partitions({}, {"t": {"b": {"0": 9}, "c": {"0": 7}}})
 
 
@@ -366,7 +367,7 @@ def test_the_first_micro_batch_waits_for_all_brokers_only_when_it_must() -> None
     assert ranges(stream, first, stream.latestOffset(first, ReadAllAvailable())) == [QueueRange(gone, 1, 4)]
     newest, catalog = reader({Q0: Bounds(2, 3), gone: Bounds(1, 4)}, startingOffsets="latest")
     catalog.away = {"c"}
-    with pytest.raises(RemotingConnectError):  # its first offset is not known
+    with pytest.raises(RemotingConnectError):  # the queue's first offset is not known
         newest.latestOffset({}, ReadAllAvailable())
 
 

@@ -1,4 +1,4 @@
-"""What the store's tests share: small stores, messages, reads."""
+"""Functions for tests of the store: small stores, messages, reads."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sync_config(path: Path, **options: Any) -> MessageStoreConfig:
 
 
 def opened(path: Path, files: Files | None = None, clock: ManualClock | None = None, **options: Any) -> MessageStore:
-    """A store that runs; its clock moves a millisecond with each reading."""
+    """Opens and runs a store whose clock advances by a millisecond with each reading."""
     store = MessageStore(config(path, **options), files or Files(), clock or ManualClock(step_ms=1))
     store.load()
     store.start()
@@ -41,14 +41,14 @@ def opened(path: Path, files: Files | None = None, clock: ManualClock | None = N
 
 
 def message(number: int, topic: bytes = b"TopicTest", queue_id: int = 0, size: int = 100) -> StoreMessage:
-    """Message ``number``, which its body and keys contain."""
+    """Returns message ``number``; its body and keys contain the number."""
     body = (b"%d " % number) * (size // 2 + 1)
     properties = b"KEYS\x01key-%d all\x02TAGS\x01Tag%d\x02UNIQ_KEY\x01ID%08d\x02" % (number, number % 3, number)
     return StoreMessage(topic, queue_id, body[:size], properties, 1_700_000_000_000 + number, HOST)
 
 
 def fill(store: MessageStore, count: int, topics: int = 2, queues: int = 2, first: int = 0) -> list[PutMessageResult]:
-    """Puts consecutive messages from ``first`` on in turn to topics ``T0``, ``T1`` ... and their queues, and
+    """Puts consecutive messages from ``first`` on into topics ``T0``, ``T1`` ... and their queues in turn, and
     dispatches.
     """
     results = []
@@ -61,7 +61,7 @@ def fill(store: MessageStore, count: int, topics: int = 2, queues: int = 2, firs
 
 
 def read(store: MessageStore, topic: bytes, queue_id: int) -> list[MessageExt]:
-    """All messages of a queue, by repeated pulls."""
+    """Returns all messages of a queue, by repeated pulls."""
     messages: list[MessageExt] = []
     queue_offset = store.min_queue_offset(topic, queue_id)
     while True:
@@ -78,7 +78,7 @@ def read(store: MessageStore, topic: bytes, queue_id: int) -> list[MessageExt]:
 
 
 def everything(store: MessageStore) -> dict[tuple[bytes, int], list[tuple[int, int, bytes]]]:
-    """Physical offset, store time and body of all messages of all queues."""
+    """Returns physical offset, store time and body of all messages in all queues."""
     return {
         name: [(found.physical_offset, found.store_timestamp_ms, found.body) for found in read(store, *name)]
         for name in store.queue_names()
@@ -86,19 +86,19 @@ def everything(store: MessageStore) -> dict[tuple[bytes, int], list[tuple[int, i
 
 
 def crashed(store: MessageStore, path: Path, target: Path) -> Path:
-    """A copy of the directory as a process killed now would leave it; the store continues and is stopped later."""
+    """Copies the directory as a process killed now would leave it; the store continues and is stopped later."""
     snapshot(path, target)
     store.shutdown()
     return target
 
 
 def snapshot(path: Path, target: Path) -> None:
-    """Copies all files except ``lock``: reading that one would release this process's lock."""
+    """Copies all files except ``lock``, because closing that file would release this process's lock."""
     shutil.copytree(path, target, ignore=shutil.ignore_patterns("lock"))
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Every file below ``path`` but the lock."""
+    """Returns every file below ``path`` except the lock."""
     return {
         str(file.relative_to(path)): file.read_bytes()
         for file in path.rglob("*")

@@ -21,7 +21,7 @@ from rucola.testing.clock import ManualClock
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Two stores, one of which is several hours long."""
+    """Makes two stores, one with messages over several hours."""
     paths = [str(tmp_path_factory.mktemp("census") / name) for name in ("one", "two")]
     for path, step_ms in zip(paths, (1, 60_000), strict=True):
         store = opened(Path(path), clock=ManualClock(step_ms=step_ms))

@@ -1,7 +1,7 @@
-"""What the checkpoint tells RocketMQ if it opens the store after a crash.
+"""The checkpoint is right for RocketMQ, if it opens the store after a crash.
 
-RocketMQ then removes index files younger than the index time and dispatches from the other times on. Keys of the
-current index file come back only if those times are not younger than the newest full file.
+RocketMQ then removes index files newer than the index time and dispatches from the other times on. Keys of the current
+index file come back only if those times are not later than the newest full file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def checkpoint_of(path: Path) -> StoreCheckpoint:
 
 
 def kept(store: MessageStore, path: Path) -> StoreCheckpoint:
-    """The checkpoint after log, queues and index were synced and the keeper has recorded the progress."""
+    """Returns the checkpoint after log, queues and index were synced and the keeper has recorded the progress."""
     store._flush.flush()
     store._keeper.end()
     store._keeper.sync_queues()

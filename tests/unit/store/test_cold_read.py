@@ -1,4 +1,4 @@
-"""Messages that may no longer be in memory: copied at once, fetched first, or reported as unreadable."""
+"""Messages that may no longer be in memory are copied at once, fetched first, or reported as unreadable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = b"T0"
 
 @pytest.fixture
 def places(tmp_path: Path) -> list[int]:
-    """Physical offsets of the messages of a closed store; two queues take turns."""
+    """Returns the physical offsets of messages in a closed store; two queues take turns."""
     store = opened(tmp_path)
     found = [result.physical_offset for result in fill(store, COUNT, topics=1, queues=2)]
     store.shutdown()
@@ -36,7 +36,7 @@ def offsets(result: GetMessageResult) -> list[int]:
 
 
 def unreadable(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
-    """The disk cannot read the byte at ``position`` of any segment."""
+    """Makes the disk unable to read the byte at ``position`` of any segment."""
     read = MappedSegment.read
 
     def failing(segment: MappedSegment, start: int, length: int) -> bytes:
@@ -48,12 +48,12 @@ def unreadable(monkeypatch: pytest.MonkeyPatch, position: int) -> None:
 
 
 def evicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is in memory."""
+    """Makes all pages count as not in memory."""
     monkeypatch.setattr(MappedSegment, "read_resident", lambda *_: False)
 
 
 def resident(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything is in memory."""
+    """Makes all pages count as in memory."""
     read = MappedSegment.read
 
     def read_resident(segment: MappedSegment, position: int, into: memoryview) -> bool:

@@ -1,4 +1,4 @@
-"""The states of the store: several causes at once, and threads that run concurrently."""
+"""The state of the store with several causes at once, and with threads that run concurrently."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def fill_segment(store: MessageStore) -> PutMessageStatus:
 
 
 class CannotMap(Files):
-    """Segments of the log cannot be mapped while ``error`` is set: they are not opened, or are opened and not
-    mapped.
-    """
+    """Files on which segments of the log cannot be opened or mapped while ``error`` is set."""
 
     def __init__(self) -> None:
         self.error = 0
@@ -123,7 +121,9 @@ class CannotMap(Files):
 def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next_append(
     at: str, error: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The allocating thread has nothing to do, so it would never report that there is space again."""
+    """The allocating thread has nothing to do, so it would never report that a segment can be mapped again: the next
+    append tries.
+    """
     disk = CannotMap()
     store = MessageStore(config(tmp_path, **options), disk, ManualClock())
     store.load()
@@ -149,7 +149,7 @@ def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next
 
 
 def test_a_segment_that_could_not_be_mapped_before_a_clean_stop_is_made_again(tmp_path: Path) -> None:
-    """Its file exists but is empty: in the list, it would block every later segment."""
+    """The file of such a segment exists but is empty; in the list of segments, it would block every later one."""
     disk = CannotMap()
     store = MessageStore(config(tmp_path), disk, ManualClock())
     store.load()
@@ -191,7 +191,7 @@ def test_a_segment_made_between_the_refusal_and_its_note_is_not_waited_for(
 
 
 class FewDescriptors(Files):
-    """A process that may map ``room`` segments of queues."""
+    """Files of a process that may map ``room`` segments of queues."""
 
     def __init__(self) -> None:
         self.room = 1000

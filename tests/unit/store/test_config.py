@@ -1,4 +1,4 @@
-"""Options: parsing, limits, documentation."""
+"""Options of the store: parsing, limits, documentation."""
 
 from __future__ import annotations
 

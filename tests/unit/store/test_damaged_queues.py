@@ -26,7 +26,7 @@ Damage = Callable[[Path, int, int], None]
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """A stopped store with one queue in its first segment of the log, and the positions of its messages."""
+    """Makes a stopped store with one queue in the log's first segment; returns the positions of its messages."""
     path = tmp_path_factory.mktemp("stopped") / "store"
     store = opened(path)
     places = [store.put_message(message(number, T)).physical_offset for number in range(COUNT)]
@@ -50,7 +50,7 @@ def flip(path: Path, position: int, mask: int) -> None:
 
 
 def log_header(path: Path, place: int, _number: int) -> None:
-    """The queue offset that the record states."""
+    """Damages the queue offset in the record."""
     flip(path / "commitlog" / f"{0:020d}", place + 27, 1)
 
 
@@ -66,17 +66,17 @@ def unit_zeroed(path: Path, _place: int, number: int) -> None:
 
 
 def unit_place(path: Path, _place: int, number: int) -> None:
-    """The unit points into messages of another topic, which this start did not write either."""
+    """Makes the unit point into messages of another topic, which an earlier run wrote."""
     flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 5, 1)
 
 
 def unit_place_near(path: Path, _place: int, number: int) -> None:
-    """The unit points into the following message."""
+    """Makes the unit point into the following message."""
     flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 6, 1)
 
 
 def unit_place_ahead(path: Path, _place: int, number: int) -> None:
-    """The unit points into messages that this start wrote."""
+    """Makes the unit point into messages that the current run wrote."""
     flip(path / "consumequeue" / "T0" / "0" / f"{0:020d}", 20 * number + 5, 4)
 
 
@@ -91,7 +91,7 @@ DAMAGES = [log_header, log_size, unit_zeroed, unit_place, unit_place_near, unit_
 def test_damage_costs_that_message_only_wherever_it_is(
     damage: Damage, stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """A search that finds the ends of a queue reads some of its messages."""
+    """Damage costs only its message, although the search for the ends of a queue reads some messages."""
     image, places = stopped
     for victim in range(COUNT - 1):
         path = tmp_path / str(victim)
@@ -100,7 +100,7 @@ def test_damage_costs_that_message_only_wherever_it_is(
         store = opened(path)
         assert store.put_message(message(99, T)).queue_offset == COUNT
         fill_log(store, 5 * SEGMENT)
-        # A record says its size itself, so an entry with another size costs nothing.
+        # A record contains its size, so a wrong size in the entry costs nothing.
         lost = -1 if damage is unit_size else victim
         assert sorted(pulled(store, "T0", 0)) == [number for number in range(COUNT + 1) if number != lost]
         if victim >= store.min_queue_offset(T, 0):
@@ -115,7 +115,9 @@ def test_damage_costs_that_message_only_wherever_it_is(
 def test_messages_before_others_that_were_lost_stay(
     lost: range, stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """The queue is rebuilt from a log that is served without its damaged part."""
+    """Messages before the lost ones stay when the queue is rebuilt from a log that is served without its
+    damaged part.
+    """
     image, places = stopped
     path = tmp_path / "image"
     snapshot(image, path)
@@ -139,7 +141,9 @@ def test_messages_before_others_that_were_lost_stay(
 def test_a_queue_that_cannot_be_opened_once_does_not_begin_again(
     stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """Otherwise its offsets would be assigned twice, and new messages would replace old ones."""
+    """If a queue that could not be opened began again at 0, offsets would be assigned twice, and new messages would
+    replace old ones.
+    """
 
     class OneFails(Files):
         left = 1
@@ -198,7 +202,7 @@ def test_damage_of_a_foreign_killed_store_is_told_from_a_torn_tail(
 def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
     stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """This is not the first send to each topic; new topics already have files of that length."""
+    """The start is refused, not the first send to each topic, when new topics already have files of that length."""
     path = tmp_path / "image"
     snapshot(stopped[0], path)
     before = contents(path)
@@ -210,7 +214,9 @@ def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
 
 
 def test_offsets_before_the_first_entry_are_not_used_when_its_message_is_lost(tmp_path: Path) -> None:
-    """The units before it point nowhere, and the log still begins at 0."""
+    """If the message of the first entry is lost, the units before it point nowhere, although the log still
+    begins at 0.
+    """
     store = opened(tmp_path / "live", flush_interval_commit_log_ms=600_000)
     store.put_message(message(0))
     store._queues.next_offsets(T)[0] = 50

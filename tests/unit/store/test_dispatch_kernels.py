@@ -19,7 +19,7 @@ BASE = 1 << 33
 
 
 def log(count: int, queues: int, seed: int = 1) -> tuple[bytes, array[int], list[list[int]]]:
-    """A piece of a log, its rows, and for each record: queue id, offset, position, size, sysFlag."""
+    """Returns a piece of a log, its rows, and for each record: queue id, offset, position, size, sysFlag."""
     random = Random(seed)
     next_offsets, data, facts = [random.randrange(1000) for _ in range(queues)], bytearray(), []
     for number in range(count):

@@ -35,7 +35,7 @@ WAIT_S = 30
 
 
 class SmallDisk(Files):
-    """While ``full``, refuses to allocate ranges of ``at_least`` bytes or more."""
+    """A disk that, while ``full``, refuses to allocate ranges of ``at_least`` bytes or more."""
 
     def __init__(self) -> None:
         self.full = False
@@ -48,7 +48,7 @@ class SmallDisk(Files):
 
 
 class BadDisk(Files):
-    """While ``bad``, all syncs fail; with ``once``, only the next one fails."""
+    """A disk on which all syncs fail while ``bad``; with ``once``, only the next one fails."""
 
     def __init__(self) -> None:
         self.bad = False
@@ -83,7 +83,7 @@ def test_full_disk_refuses_appends_serves_reads_and_ends_by_itself(tmp_path: Pat
     assert store.get_message(T, 0, 0, 32, 1 << 20).status is GetMessageStatus.FOUND
     disk.full = False
     while store.state is not StoreState.RUNNING:
-        assert woken.wait(WAIT_S), "the state is not left"
+        assert woken.wait(WAIT_S), "the store never leaves this state"
         woken.clear()
     result = store.put_message(message(stored, size=1000))
     assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, stored)
@@ -111,7 +111,7 @@ def test_a_full_disk_met_in_dispatch_stops_it_there_and_goes_on_later(tmp_path: 
     assert store.put_message(message(2)).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
     disk.full = False
     woken.clear()
-    assert woken.wait(WAIT_S), "nobody was told to try again"
+    assert woken.wait(WAIT_S), "no sender was told to try again"
     assert store.dispatch() == 1
     assert store.state is StoreState.RUNNING
     assert store.max_queue_offset(b"New", 0) == 1
@@ -231,7 +231,7 @@ def test_a_failed_sync_is_never_retried_into_success(once: bool, tmp_path: Path)
 def test_a_stop_that_fails_ends_every_thread_before_it_closes_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sync of a closed file does nothing: a thread that still syncs would report what is not on the disk."""
+    """A sync of a closed file does nothing, so a thread that still syncs would report data as synced that is not."""
 
     class Stubborn(Files):
         def remove(self, path: str) -> None:
@@ -316,7 +316,7 @@ def test_a_failed_sync_of_queues_leaves_a_store_that_recovers(tmp_path: Path) ->
 def test_dispatch_that_comes_no_further_ends_with_an_error(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call once never returned: a list that has one segment twice gives the wrong one for each later offset."""
+    """The call once never returned: a list with one segment twice gives the wrong segment for each later offset."""
     store = opened(tmp_path)
     while store.max_offset < SEGMENT:
         store.put_message(message(0, size=3000))

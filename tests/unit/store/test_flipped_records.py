@@ -22,7 +22,7 @@ QUEUE_ID, QUEUE_OFFSET, PHYSICAL_OFFSET, SYS_FLAG, STORE_TIMESTAMP = 12, 20, 28,
 
 
 def flipped(store: Base, path: Path, number: int, position: int, mask: int) -> Path:
-    """The store in ``path``, with a bit of record ``number`` flipped."""
+    """Makes the store in ``path``, with a bit of record ``number`` flipped."""
     place = store.places[number][0]
     name = f"commitlog/{place - place % store.segment_bytes:020d}"
     data = bytearray(store.files[name])
@@ -32,7 +32,7 @@ def flipped(store: Base, path: Path, number: int, position: int, mask: int) -> P
 
 
 def served(store: MessageStore) -> dict[str, list[int]]:
-    """Offsets of the messages that pulls return, by queue."""
+    """Returns the offsets of the messages that pulls give, by queue."""
     found: dict[str, list[int]] = {}
     for topic, queue_id in store.queue_names():
         places = found.setdefault(f"{topic.decode()}/{queue_id}", [])
@@ -57,7 +57,9 @@ def lengths(store: MessageStore) -> dict[tuple[bytes, int], int]:
 def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
     name: str, number: int, position: int, mask: int, tmp_path: Path
 ) -> None:
-    """Recovery once filled the queue with units up to the changed offset, or wrote the unit over another one."""
+    """With a changed queue offset, recovery once filled the queue with units up to it, or wrote the unit over another
+    one.
+    """
     store = base(name)
     path = flipped(store, tmp_path / "store", number, position, mask)
     with limited(10), logged() as lines:
@@ -73,7 +75,7 @@ def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("mask", [0x80, 0x40, 1])
 def test_a_queue_id_leaves_the_message_where_its_unit_is(name: str, mask: int, tmp_path: Path) -> None:
-    """A negative id once ended the start with a ValueError."""
+    """A record with a negative queue id once ended the start with a ValueError."""
     store = base(name)
     path = flipped(store, tmp_path / "store", MIDDLE, QUEUE_ID, mask)
     with logged() as lines:
@@ -130,7 +132,7 @@ def test_a_record_that_says_it_is_of_no_queue_keeps_its_place(name: str, tmp_pat
 
 
 def test_a_queue_that_lost_all_its_entries_has_no_file(tmp_path: Path) -> None:
-    """RocketMQ reads zeros as an entry and raises."""
+    """A queue without entries has no file, because RocketMQ reads zeros as an entry and raises."""
     store = opened(tmp_path)
     fill(store, 4, topics=1, queues=1)
     end = store.max_offset
@@ -144,7 +146,7 @@ def test_a_queue_that_lost_all_its_entries_has_no_file(tmp_path: Path) -> None:
 
 
 def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> None:
-    """The following records state offsets that do not continue the queue, and they are right."""
+    """A gap in the queue stays: the offsets in the records after it do not continue the queue, and they are right."""
     store = base("rocketmq_5_3_3_clean")
     path = flipped(store, tmp_path / "store", 30, 4, 0xFF)
     running = store.opened(path, quarantine=True)
@@ -170,7 +172,7 @@ def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> Non
 
 
 def test_what_was_filled_is_not_delivered_for_its_place(tmp_path: Path) -> None:
-    """The damaged record differs from the first record of a queue only in its topic."""
+    """The damaged record, which only differs in its topic from the first record of a queue, is not delivered there."""
     store = base("rocketmq_4_9_7_clean")
     number = next(
         number for number, (place, _) in enumerate(store.places) if place == whole(store.name)["Flights/0"][0]
@@ -208,7 +210,9 @@ def test_verify_blames_the_record_and_nothing_else(
 
 
 def test_verify_blames_the_record_for_a_topic(tmp_path: Path) -> None:
-    """It changes neither the entry of its queue, nor its keys in the index, nor creates a queue that does not exist."""
+    """For a flipped topic, ``verify`` reports the record, not the entry of its queue, its keys, or a queue that does
+    not exist.
+    """
     store = base("rocketmq_5_3_3_clean")
     place, size = store.places[MIDDLE]
     file = f"commitlog/{place - place % store.segment_bytes:020d}"
@@ -258,7 +262,7 @@ def test_verify_finds_wrong_times_of_an_index_file(
 
 
 def test_verify_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    """It left twelve."""
+    """``verify`` once left twelve descriptors open."""
     for name in ("rocketmq_5_3_3_clean", "inner_batch_roll"):
         write_files(base(name).files, tmp_path / name)
         opened_by: list[MappedSegment] = []
@@ -284,7 +288,7 @@ def test_verify_leaves_no_descriptor_open(tmp_path: Path) -> None:
 def test_exchanged_files_of_two_queues_serve_nothing_of_the_other(
     queues: tuple[str, str], name: str, tmp_path: Path
 ) -> None:
-    """In each record only the topic, or only the queue id, contradicts the queue, but in its neighbours as well."""
+    """Only the topic, or only the queue id, of a record contradicts its queue, but so do those of its neighbours."""
     store = base(name)
     one, two = (f"consumequeue/{queue}/{0:020d}" for queue in queues)
     write_files(store.files | {one: store.files[two], two: store.files[one]}, tmp_path / "store")

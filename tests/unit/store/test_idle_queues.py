@@ -40,7 +40,7 @@ def test_no_file_stays_open_when_nobody_reads_or_writes(tmp_path: Path) -> None:
     store = filled(tmp_path)
     assert len(queue_files(tmp_path)) == QUEUES
     look_at_all(store)
-    assert len(queue_files(tmp_path)) == QUEUES, "all were written since they were last looked at"
+    assert len(queue_files(tmp_path)) == QUEUES, "all were written since the last check"
     look_at_all(store)
     assert queue_files(tmp_path) == set()
     assert (store._queues._map_count, store._queues._maps) == (0, {})
@@ -80,7 +80,9 @@ def test_what_waits_for_its_sync_stays_open(tmp_path: Path) -> None:
 
 
 def test_one_look_is_at_a_share(tmp_path: Path) -> None:
-    """Closing very many files must not delay anybody; a round takes the same number of steps, however few are open."""
+    """Closing very many files must not delay requests: a step checks only a fraction, and a round has the same number
+    of steps however few are open.
+    """
     store = filled(tmp_path)
     look_at_all(store)
     for left in (20, 10, 0):

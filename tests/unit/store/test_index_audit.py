@@ -1,4 +1,6 @@
-"""Index files of an unknown store are kept only if no significant byte differs from what the log implies."""
+"""Index files of a store with unknown history are kept only if no significant byte differs from what the log
+implies.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def log_of(case: Case, path: Path) -> Iterator[LogReader]:
 
 
 def kept(case: Case, log: LogReader, path: Path, files: dict[str, bytes]) -> list[str]:
-    """Names of the files that are found to be correct."""
+    """Returns the names of the files that are found to be correct."""
     (path / "index").mkdir(exist_ok=True)
     for old in (path / "index").iterdir():
         old.unlink()
@@ -53,7 +55,9 @@ def kept(case: Case, log: LogReader, path: Path, files: dict[str, bytes]) -> lis
 
 
 def test_every_byte_in_use_is_looked_at(case: Case, tmp_path: Path) -> None:
-    """All fields except the number of used slots, which old versions counted differently and nobody reads."""
+    """Every byte in use is compared, except the number of used slots, which old versions counted differently and which
+    is never read.
+    """
     files = dict(sorted(case.below("index").items()))
     slots_at = INDEX_HEADER.position("hash_slot_count")
     with log_of(case, tmp_path) as log:
@@ -91,7 +95,7 @@ def test_a_file_that_lacks_a_key_or_knows_more_than_the_log(case: Case, tmp_path
 
 
 def test_a_key_for_the_tags_is_right_too(tmp_path: Path) -> None:
-    """RocketMQ adds this key from 5.4.0 on; records from before the update have none."""
+    """A key for the tags is correct, too: RocketMQ adds it since 5.4.0, and older records have none."""
     case = load("tags")
     (name,) = case.below("index")
     slots, entries = case.config("maxHashSlotNum", 0), case.config("maxIndexNum", 0)

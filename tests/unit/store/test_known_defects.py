@@ -1,6 +1,7 @@
-"""Defects reported against RocketMQ that concern the store: each has a test, here or where ``ELSEWHERE`` says.
+"""Defects of RocketMQ's store that were reported: each has a test, here or in the place that ``ELSEWHERE`` names.
 
-The numbers are from ``docs/reference/known_defects.md``; the issues of apache/rocketmq follow in parentheses.
+Numbers are those of ``docs/reference/known_defects.md``; issues of apache/rocketmq follow in parentheses. A docstring
+describes the defect.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def test_is_tested_elsewhere(number: int) -> None:
 
 
 def test_a_crash_behind_a_roll_loses_nothing_of_the_segment_before(tmp_path: Path) -> None:
-    """Defect 2 (1434): recovery begins at the last file; messages of the file before that were not dispatched stay
-    out.
+    """Defect 2 (1434): recovery begins at the last file, so messages of the file before that were not dispatched are
+    missing.
     """
     store = opened(tmp_path / "store", message_index_enable=False)
     while store.max_offset < SEGMENT - 1000:
@@ -89,7 +90,7 @@ def test_a_crash_behind_a_roll_loses_nothing_of_the_segment_before(tmp_path: Pat
     while store.max_offset < SEGMENT:
         store.put_message(message(store.max_offset, size=200))
     path = tmp_path / "copy"
-    # As killed right then: the marker is there, of the queue only what was dispatched.
+    # The files are as after a kill: the marker exists, and the queue has only what was dispatched.
     crashed(store, tmp_path / "store", path)
     store = opened(path, message_index_enable=False)
     offsets = [found.queue_offset for found in read(store, b"TopicTest", 0)]
@@ -131,7 +132,7 @@ def test_keys_of_the_newest_index_file_are_found_after_a_crash(tmp_path: Path) -
 
 
 class NoIndexFiles(Files):
-    """No space for index files, as long as ``full``."""
+    """A disk without space for index files while ``full``."""
 
     full = False
 
@@ -147,7 +148,7 @@ class NoIndexFiles(Files):
 
 
 def by_hand(path: Path, files: Files) -> MessageStore:
-    """A store whose threads do not work by themselves."""
+    """Returns a store whose threads do nothing by themselves."""
     with manual_workers(*WORKERS):
         store = MessageStore(config(path), files, ManualClock(step_ms=1))
     store.load()
@@ -156,7 +157,7 @@ def by_hand(path: Path, files: Files) -> MessageStore:
 
 
 def pass_of_the_keeper(store: MessageStore) -> None:
-    """Includes the broker's reaction."""
+    """Runs the keeper once, with the broker's reaction."""
     worker = store._keeper._worker
     assert isinstance(worker, ManualWorker)
     worker.run()
@@ -168,7 +169,7 @@ def some(count: int) -> list[int]:
 
 
 def found_by_key(store: MessageStore, count: int) -> list[int]:
-    """The messages of ``some``, a part of ``fill``, that satisfy the condition."""
+    """Returns the numbers of the messages in ``some(count)`` that a query by key finds."""
     return [number for number in some(count) if store.query_by_key(b"T%d" % (number % 2), b"key-%d" % number).views]
 
 
@@ -224,7 +225,7 @@ def test_keys_that_found_no_space_are_not_forgotten_by_a_restart(tmp_path: Path)
 
 
 def test_a_stop_puts_all_keys_for_which_there_is_space(tmp_path: Path) -> None:
-    """Defect 7: this holds however far the index is behind."""
+    """Defect 7: a stop puts all keys for which there is space, however far the index is behind."""
     disk = NoIndexFiles()
     store = by_hand(tmp_path, disk)
     disk.full = True
@@ -298,7 +299,7 @@ def test_a_query_ends_in_a_chain_that_is_a_loop_and_has_a_limit(tmp_path: Path) 
 
 
 def test_a_body_checksum_of_zero_is_compared(tmp_path: Path) -> None:
-    """Defect 12 (9121): a record whose checksum field is 0 counts as one without a checksum."""
+    """Defect 12 (9121): a record whose checksum is 0 counts as one without a checksum."""
     store = opened(tmp_path / "store", enabled_append_prop_crc=False)
     results = fill(store, 3, topics=1, queues=1)
     path = crashed(store, tmp_path / "store", tmp_path / "copy")

@@ -1,4 +1,4 @@
-"""Many queues: only a limited number of their files is mapped at a time, whatever is done with them, and nothing is
+"""Many queues: whatever is done with them, only a limited number of their files is mapped at a time, and no entry is
 lost.
 """
 
@@ -22,13 +22,13 @@ from rucola.store.verify.check import verify
 
 MAPS_MAX = 8
 ALONE = {"flush_interval_consume_queue_ms": 60_000}
-"""The keeper's thread does nothing meanwhile."""
+"""Options with which the keeper's thread does nothing by itself."""
 QUEUES = 50
 
 
 @pytest.fixture
 def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Paths of the queue segments that are mapped now."""
+    """Returns the paths of queue segments that are mapped now."""
     paths: set[str] = set()
     opening, mapping = Files.open_segment, MappedSegment.map
     unmapping, closing = MappedSegment.unmap, MappedSegment.close
@@ -60,12 +60,12 @@ def mapped(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
 
 def open_files() -> list[str]:
-    """The targets of this process's descriptors, except the one for this list."""
+    """Returns the files that this process has open, except the directory of descriptors."""
     return [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
 
 
 def noting(synced: list[str]) -> Callable[[ConsumeQueue], None]:
-    """``ConsumeQueue.sync`` that records the queue's directory if there is something to sync."""
+    """Returns a ``ConsumeQueue.sync`` that records the queue's directory if there is something to sync."""
     sync = ConsumeQueue.sync
 
     def noted(self: ConsumeQueue) -> None:
@@ -135,7 +135,7 @@ def test_what_was_stored_through_a_map_given_up_is_synced(
 def test_a_queue_that_is_being_synced_keeps_its_map(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keeper's thread uses the descriptor meanwhile."""
+    """A queue that is being synced keeps its map, because the keeper's thread uses the descriptor."""
     store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)
     reached, go_on = threading.Event(), threading.Event()
@@ -166,7 +166,9 @@ def test_a_queue_that_is_being_synced_keeps_its_map(
 def test_a_topic_deleted_while_its_parked_queues_are_synced_does_not_end_the_syncs(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its directory has moved by then: the paths of its queues lead to no file."""
+    """When its parked queues are synced, the topic's directory has been moved: the paths of its queues lead to
+    no file.
+    """
     store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)
     fill_all(store, 1)
@@ -203,7 +205,7 @@ def test_a_sync_that_fails_before_a_descriptor_is_given_up_is_told_by_the_keeper
         patch.setattr(MappedSegment, "sync", refuse)
         fill_all(store, 2)
     assert len(mapped) <= MAPS_MAX
-    assert len(calls) == 1, "it was tried again"
+    assert len(calls) == 1, "the sync was tried again"
     before = store._keeper._synced
     store._keeper.sync_queues()
     assert store.queue_sync_failed and store._keeper._synced == before
@@ -227,7 +229,9 @@ def test_a_deleted_topic_counts_no_more(mapped: set[str], tmp_path: Path) -> Non
 
 
 def test_only_queues_and_index_are_read_here_and_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the first access to each reads as much as the disk reads ahead, megabytes on some disks."""
+    """Queues and index are advised as read at random; otherwise the first access to each reads ahead, megabytes on some
+    disks.
+    """
     scattered: list[str] = []
     monkeypatch.setattr(MappedSegment, "expect_scattered", lambda self: scattered.append(self.path))
     store = opened(tmp_path)
@@ -275,7 +279,9 @@ def test_a_file_that_comes_back_before_its_sync_is_the_same_file(tmp_path: Path)
 
 
 def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_path: Path) -> None:
-    """Otherwise the number may belong to another file before the call is made."""
+    """If the descriptor were closed during the sync, its number might belong to another file before the call is
+    made.
+    """
     path, seen = tmp_path / "file", list[int]()
     path.write_bytes(bytes(4096))
 
@@ -292,7 +298,7 @@ def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_pa
 
 
 def test_a_file_that_was_closed_after_its_sync_is_synced_by_its_new_descriptor(tmp_path: Path) -> None:
-    """The keeper had just synced and closed the queue's file when it was needed again."""
+    """The keeper has just synced and closed the queue's file when the file is needed again."""
     synced: list[int] = []
 
     class Noting(Files):

@@ -1,4 +1,4 @@
-"""The store from the broker's view: put, dispatch, get, query, reopen."""
+"""The store as the broker uses it: put, dispatch, get, query, reopen."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_what_was_put_is_read_over_many_segments_and_restarts(tmp_path: Path) ->
 
 
 class Portable(Files):
-    """As on a system that has none of Linux's calls."""
+    """Files on a system that has none of Linux's own calls."""
 
     fallocate = None
     data_sync = staticmethod(os.fsync)
@@ -317,7 +317,9 @@ def test_query_finds_keys_in_every_index_file_and_at_their_time(tmp_path: Path) 
 
 
 def test_the_first_key_of_an_index_file_is_found_at_its_time(tmp_path: Path) -> None:
-    """Its entry counts the seconds from the end of the previous file (RocketMQ 5.3.3, ``IndexFile#putKey``)."""
+    """The entry of a file's first key counts the seconds from the end of the previous file (RocketMQ 5.3.3,
+    ``IndexFile#putKey``).
+    """
     clock = ManualClock()
     store = opened(tmp_path, clock=clock)
     fill(store, 133, topics=1)  # three keys each: the first file is full

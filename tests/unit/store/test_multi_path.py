@@ -28,7 +28,7 @@ def paths(tmp_path: Path, names: str = "abc") -> str:
 
 
 def placed(tmp_path: Path) -> dict[int, str]:
-    """Number of each segment to the name of its directory."""
+    """Returns the name of each segment's directory, by number of the segment."""
     files = (file for file in (tmp_path / "disks").glob("*/*") if file.is_file())
     return {int(file.name) // SEGMENT: file.parent.name for file in files}
 
@@ -135,7 +135,7 @@ def test_the_same_segment_twice_and_a_missing_directory_are_damage(tmp_path: Pat
 
 
 class _Space(Files):
-    """Files on disks of given usage in percent; a disk can be out of space."""
+    """Files on disks with given usage in percent; a disk can be out of space."""
 
     def __init__(self) -> None:
         self.used = dict.fromkeys("abc", 10)

@@ -1,4 +1,6 @@
-"""A store directory read from outside: after a stop, after a kill, written by RocketMQ, and while it is in use."""
+"""A store directory read by another process: after a stop, after a kill, written by RocketMQ, and while it is
+in use.
+"""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def message(number: int, queue_id: int = 0) -> StoreMessage:
 
 
 def keeper_at(life: StoreLife, wanted: Callable[[str, str], bool]) -> list[str]:
-    """Lets the keeper make a pass at each disk call that is ``wanted``; returns these calls."""
+    """Lets the keeper make a pass at each ``wanted`` disk call; returns these calls."""
     seen: list[str] = []
 
     def observe(kind: str, path: str) -> None:
@@ -53,7 +53,7 @@ def keeper_at(life: StoreLife, wanted: Callable[[str, str], bool]) -> list[str]:
 
 
 def after_power_cut(life: StoreLife) -> StoreLife:
-    """Recovers the store from the content that was certain, and compares it with the promises."""
+    """Recovers the store from the synced content, and compares it with the promises."""
     life.disk.observer = None
     for state in crash_states(life.disk, Random(1), 0):
         again = StoreLife(SimulatedDisk.of(state.image), life.config, life.model)
@@ -63,7 +63,7 @@ def after_power_cut(life: StoreLife) -> StoreLife:
 
 @pytest.mark.parametrize("index", [True, False])
 def test_units_of_a_dispatch_of_two_batches_are_recorded_after_their_sync(index: bool) -> None:
-    """The second batch creates a new file of the queue; the position had passed the first batch by then."""
+    """The second batch creates a new file of the queue, when the position has already passed the first batch."""
     life = StoreLife(empty_disk(), replace(CONFIG, message_index_enable=index))
     life.open()
     for number in range(603):
@@ -82,7 +82,7 @@ def keyed(number: int, count: int) -> StoreMessage:
 
 @pytest.mark.parametrize("stop", [True, False])
 def test_keys_put_after_the_keeper_passed_in_the_middle_are_synced(stop: bool) -> None:
-    """The pass came while blocks were allocated for the keys, and from then on the file counted as clean."""
+    """The keeper's pass came while blocks were allocated for the keys; from then on, the file counted as clean."""
     life = StoreLife(empty_disk(), CONFIG)
     life.open()
     for number in range(3):
@@ -159,7 +159,7 @@ def test_what_is_dispatched_while_the_keeper_syncs_is_recorded_after_its_own_syn
 def test_queues_that_could_not_be_synced_are_told_once_and_never_synced_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The next sync would succeed, because the pages that the failed one lost count as clean."""
+    """After a failed sync the next one would succeed, because the pages that were lost count as clean."""
     life = StoreLife(empty_disk(), CONFIG)
     life.open()
     life.put(message(0))
@@ -195,7 +195,9 @@ def test_queues_that_could_not_be_synced_are_told_once_and_never_synced_again(
 
 
 def test_queues_that_went_are_published_without_a_message() -> None:
-    """Otherwise the next start does not find them and rebuilds all queues."""
+    """Queues that were removed are published at once; otherwise the next start does not find them and rebuilds all
+    queues.
+    """
     life = StoreLife(empty_disk(), CONFIG)
     life.open()
     for number in range(4):
@@ -210,7 +212,7 @@ def test_queues_that_went_are_published_without_a_message() -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_the_flushed_time_is_never_newer_than_what_is_flushed(pooled: bool, tmp_path: Path) -> None:
-    """The flush thread runs between any two lines of an append; the checkpoint reports that time to RocketMQ."""
+    """The flush thread runs between any two lines of an append; the checkpoint passes the flushed time to RocketMQ."""
     store = opened(tmp_path, transient_store_pool_enable=pooled, flush_interval_commit_log_ms=60_000)
     times = {0: 0}
     flushes = 0
@@ -221,7 +223,7 @@ def test_the_flushed_time_is_never_newer_than_what_is_flushed(pooled: bool, tmp_
             return None
         if kind == "line" and threading.current_thread() is threading.main_thread():
             flushes += 1
-            if flushes % 59:  # now and then, so that something waits for it
+            if flushes % 59:  # only now and then, so that data waits for the flush
                 return trace
             store._flush.flush()
             newest_ms = times.get(store._flush.flushed_offset)

@@ -32,7 +32,7 @@ Served = dict[tuple[str, int], dict[int, bytes]]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A killed store with some segments, all known to have been on the disk."""
+    """Makes a killed store with some segments, all known to be synced."""
     base = tmp_path_factory.mktemp("whole")
     store = opened(base / "live")
     fill(store, COUNT)
@@ -194,7 +194,7 @@ def test_everything_sound_is_served_and_offsets_are_never_used_again(
         assert result.status is GetMessageStatus.FOUND
         expected[topic, queue_id][put.queue_offset] = bytes(result.views[0])
     store.shutdown()
-    # The log is whole again: the option is not needed any more.
+    # The log is whole again, so the option is no longer needed.
     store = opened(image)
     assert served(image, store) == expected
     store.shutdown()
@@ -220,7 +220,7 @@ def test_no_byte_of_the_log_is_lost(damage: Callable[[Path], None], image: Path)
     for name, data in before.items():
         if data in moved:
             continue
-        # A segment of zeros at the end may be gone: it was only made beforehand.
+        # A segment of zeros at the end may be removed: it was only made beforehand.
         now, start = bytearray(after.get(name, bytes(len(data)))), int(name[10:])
         for offset, part in kept.items():
             if start <= offset < start + SEGMENT:

@@ -1,4 +1,4 @@
-"""Batch consume queues, extensions and light queues: cases that the golden stores lack - crashes, damage, changes."""
+"""Batch consume queues, extensions and light queues after crashes, damage and changes that the golden stores lack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INNER_BATCH = 0xC0
 
 
 def opened(path: Path, **options: Any) -> MessageStore:
-    """A store that runs; ``BatchTopic`` is of type BatchCQ, bit maps are the first bytes of the properties."""
+    """Runs a store; ``BatchTopic`` is of type BatchCQ, bit maps are the first bytes of the properties."""
     sizes = {"mapper_file_size_batch_consume_queue": 10 * BATCH_UNIT_BYTES, "mapped_file_size_consume_queue_ext": 200}
     store = MessageStore(
         config(path, **(sizes | options)),
@@ -65,7 +65,7 @@ def fill(store: MessageStore, count: int = 25, first: int = 0) -> int:
 
 
 def batch_bases(store: MessageStore) -> list[int]:
-    """Queue offsets of the records of the batch queue, by repeated pulls."""
+    """Returns the queue offsets of records in the batch queue, by repeated pulls."""
     bases, at = [], store.min_queue_offset(BATCH, 0)
     while (result := store.get_message(BATCH, 0, at, 32, 1 << 20)).status is GetMessageStatus.FOUND:
         found = [found for view in result.views for found in decode_messages(view, unpack=False)]
@@ -77,7 +77,7 @@ def batch_bases(store: MessageStore) -> list[int]:
 
 
 def bases(count: int) -> list[int]:
-    """What ``fill`` gives."""
+    """Returns the queue offsets of the records that ``fill`` puts."""
     return [sum(number % 4 + 1 for number in range(before)) for before in range(count)]
 
 
@@ -110,7 +110,7 @@ def test_a_crash_leaves_the_batch_queue_as_the_log_says(damage: str, tmp_path: P
     elif damage == "tail":
         last.write_bytes(bytes(len(content)))
     elif damage == "garbage":
-        # A unit of a record that the log does not have: its physical offset lies after the end.
+        # This unit is of a record that the log does not have: its physical offset lies after the end.
         content[5 * BATCH_UNIT_BYTES : 6 * BATCH_UNIT_BYTES] = pack(">qiqqqhii", 1 << 20, 100, 0, 1, 63, 1, -1, 0)
         last.write_bytes(content)
     elif damage == "deleted":
@@ -125,7 +125,7 @@ def test_a_crash_leaves_the_batch_queue_as_the_log_says(damage: str, tmp_path: P
 
 
 def test_a_batch_queue_goes_on_where_it_was_synced(tmp_path: Path) -> None:
-    """This holds even if the log is read from an earlier position, for the index."""
+    """A batch queue continues where it was synced, even if the log is read from an earlier position for the index."""
     store = opened(tmp_path / "killed")
     fill(store, 12)
     for number in range(SEGMENT // 4000):
@@ -324,7 +324,7 @@ def test_a_lost_unit_of_the_extension_matches_every_tag(tmp_path: Path) -> None:
         ext.seek(27)
         ext.write(bytes(27))
     result = store.get_message(b"TopicTest", 0, 0, 32, 1 << 20, frozenset({2598902}))
-    assert result.message_count == 3  # two with the tag, and the one the client has to look at
+    assert result.message_count == 3  # two with the tag, and one that the client has to compare
     store.shutdown()
     report = verify(str(tmp_path))
     assert [(str(one.kind), one.position) for one in report.findings] == [("unit_tags", 20)]
@@ -336,7 +336,7 @@ LIGHT = {"enable_lmq": True, "enable_multi_dispatch": True}
 
 
 def test_a_name_that_is_none_of_a_light_queue_does_not_stop_dispatch(tmp_path: Path) -> None:
-    """Defect 42 of the reference."""
+    """Defect 42 of RocketMQ: a name that is not that of a light queue stops dispatch."""
     store = opened(tmp_path, **LIGHT)
     names = ["%LMQ%a,plain,%LMQ%b", "%LMQ%a", "%LMQ%../../up,%LMQ%b", "%LMQ%" + "x" * 300, "plain", "%LMQ%,%LMQ%b,"]
     for number, text in enumerate(names):

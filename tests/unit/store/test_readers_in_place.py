@@ -1,4 +1,4 @@
-"""A reader of a running broker's files gets nothing that is taken back later: a reader runs at every step of an append.
+"""A reader of a running broker's files gets no record that is removed later: a reader runs at every step of an append.
 
 A step is a line of the commit log's code or a disk call: another process may read between any two of them.
 """
@@ -59,7 +59,7 @@ class Reader:
 
     @contextmanager
     def at_every_step(self) -> Iterator[None]:
-        """It reads before each line of ``commit_log``."""
+        """Lets the reader read before each line of ``commit_log``."""
 
         def trace(frame: FrameType, kind: str, _: object) -> Any:
             if frame.f_code.co_filename != commit_log.__file__:
@@ -79,7 +79,7 @@ class Reader:
 def test_a_first_look_in_the_middle_of_a_record_does_not_see_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No watermark tells yet where records with a checksum begin, so a new reader examines all of them."""
+    """No watermark says yet where records with a checksum begin, so a new reader examines all records."""
     store = started(tmp_path, Disk())
     given: dict[int, bytes] = {}
     looks = 0
@@ -109,14 +109,14 @@ def test_a_first_look_in_the_middle_of_a_record_does_not_see_it(
 
 
 class Refusing(Files):
-    """Maps nothing."""
+    """Refuses to map files."""
 
     def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
         raise DiskError(path, "map", os.strerror(errno.EMFILE))
 
 
 class Disk(Files):
-    """Calls ``look`` between the parts of a write; the disk accepts ``room`` bytes before it is full."""
+    """A disk that calls ``look`` between the parts of a write, and accepts ``room`` bytes before it is full."""
 
     def __init__(self) -> None:
         self.reader: Reader | None = None
@@ -147,7 +147,7 @@ def started(path: Path, disk: Files, **options: Any) -> MessageStore:
 
 
 def check(reader: Reader, store: MessageStore, path: Path) -> None:
-    """The records that it was given equal the stored ones, also after the store has stopped."""
+    """Checks that the records that the reader got equal the stored ones, also after the store has stopped."""
     store.shutdown()
     reader.look()
     with_store = OfflineStore(str(path))

@@ -1,5 +1,5 @@
-"""Rebuilds of our own stores: interrupted anywhere, with several attempts of a task, beside brokers, and of damaged
-logs.
+"""Rebuilds of our own stores: interrupted at any step, with several attempts of a task, while brokers run, and of
+damaged logs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OPTIONS = {KEYS_OF[name]: str(value) for name, value in SMALL.items()}
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """The queue files by path, and the index files by number."""
+    """Returns the queue files by path, and the index files by number."""
     found = {
         str(path.relative_to(root)): path.read_bytes()
         for part in PARTS[:-1]
@@ -49,14 +49,14 @@ def contents(root: Path) -> dict[str, bytes]:
 
 @pytest.fixture(autouse=True)
 def _without_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here cuts the power, and the files are many."""
+    """Turns off syncs: these tests simulate no power cut, and write many files."""
     monkeypatch.setattr(Files, "data_sync", staticmethod(lambda _descriptor: None))
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of several segments, queue files and index files."""
+    """Writes a store with several segments, queue files and index files."""
     path = tmp_path_factory.mktemp("written") / "store"
     store = opened(path)
     fill(store, 900, topics=3, queues=2)
@@ -66,7 +66,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(written: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
+    """Returns a copy of the written store."""
     return Path(copytree(written, tmp_path / "store"))
 
 
@@ -120,11 +120,11 @@ def test_a_damaged_log_is_refused_with_its_place(store: Path) -> None:
 
 
 class Killed(BaseException):
-    """The process ended."""
+    """Raised instead of the end of a process."""
 
 
 class KilledAt(Files):
-    """Ends at a change of the disk.
+    """Ends the process at the n-th change of the disk.
 
     Attributes:
         changes: number of changes so far.

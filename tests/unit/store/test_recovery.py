@@ -33,7 +33,7 @@ COUNT = 700
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store killed with everything dispatched and nothing synced deliberately since its start."""
+    """Makes a store that was killed with all messages dispatched, and without a sync since its start."""
     base = tmp_path_factory.mktemp("killed")
     store = opened(base / "live")
     fill(store, COUNT)
@@ -42,7 +42,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store stopped cleanly."""
+    """Makes a store that was stopped cleanly."""
     path = tmp_path_factory.mktemp("stopped") / "image"
     store = opened(path)
     fill(store, COUNT)
@@ -67,7 +67,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 
 
 def log_end(path: Path) -> tuple[int, list[int]]:
-    """End of the log and start of each record, from sizes and magics alone."""
+    """Returns the end of the log and the start of each record, from sizes and magic codes alone."""
     starts, offset = [], 0
     while segment(path, offset - offset % SEGMENT).exists():
         data = segment(path, offset - offset % SEGMENT).read_bytes()
@@ -83,7 +83,7 @@ def log_end(path: Path) -> tuple[int, list[int]]:
 
 
 def units(path: Path) -> dict[str, bytes]:
-    """Content of all queue files without the zeros at the end."""
+    """Returns the content of all queue files without the zeros at the end."""
     return {
         name: data.rstrip(b"\0")
         for name, data in contents(path).items()
@@ -108,7 +108,9 @@ def test_a_killed_store_has_everything(killed: Path, image: Path) -> None:
 
 
 def test_a_blank_record_that_lost_its_size_is_whole_again(image: Path) -> None:
-    """The border of two sectors may lie after the size: the second sector was written, the first was not."""
+    """The border between two sectors may lie after the size of a blank record: the second sector was written, the first
+    was not.
+    """
     log = segment(image, 0)
     data = log.read_bytes()
     magic = data.rindex(MAGIC_BLANK.to_bytes(4, "big", signed=True))
@@ -121,7 +123,7 @@ def test_a_blank_record_that_lost_its_size_is_whole_again(image: Path) -> None:
 
 
 def test_what_can_be_read_once_only_is_not_cut(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the log is read twice; the disk may fail only the second time."""
+    """The end of the log is read twice; if the disk fails only the second time, nothing is cut."""
     scan = recovery.scan
 
     def scan_again(log: LogReader, start: int, check: int, *others: Any) -> LogEnd:
@@ -197,9 +199,9 @@ def test_damage_in_the_middle_of_a_foreign_killed_store_cuts_there(image: Path) 
     for (topic, queue_id), length in lengths.items():
         directory = image / "consumequeue" / topic.decode() / str(queue_id)
         data = b"".join(file.read_bytes() for file in sorted(directory.iterdir()))
-        assert data[20 * length :].strip(b"\0") == b"", "units behind the end are left for others to find"
+        assert data[20 * length :].strip(b"\0") == b"", "units after the end of the log are left"
     store, again = recovered(image)
-    assert again == seen, "queue units from before the crash came back"
+    assert again == seen, "queue units written before the crash came back"
     store.shutdown()
     assert sorted(file.name for file in (image / "quarantine").iterdir() if file.suffix == "")[0] == f"{victim:020d}"
 
@@ -253,8 +255,8 @@ def test_missing_queues_and_index_are_rebuilt(clean: bool, killed: Path, stopped
 def test_a_file_of_a_queue_lost_while_the_store_was_stopped_is_noticed(
     lost: int, stopped: Path, tmp_path: Path
 ) -> None:
-    """Its offsets would be assigned again, or nobody could use the queue; also in a process that only found the
-    file.
+    """If a lost queue file were not noticed, its offsets would be assigned again, or the queue could not be used, even
+    in a process that found the file at its start.
     """
     path = tmp_path / "image"
     snapshot(stopped, path)
@@ -297,8 +299,8 @@ def test_a_damaged_queue_is_repaired(image: Path) -> None:
 def test_units_that_are_there_are_written_again_many_at_once(
     lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One queue lacks all, some or none of its newest units; an older unit is damaged; the system may have any of them
-    in memory only.
+    """One queue lacks all, some or none of its newest units, and an older unit is damaged. Any unit may be only in
+    memory, so all are written again.
     """
     store = opened(tmp_path / "live")
     fill(store, COUNT, topics=1)
@@ -318,7 +320,7 @@ def test_units_that_are_there_are_written_again_many_at_once(
         rewriting(self, position, content)
 
     monkeypatch.setattr(MappedSegment, "rewrite", recorded)
-    monkeypatch.setattr(Dispatcher, "_put_rows", lambda *_: pytest.fail("record by record"))
+    monkeypatch.setattr(Dispatcher, "_put_rows", lambda *_: pytest.fail("units were written record by record"))
     store, seen = recovered(path)
     assert sum(map(len, seen.values())) == COUNT
     store.shutdown()
@@ -342,7 +344,9 @@ def test_units_of_records_that_are_older_than_the_queue_are_left_out(tmp_path: P
 def test_only_units_that_may_be_missing_are_put_again(
     image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index is rebuilt from an earlier place in the log, or from its beginning."""
+    """While the index is rebuilt from an earlier place in the log, or from its beginning, only units that may be
+    missing are put again.
+    """
     starts = log_end(image)[1]
     whole, at = units(image), starts[COUNT * 3 // 4]
     put: list[int] = []
@@ -369,7 +373,9 @@ def test_only_units_that_may_be_missing_are_put_again(
 
 @pytest.mark.parametrize("removed", [0, 1, 2])
 def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, tmp_path: Path) -> None:
-    """All files after an impossible one are removed, and the remaining ones must not look complete."""
+    """All index files after an impossible one are removed; if that is interrupted, the remaining ones must not look
+    complete.
+    """
 
     class CutShort(Files):
         left = removed
@@ -397,7 +403,9 @@ def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, 
 
 
 def test_a_watermark_that_lies_in_memory_only_is_written_again(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed recovery lowered it; the power fails during the next one, and the disk still has the higher value."""
+    """A killed recovery lowered the watermark; the power fails during the next recovery, and the disk still has the
+    higher value.
+    """
     before = WatermarkFile(Files(), str(image)).read()
     assert before is not None
     WatermarkFile(Files(), str(image)).write(Watermark(before.flushed_offset, 0))
@@ -436,7 +444,9 @@ def test_recovery_itself_runs_under_the_abort_marker(stopped: Path, tmp_path: Pa
 
 
 def test_the_marker_of_a_killed_process_is_synced_before_appends(image: Path) -> None:
-    """It may be in memory only; RocketMQ would then treat the store as cleanly stopped."""
+    """The marker of a killed process may be only in memory; if it were lost, RocketMQ would treat the store as cleanly
+    stopped.
+    """
     synced: list[str] = []
 
     class Watching(Files):
@@ -455,14 +465,16 @@ def test_the_marker_of_a_killed_process_is_synced_before_appends(image: Path) ->
 def test_what_lies_above_the_watermark_is_written_again_before_it_counts(
     image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failed sync the system may consider pages clean that the disk never got."""
+    """After a failed sync, the system may consider pages clean that never reached the disk, so data above the watermark
+    is written again.
+    """
     end, starts = log_end(image)
     flushed = starts[-400]
     WatermarkFile(Files(), str(image)).write(Watermark(flushed, 0))
     stored: list[tuple[int, int]] = []
 
     class Recorder:
-        """A view that reports stores into it."""
+        """A view that records stores into it."""
 
         def __init__(self, start: int, view: memoryview) -> None:
             self.start, self.view = start, view
@@ -562,7 +574,7 @@ def test_a_stray_file_or_a_hole_refuses_the_start(image: Path) -> None:
 
 
 def test_a_clean_start_reads_only_the_end(stopped: Path, tmp_path: Path) -> None:
-    """Nothing is dispatched again, and no queue is opened before a request needs it."""
+    """A start after a clean stop dispatches nothing again, and opens no queue before a request needs it."""
     path = tmp_path / "image"
     snapshot(stopped, path)
     before = contents(path)

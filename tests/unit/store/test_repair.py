@@ -1,4 +1,4 @@
-"""Repairs of damaged stores, what is left of them, and that they can be undone from any moment."""
+"""Repairs of damaged stores, their results, and undoing them from any moment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rucola.store.doctor.repair import repair, undo
 from rucola.store.verify.check import verify
 
 OURS = 5
-"""Number of the store ``ours_clean``."""
+"""Number of store ``ours_clean`` in the list of stores."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,13 +29,13 @@ def _without_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    """All files but the lock and the repair's own."""
+    """Returns all files except the lock and those of the repair."""
     found = {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
     return {name: data for name, data in found.items() if name != "lock" and not name.startswith("repair/")}
 
 
 def damaged(target: str, path: Path, store: int = OURS) -> int:
-    """Writes a store with that damage; returns the seed."""
+    """Writes a store with this damage; returns the seed of the variant."""
     seed = len(TARGETS) * store + TARGETS.index(target)
     write_files(damage(seed).files, path)
     return seed
@@ -88,7 +88,7 @@ def test_what_cannot_be_repaired_is_left_and_reported(tmp_path: Path) -> None:
 
 
 class KilledAt(Files):
-    """Ends at the given change."""
+    """Ends the process at the n-th change of the disk."""
 
     left = 0
 

@@ -1,4 +1,4 @@
-"""What expires and when, which messages stay readable, and how a store works with too little space."""
+"""Expiry: which files expire and when, which messages stay readable, and how a store works with too little space."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Space(Files):
 
 
 class Life:
-    """A store whose keeper works when the test says so."""
+    """A store whose keeper works when the test decides."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class Life:
             self.store: MessageStore = opened(path, self.files, self.clock, **({"delete_when": HERE} | options))
 
     def keep(self, seconds: int = 61) -> None:
-        """Lets time pass; the keeper checks, the loop takes over, and the keeper removes the files."""
+        """Lets time pass; the keeper checks, the event loop reacts, and the keeper removes the files."""
         worker = self.store._keeper._worker
         assert isinstance(worker, ManualWorker)
         self.clock.advance(seconds * 1000)
@@ -60,13 +60,13 @@ class Life:
         worker.run()
 
     def age(self, segments: int, hours: int = 73) -> None:
-        """The oldest segments were written long ago, all others just now."""
+        """Makes the oldest segments look old, and all others new."""
         for number, path in enumerate(self.segments()):
             seconds = (self.clock.wall_ms() - (hours * HOUR_MS if number < segments else 0)) / 1000
             os.utime(path, (seconds, seconds))
 
     def segments(self) -> list[Path]:
-        """Segments of the log with messages, oldest first."""
+        """Returns the segments of the log with messages, oldest first."""
         paths = sorted((self.path / "commitlog").iterdir())
         return [path for path in paths if int(path.name) < self.store.max_offset]
 
@@ -85,7 +85,7 @@ def life(tmp_path: Path) -> Life:
 
 
 def starts_at(life: Life, segments: int, count: int) -> bool:
-    """Whether exactly ``segments`` of ``count`` are gone."""
+    """Whether exactly ``segments`` of ``count`` were removed."""
     assert life.store.min_offset == segments * SEGMENT
     return [int(path.name) for path in life.segments()] == [n * SEGMENT for n in range(segments, count)]
 
@@ -263,7 +263,7 @@ def test_a_wall_clock_that_jumps_ahead_removes_nothing_for_ten_minutes(life: Lif
 
 
 def test_a_store_whose_log_lost_its_begin_and_whose_queue_ends_with_an_empty_segment_opens(tmp_path: Path) -> None:
-    """Known defect 5 (9728, 10108)."""
+    """Known defect 5 (9728, 10108): such a store cannot be opened."""
     life = Life(tmp_path / "store")
     fill(life.store, 400, topics=1, queues=1)
     before = everything(life.store)

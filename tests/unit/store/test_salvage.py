@@ -1,4 +1,4 @@
-"""Records saved from damaged logs, pieces of files and images."""
+"""Salvage of records from damaged logs, pieces of files, and disk images."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def bodies(path: Path) -> dict[tuple[str, int, int], bytes]:
-    """The bodies of all messages, by topic, queue id and queue offset."""
+    """Returns the bodies of all messages, by topic, queue id and queue offset."""
     one = OfflineStore(str(path))
     found = {
         (queue.topic, queue.queue_id, message.queue_offset): message.body
@@ -71,7 +71,7 @@ def test_only_the_damaged_record_is_lost_and_offsets_stay(store: Path, tmp_path:
     again = opened(new)
     again.shutdown()
     assert bodies(new) == after
-    # The offset of the lost message stays its own.
+    # The offset of the lost message is not used again.
     assert verify(str(new)).counts == {FindingKind.QUEUE_HOLE: 1}
 
 
@@ -127,7 +127,7 @@ def test_a_record_within_a_message_is_no_message(store: Path, tmp_path: Path) ->
 
 
 def test_an_interrupted_salvage_goes_on(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call that changes something on the disk is the last one of a run, in turn."""
+    """Each call that changes the disk is, in turn, the last one of a run; the next run continues the salvage."""
     image = tmp_path / "image"
     image.write_bytes(b"".join(log_of(store).values()))
     (store / "commitlog" / f"{SEGMENT:020d}").unlink()

@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 class Scene:
-    """A clock and a store that gets a message from time to time."""
+    """A clock, and a store that gets a message from time to time."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(START_MS)
@@ -34,7 +34,7 @@ class Scene:
         return now
 
     def after(self, milliseconds: int, stored: bool = True) -> int:
-        """How far store time advances meanwhile."""
+        """Lets time pass; returns how far store time advances meanwhile."""
         before = self.now(stored)
         self.clock.advance(milliseconds)
         return self.now(stored) - before
@@ -52,7 +52,9 @@ def test_time_goes_on_more_slowly_than_the_clock(back_ms: int, per_s: int, store
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("step_ms", [1, 1000])
 def test_it_ends_when_it_was_said_to_end(step_ms: int, stored: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """90 s behind: 30 s at nine tenths take 300 s, the last minute at half speed takes 120 s."""
+    """If the clock is 90 s behind, store time is slowed down: 30 s at 0.9 of its speed take 300 s, the last minute at
+    half speed 120 s.
+    """
     caplog.set_level(logging.INFO)
     scene, last = Scene(), START_MS
     scene.set_back(90_000)

@@ -1,4 +1,4 @@
-"""A deleted topic stays deleted, whatever happens; a new topic of that name starts afresh."""
+"""A deleted topic stays deleted, whatever happens; a new topic with its name begins empty."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_it_is_gone_at_once_after_a_stop_and_after_a_crash(tmp_path: Path) -> No
     held = store.get_message(GONE, 0, 0, 32, 1 << 20).views
     copies = [bytes(view) for view in held]
     kept = kept_of(store)
-    store.put_message(message(400, GONE))  # not dispatched when the topic goes
+    store.put_message(message(400, GONE))  # not dispatched yet when the topic is deleted
     store.delete_topic(GONE)
     store.dispatch()
     check_gone(store)
@@ -198,7 +198,7 @@ def test_a_damaged_table_refuses_the_start_and_changes_nothing(tmp_path: Path, t
 
 
 def test_queues_that_went_get_no_new_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A segment has expired and the queues are processed in turn; the deleted topic's queues disappear before their
+    """After a segment has expired, queues are processed in turn; the deleted topic's queues disappear before their
     turn.
     """
     looked_at = set()

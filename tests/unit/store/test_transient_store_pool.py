@@ -1,4 +1,4 @@
-"""Messages that go to memory first: who sees them when, the effect of a commit, and which ones are lost with the
+"""Messages that go to memory first: when readers see them, the effect of a commit, and which are lost with the
 process.
 """
 
@@ -25,11 +25,11 @@ from rucola.testing.manual_worker import ManualWorker, manual_workers
 
 WORKERS = ("rucola.store.log.allocate", "rucola.store.log.commit", "rucola.store.log.flush", "rucola.store.keeper")
 FULL_SEGMENTS = 300
-"""Messages of ``fill`` that take more than one segment and less than two."""
+"""Number of messages of ``fill`` that take more than one segment and less than two."""
 
 
 def pooled(path: Path, clock: ManualClock | None = None, **options: Any) -> MessageStore:
-    """A store with a pool whose threads do not work by themselves."""
+    """Returns a store with a pool, whose threads do nothing by themselves."""
     options = {"transient_store_pool_enable": True, "transient_store_pool_size": 2} | options
     with manual_workers(*WORKERS):
         store = MessageStore(config(path, **options), Files(), clock or ManualClock(step_ms=1))
@@ -115,7 +115,7 @@ def test_buffers_come_back_and_without_one_a_segment_is_written_through_its_map(
     store.shutdown()
     again = pooled(tmp_path)
     assert sum(map(len, everything(again).values())) == 2 * FULL_SEGMENTS + 150
-    # The segment that a start finds goes on in its map.
+    # The segment that a start finds is continued through its map.
     assert not again._log.buffered and pool(again).free == 2
     again.shutdown()
 
@@ -170,7 +170,7 @@ def test_when_the_thread_commits(tmp_path: Path) -> None:
     quiet.put_message(message(0))
     worker = committer(quiet)._worker
     assert isinstance(worker, ManualWorker) and not worker.wanted
-    # In the segment that was there at the start, a little is enough: it has been written already.
+    # In the segment that existed at the start, a little is enough, because it is written through its map.
     worker.run()
     assert quiet.confirm_offset == quiet.max_offset
     quiet.shutdown()

@@ -1,4 +1,5 @@
-"""A sector that the disk cannot read: the start refuses with its position or serves the rest, and is never killed.
+"""A sector that the disk cannot read: a start refuses and names the position, or serves the rest; the process never
+dies.
 
 A file that is truncated under its map behaves like such a sector: a load through the map raises SIGBUS, a call fails.
 """
@@ -51,7 +52,7 @@ print(json.dumps({str(name): store.max_queue_offset(*name) for name in store.que
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A killed store: a start reads all of it."""
+    """Makes a killed store, of which a start reads all."""
     path = tmp_path_factory.mktemp("image")
     store = opened(path / "live")
     fill(store, COUNT, topics=1, queues=1)
@@ -83,7 +84,9 @@ def test_a_start_refuses_with_the_place_and_is_not_killed(
 
 
 class BadPage(Files):
-    """The page at ``position`` of the first file whose path has ``part`` in it cannot be read, until it is written."""
+    """A disk that cannot read the page at ``position`` of the first file whose path contains ``part``, until it is
+    written.
+    """
 
     def __init__(self, part: str, position: int) -> None:
         self.part, self.position, self.asked, self.inode = part, position, 0, 0
@@ -152,7 +155,7 @@ def test_quarantine_serves_around_it(part: str, position: int, image: Path, tmp_
 
 
 def test_entries_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
-    """A clean start does not read them, but the pull does."""
+    """Unreadable queue entries are skipped: a start after a clean stop does not read them, but the pull does."""
     store = opened(tmp_path, mapped_file_size_consume_queue=200_000)
     fill(store, 4000, topics=1, queues=1)
     store.shutdown()
@@ -173,7 +176,9 @@ def test_entries_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_expiry_goes_on_when_entries_of_a_queue_cannot_be_read(tmp_path: Path) -> None:
-    """Dispatch of messages of all queues also corrects this one."""
+    """Expiry continues if entries of a queue cannot be read: dispatch of messages to all queues also corrects
+    this one.
+    """
     store = opened(tmp_path)
     fill(store, 100, topics=1, queues=1)
     queue = store._queues.get(T, 0)

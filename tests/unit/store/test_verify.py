@@ -30,7 +30,7 @@ COUNT = 120
 
 
 def made(path: Path, count: int = COUNT, **options: Any) -> Path:
-    """A store of ``count`` messages on the disk, stopped."""
+    """Makes a stopped store with ``count`` synced messages."""
     store = opened(path, **(SMALL_SEGMENT | options))
     fill(store, count)
     store.shutdown()
@@ -46,7 +46,7 @@ def segment(path: Path, number: int = 0) -> Path:
 
 
 def records(file: Path) -> list[int]:
-    """Positions of the records in a segment."""
+    """Returns the positions of the records in a segment."""
     data, at, positions = file.read_bytes(), 0, []
     while data[at + 4 : at + 8] == b"\xda\xa3\x20\xa7":
         positions.append(at)
@@ -394,7 +394,9 @@ def test_records_that_wait_for_their_queues_are_no_finding_in_a_store_in_use(tmp
 def test_an_entry_that_is_written_while_its_record_is_checked_is_no_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second look at the entry once found it, and took the record for a second one with the same queue offset."""
+    """An entry was once written between two checks of its record, which then counted as a second one with the same
+    queue offset.
+    """
     store = opened(tmp_path)
     fill(store, 40)
     for number in range(40, 60):

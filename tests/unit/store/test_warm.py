@@ -1,4 +1,4 @@
-"""The next segment is warmed up on the allocating thread; nobody waits for that, and no byte is lost."""
+"""The next segment is warmed up in the allocating thread; no append waits for that, and no byte is lost."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rucola.testing.manual_worker import ManualWorker, manual_workers
 
 WORKERS = ("rucola.store.log.allocate", "rucola.store.log.flush", "rucola.store.keeper")
 HALF = 130
-"""Messages of ``fill`` that take more than half a segment and less than one."""
+"""Number of messages of ``fill`` that take more than half a segment and less than one."""
 
 
 @pytest.fixture(autouse=True)
 def locked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Position and length of the locked parts; steps are short."""
+    """Returns position and length of the locked parts; steps are short."""
     calls: list[tuple[int, int]] = []
 
     def lock_memory(_buffer: object, position: int, length: int) -> str:
@@ -105,7 +105,7 @@ def test_an_append_that_needs_the_segment_ends_it(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("flush", FlushDiskType)
 def test_syncs_on_the_way(flush: FlushDiskType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # There are four steps of four pages; what is left at the end is synced as well.
+    # There are four steps of four pages; pages left over at the end are synced as well.
     for pages, expected in ((8, 2), (4, 4), (16, 1), (100, 1), (12, 2)):
         store = warming(tmp_path / str(pages), flush_disk_type=flush, flush_least_pages_when_warm_maped_file=pages)
         fill(store, HALF)

@@ -1,4 +1,4 @@
-"""The durable watermark: the newest whole slot counts."""
+"""The durable watermark: of its two slots, the newer one that is intact counts."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ WORKERS = ("rucola.store.log.allocate", "rucola.store.log.flush", "rucola.store.
 
 
 def writing(path: Path, *, calls: bool = True, clock: ManualClock | None = None, **options: Any) -> MessageStore:
-    """A store whose threads do nothing by themselves."""
+    """Returns a store whose threads do nothing by themselves."""
     with manual_workers(*WORKERS):
         store = MessageStore(
             config(path, write_without_mmap=calls, **options), Files(), clock or ManualClock(step_ms=1)
@@ -34,7 +34,7 @@ def writing(path: Path, *, calls: bool = True, clock: ManualClock | None = None,
 
 
 def put_rows(store: MessageStore, numbers: range, size: int = 900, illegal: int = -1) -> list[int]:
-    """Puts a run; the place of each message, -1 for those that were not stored."""
+    """Puts several messages at once; returns the place of each, -1 for those that were not stored."""
     source, table = bytearray(), new_table(len(numbers))
     for row, number in enumerate(numbers):
         one = message(number, queue_id=number % 3, size=size)
@@ -84,7 +84,7 @@ def test_a_run_larger_than_the_memory_for_it(tmp_path: Path) -> None:
 
 
 def test_what_was_answered_is_in_the_file_when_the_process_ends(tmp_path: Path) -> None:
-    # The pool's option does nothing beside it.
+    # With it, the pool's option has no effect.
     store = writing(tmp_path / "store", transient_store_pool_enable=True)
     fill(store, 400)
     assert store.max_offset > SEGMENT and store._log.pool is None
@@ -99,9 +99,7 @@ def test_what_was_answered_is_in_the_file_when_the_process_ends(tmp_path: Path) 
 
 
 class Refusing:
-    """Lets ``passed`` writes succeed and makes the next ones fail after a part, each part smaller than the one
-    before.
-    """
+    """Lets ``passed`` writes succeed; the next ones fail after a part, each part smaller than the one before."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *errors: type[DiskError], passed: int = 0) -> None:
         self.calls, write = 0, MappedSegment.write
@@ -148,7 +146,7 @@ def test_a_full_disk_refuses_and_ends_by_itself(
     again = opened(tmp_path / "store")
     assert {name: len(found) for name, found in everything(again).items()} == offsets
     again.shutdown()
-    # Refused messages are not in the store, not even behind the end of the log.
+    # Refused messages are not in the store, not even after the end of the log.
     log = b"".join(path.read_bytes() for path in sorted((tmp_path / "then" / "commitlog").iterdir()))
     assert not log[stored:].strip(b"\0")
     then = opened(tmp_path / "then")
@@ -177,7 +175,7 @@ def test_what_a_full_disk_keeps_from_being_erased_is_erased_before_the_next_writ
         Refusing(patch, *[DiskFullError] * 9)
         assert put_rows(store, range(5)) == [-1] * 5
         store.shutdown()
-    # Something may lie after the end, so the stop was not clean.
+    # There may be data after the end, so the stop was not clean.
     assert (tmp_path / "store" / "abort").exists()
 
 
@@ -185,7 +183,9 @@ def test_what_a_full_disk_keeps_from_being_erased_is_erased_before_the_next_writ
 def test_a_flush_during_which_a_write_fails_does_not_count(
     sync_fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise it could miss a disk error that was reported to the erasing sync."""
+    """If such a flush counted, it could miss a disk error that was reported to the sync that erases the failed
+    write.
+    """
     store = writing(tmp_path)
     fill(store, 30)
     syncing = MappedSegment.sync
@@ -223,7 +223,7 @@ def test_a_write_that_fails_for_good(
     keeper_pass(store)
     assert store.state is StoreState.IO_ERROR and everything(store) == kept
     store.shutdown()
-    # Nobody knows what is behind the end, so the stop was not clean.
+    # The bytes after the end are unknown, so the stop was not clean.
     assert (tmp_path / "abort").exists()
     again = opened(tmp_path)
     assert again.recovered

@@ -26,7 +26,7 @@ FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 @pytest.fixture
 def namesrv(tmp_path: Path) -> Iterator[str]:
-    """A broker with ten messages, on the loop of the clients."""
+    """Starts a broker with ten messages, on the clients' event loop."""
     cluster = Cluster(tmp_path)
     shared_loop().run(cluster.__aenter__())
     with Producer("pg", cluster.namesrv.address) as producer:

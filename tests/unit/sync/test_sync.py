@@ -27,7 +27,7 @@ TOOL = ROOT / "tools" / "async_to_sync.py"
 
 
 class TinyBroker:
-    """Answers routes and sends, on the loop of the clients themselves."""
+    """A broker on the clients' own event loop, which responds to requests for routes and to sends."""
 
     def __init__(self) -> None:
         self.server = RemotingServer(self, "127.0.0.1", 0)
@@ -135,7 +135,7 @@ def test_what_is_cancelled_on_the_loop_is_cancelled_for_who_waits():
     assert handed.cancelled()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_forked_child_gets_a_loop_of_its_own():
     code = (
         "import os\n"
@@ -150,9 +150,11 @@ def test_a_forked_child_gets_a_loop_of_its_own():
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform has no fork")
 def test_a_client_made_before_a_fork_says_so_in_the_child():
-    """This holds even if the thread of another client is being started at the moment of the fork."""
+    """The client raises in the child, even if the thread of another client is being started at the moment of
+    the fork.
+    """
     code = (
         "import os, threading\n"
         "import rucola.sync\n"

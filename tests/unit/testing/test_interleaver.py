@@ -14,7 +14,7 @@ from rucola.testing.store_life import empty_disk
 
 
 def turns(seed: int) -> list[str]:
-    """Three threads that note each of their steps."""
+    """Runs three threads that note each of their steps."""
     threads, noted = Interleaver(Random(seed), 0.5), list[str]()
 
     def work(name: str) -> None:
@@ -111,7 +111,7 @@ def test_a_process_that_is_gone_changes_nothing_and_leaves_no_thread() -> None:
 
 
 def test_others_go_on_while_a_file_is_synced() -> None:
-    """Bytes that they store meanwhile are not covered by this sync; bytes stored before it are."""
+    """A sync covers bytes stored before it, but not those that other threads store meanwhile."""
     disk = empty_disk()
     threads = Interleaver(Random(1), 1.0)
     files = files_on(disk, threads)

@@ -21,7 +21,9 @@ from rucola.testing.queue_checker import (
 
 
 def good(count: int = 6) -> History:
-    """Two queues, one producer each, consumed in order by two consumers, with progress, owners and snapshots."""
+    """Returns a history of two queues with one producer each, consumed in order by two consumers, with progress, owners
+    and snapshots.
+    """
     history = History(ordered=True, redeliveries_max=0, latency_max=5.0)
     for queue in ("a", "b"):
         for offset in range(count):

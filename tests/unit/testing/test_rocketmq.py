@@ -1,4 +1,4 @@
-"""The RocketMQ for tests, used through its users' clients."""
+"""The RocketMQ for tests (``RocketMQ``), used through clients as in users' tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time that tests advance: everything due by then has happened when ``advance`` returns."""
+"""Time that tests advance: all that is due by then has happened when ``advance`` returns."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_producers_are_asked_about_their_transactions(servers: RocketMQ) -> None
             servers.clock.advance(hours=1)
             await producer.send_message_in_transaction(Message("paid", b"espresso"), None)
             servers.clock.advance(seconds=1)
-            assert not asked.is_set()  # too young, by the clock that its producer has as well
+            assert not asked.is_set()  # too young, by the clock that its producer also uses
             servers.clock.advance(minutes=1)
             await asyncio.to_thread(servers.wait_for_messages, "paid", 1)
 
@@ -152,7 +152,7 @@ def test_files_that_are_too_old_go(servers: RocketMQ) -> None:
     servers.clock.advance(hours=1)
     assert oldest.exists()
     servers.clock.advance(hours=72)
-    for _ in range(6_000):  # the keeper removes it a pass or two later
+    for _ in range(6_000):  # the keeper removes the segment one or two passes later
         if not oldest.exists():
             break
         threading.Event().wait(0.01)
