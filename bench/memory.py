@@ -94,10 +94,10 @@ def measure(context: Context) -> Iterator[Figure]:
 
 @contextmanager
 def large_store(context: Context) -> Iterator[tuple[str, str]]:
-    """Writes the large store and removes it after the block.
+    """Writes the large store, and removes it after the block.
 
     Yields:
-        The directory that the store is in, and size and queues of the store in words.
+        The directory of the store, and a text with its size and queues.
 
     Raises:
         PeerError: as ``fill``.

@@ -4,7 +4,7 @@
     python -m bench.spark_stores --store DIR
 
 The stores are directories with the same files, so the disk holds them once. Two executors with one processor each run
-the tasks (``local-cluster[2,1,2048]``). The exit code after a worker with more than 300 MB is 1.
+the tasks (``local-cluster[2,1,2048]``). The exit code is 1 if a worker had more than 300 MB.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WorkerMemory(threading.Thread):
 
 
 def _workers(root: int) -> list[int]:
-    """Returns the process ids of the forks of Spark's worker daemons below ``root``."""
+    """Returns the process ids of Python workers: the forks of Spark's worker daemons below ``root``."""
     parents: dict[int, int] = {}
     daemons: set[int] = set()
     for directory in Path("/proc").glob("[0-9]*"):
@@ -129,8 +129,8 @@ def main() -> int:
     """Makes the store unless there is one, and measures."""
     parser = argparse.ArgumentParser(prog="python -m bench.spark_stores", description=__doc__)
     parser.add_argument("--stores", type=int, default=4)
-    parser.add_argument("--messages", type=int, default=20_000_000, help="of each store; 20,000,000 are 5 GiB")
-    parser.add_argument("--store", type=Path, help="a store to link instead of a new one, on the disk of the scratch")
+    parser.add_argument("--messages", type=int, default=20_000_000, help="messages in each store; 20,000,000 are 5 GiB")
+    parser.add_argument("--store", type=Path, help="directory of a store to use instead of a new one")
     options = parser.parse_args()
     with scratch_directory() as scratch:
         source = options.store

@@ -126,7 +126,7 @@ def test_cheap_requests_get_half_of_the_time_that_all_need() -> None:
 
 
 def test_who_is_alone_in_a_group_has_its_turn_to_itself() -> None:
-    """A producer with a backlog got a millisecond for each round of 300 others, and never caught up."""
+    """A producer with a backlog once got a millisecond per round of 300 other connections, and never caught up."""
     turns = Turns()
     for number in range(300):
         turns.wait(f"other {number}", 1000, SLICE_S, *GROUPS["begun"])
@@ -267,7 +267,7 @@ def test_few_requests_that_are_left_do_not_wait_among_the_rests_of_wide_reads(co
     seen: list[bool] = []
 
     class One:
-        """Serves one request of a read, and puts the others off once."""
+        """Serves one request of a read, and defers the others once."""
 
         def frames_received(self, channel: Channel, batch: Any) -> None:
             channel.put_off(batch, 1)

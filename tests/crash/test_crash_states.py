@@ -48,7 +48,7 @@ def test_a_certain_disk_has_one_state() -> None:
 
 
 def test_an_uncertain_name_does_not_come_back_after_a_later_certain_change_of_it() -> None:
-    """A file that was renamed into a directory came back there although the directory was renamed, and that synced."""
+    """A file in a directory that was renamed, and synced under its new name, once came back under the old name."""
     root, old = Directory(), Inode(b"old")
     certain = {"/": root, "/from": Directory(), "/from/name": Directory()}
     disk = SimulatedDisk(dict(certain), dict(certain))
@@ -59,4 +59,4 @@ def test_an_uncertain_name_does_not_come_back_after_a_later_certain_change_of_it
     disk.change("create directory", {"/from/name": Directory()})
     found = {frozenset(state.image) for state in all_states(disk)}
     assert not any("/from/name/file" in image for image in found)
-    assert any("/from/temporary" in image for image in found), "its end there is still uncertain"
+    assert any("/from/temporary" in image for image in found), "the removal of this name is still uncertain"

@@ -35,7 +35,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 SAME_LOG = ("clean_stop_", "killed_no", "killed_stale", "killed_cq", "killed_tail", "killed_zero", "async", "sync")
-"""How the names of stores begin whose logs equal those of other stores."""
+"""Beginnings of store names: the logs of these stores equal those of other stores."""
 OTHERS = ("clean_stop_continued", "clean_stop_bad_crc_earlier")
 REBUILT = [name for name in CASES if not name.startswith(SAME_LOG) or name in OTHERS]
 WITHOUT_LOG = "clean_stop_log_deleted"

@@ -103,4 +103,4 @@ class Run:
         """
         status = store.append_rows(self.source, self.view, self.table, 0, self.count, self.topic, HOST, suffix=b"")
         if status is not PutMessageStatus.PUT_OK:
-            raise StoreError(f"{store.root}: the store answers {status.value}, its state is {store.state.value}")
+            raise StoreError(f"{store.root}: the store returned {status.value}, its state is {store.state.value}")

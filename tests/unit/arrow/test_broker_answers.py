@@ -1,4 +1,4 @@
-"""Bounds from two brokers of which one is slow or away, on a clock that only the questions move."""
+"""Bounds from two brokers, one of which is slow or away, on a clock that only the requests advance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ TIMEOUT_S = 3.0
 
 
 class Brokers:
-    """A link whose answers arrive when the clock reaches their time. ``other`` takes ``takes_s`` seconds, or fails."""
+    """A link whose responses arrive when the clock reaches their time. ``other`` takes ``takes_s`` seconds, or
+    fails.
+    """
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -71,7 +73,7 @@ def answers(brokers: Brokers) -> BrokerAnswers:
 
 
 def look(answers: BrokerAnswers, brokers: Brokers) -> tuple[set[str], float]:
-    """The brokers whose bounds came, and the seconds that it took."""
+    """Requests the bounds; returns the brokers whose bounds came, and the seconds that it took."""
     began_s = brokers.now_s
     found = answers.look([GOOD, OTHER])
     assert found.waiting == {GOOD, OTHER} - found.bounds.keys()
@@ -87,7 +89,7 @@ def test_brokers_that_answer(answers: BrokerAnswers, brokers: Brokers) -> None:
 
 
 def test_a_slow_broker_is_late_but_its_rows_come(answers: BrokerAnswers, brokers: Brokers) -> None:
-    """Each answer is used, however slow the broker is, and it is never asked twice at a time."""
+    """Each response is used, however slow the broker is, and a broker never gets two requests at a time."""
     brokers.takes_s = TIMEOUT_S * 0.9
     seen = []
     for brokers.offset in range(40):

@@ -62,7 +62,7 @@ def test_many_changes_are_told_once_to_each_member() -> None:
     for member in late:
         room.join(member)
         room.loop.run()
-    assert len(members[0].frames) == 1, "after a notification, the group gets a pause"
+    assert len(members[0].frames) == 1, "after a notification, further changes wait"
     room.clock.advance(199)
     room.loop.run()
     assert len(late[-1].frames) == 0

@@ -91,7 +91,7 @@ def test_never_early_and_in_order(life):
 
 
 def test_messages_of_very_many_new_queues_come_a_few_at_a_time(life):
-    """Files of 500 new queues were created in one turn of the event loop, which took a second."""
+    """Files of 500 new queues were once created in one turn (iteration) of the event loop, which took a second."""
     for number in range(3 * NEW_QUEUES):
         life.delay(b"%d" % number, 1 + number % 2, REAL_QID=str(number))
     life.clock.advance(5000)

@@ -97,7 +97,7 @@ def test_gather_refuses_what_does_not_fit(columns: ModuleType) -> None:
 
 @given(st.data())
 def test_objects_of_rows_that_differ_in_some_bytes(data: st.DataObject) -> None:
-    """An object made from that of an earlier row is the one that is made alone."""
+    """An object made from that of an earlier row equals the one made from its row alone."""
     some = [b"KEYS\x01key-1000\x02TAGS\x01TagA\x02", b"UNIQ_KEY\x010123456789\x02a\x01b", b"a\x01\x02b\x01cc"]
     bytes_of_all_kinds = st.sampled_from(b'0Az\x01\x02\x1f"\\\x7f\x80\xc3\xa9')
     texts: list[bytes | None] = [data.draw(st.sampled_from(some))]
@@ -111,7 +111,7 @@ def test_objects_of_rows_that_differ_in_some_bytes(data: st.DataObject) -> None:
 
 
 def test_objects_of_rows_that_take_turns(columns: ModuleType) -> None:
-    """Rows of several lengths, of the same length modulo the number of kept forms, and too long for one."""
+    """Rows have several lengths, equal lengths modulo the number of forms kept, and one too long to be kept."""
     texts: list[bytes | None] = [
         b"k\x01%03d%s\x02" % (number, b"v" * (number * 8 % 40 + (1500 if number % 9 == 0 else 0)))
         for number in range(90)

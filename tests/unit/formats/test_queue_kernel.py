@@ -71,7 +71,7 @@ def same(count: int, size: int = 100) -> list[tuple[int, int, int]]:
     [
         ({}, 32, 32),
         ({"max_messages": 5}, 5, 5),
-        ({"max_messages": 0}, 1, 1),  # the first message is never too many
+        ({"max_messages": 0}, 1, 1),  # the first message is never beyond the limit
         ({"max_messages": 40}, 32, 32),  # memory_count_max
         ({"max_messages": 40, "memory_count_max": 100}, 40, 40),
         ({"max_bytes": 500}, 5, 5),

@@ -138,7 +138,7 @@ def test_deflated_registration() -> None:
 
 @pytest.mark.parametrize("values", [b"1,", b"{},", b"[],", b'"",'])
 def test_a_long_registration_of_the_shortest_values_is_refused_before_it_is_parsed(values: bytes) -> None:
-    """16 MiB of them took up to 4.8 s, for most of which no other thread of the name server ran."""
+    """16 MiB of such values once took up to 4.8 s, for most of which no other thread of the name server ran."""
     dense = b'{"filterServerList":[' + values * 40_000 + values[:-1] + b"]}"
     version = b'{"stateVersion":0,"timestamp":1,"counter":1}'
     sized = [len(version).to_bytes(4, "big"), version, bytes(4), len(dense).to_bytes(4, "big"), dense]

@@ -72,7 +72,7 @@ def test_workers_start_from_the_installed_pyspark(monkeypatch: pytest.MonkeyPatc
 def test_a_command_keeps_the_master_of_spark_submit(
     submitted: bool, master: str | None, used: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a cluster, and under ``spark-submit``, no address of this machine alone is set."""
+    """On a cluster, and under ``spark-submit``, the session sets no address that only this machine knows."""
     monkeypatch.setattr(session, "check_java", lambda: None)
     monkeypatch.setattr(SparkSession.Builder, "getOrCreate", lambda self: dict(self._options))
     monkeypatch.setenv("PYSPARK_PYTHON", "python3")

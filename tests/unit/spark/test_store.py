@@ -361,7 +361,7 @@ def test_the_queues_are_listed_in_one_pass(directory: Path, monkeypatch: pytest.
 
 
 def test_a_plan_loads_only_the_records_that_it_looks_at(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system must not read ahead in the log, also not after a look for new messages."""
+    """The system must not read ahead in the log, not even after a search for new messages."""
     ahead: dict[MappedSegment, bool] = {}
 
     def noted(segment: MappedSegment, on: bool) -> None:
@@ -374,7 +374,7 @@ def test_a_plan_loads_only_the_records_that_it_looks_at(directory: Path, monkeyp
         known = set(ahead)
         queues = catalog.queues(all_needed=True)
         catalog.bounds(queues)
-        assert ahead.keys() - known  # a look for new messages maps the log again
+        assert ahead.keys() - known  # a search for new messages maps the log again
         catalog.holders(queues, ["none"], [])
         assert not any(ahead.values())
         clock.advance(60_000)

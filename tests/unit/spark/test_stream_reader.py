@@ -57,7 +57,7 @@ def test_where_a_query_begins_is_logged() -> None:
 
 
 def test_a_broker_that_goes_away_while_a_micro_batch_is_made_is_left_out_of_it() -> None:
-    """Otherwise the micro-batch waits for it, with the messages of all others."""
+    """If the broker were not left out, the micro-batch would wait for it, with the messages of all others."""
     other = MessageQueue("t", "c", 0)
     stream, catalog = reader({Q0: Bounds(0, 5), other: Bounds(0, 7)}, startingOffsets="earliest")
     catalog.dying = {"c"}

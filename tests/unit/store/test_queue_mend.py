@@ -23,14 +23,14 @@ Damage = Callable[[Path, int], None]
 
 
 def opened(path: Path) -> MessageStore:
-    """With a segment of the log before the last one: a start after a crash checks all records of the last."""
+    """Opens a store with several log segments: a start after a crash checks all records of the last segment only."""
     return opened_with(path, mapped_file_size_commit_log=8192, enabled_append_prop_crc=False)
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """A killed store whose watermark covers all of it, with records that have no checksum of their own, and the places
-    of the messages of one queue.
+    """Makes a killed store whose watermark covers all of it, with records without a checksum of their own; returns it
+    with the places of the messages in one queue.
     """
     base = tmp_path_factory.mktemp("killed")
     store = opened(base / "live")
@@ -94,7 +94,7 @@ def test_a_clean_start_and_one_with_whole_entries_write_none(image: Path, monkey
 def test_a_record_that_names_the_entry_of_another_does_not_get_it(
     lost: bool, image: Path, killed: tuple[Path, list[int]]
 ) -> None:
-    """Record 5 says that it is entry 7, whose own record is damaged or not."""
+    """Record 5 names entry 7 as its own; the record of entry 7 is damaged or not."""
     places = killed[1]
     flip(image / LOG, places[5] + 27, 5 ^ 7)
     if lost:
@@ -110,7 +110,7 @@ def test_a_record_that_names_the_entry_of_another_does_not_get_it(
 
 @pytest.mark.parametrize("also", [7, 9])
 def test_a_record_outside_its_neighbours_gets_no_entry(also: int, image: Path, killed: tuple[Path, list[int]]) -> None:
-    """Record 9 says that it is entry 7; it has no entry itself, or has one."""
+    """Record 9 names entry 7 as its own; record 9 has an entry or not."""
     flip(image / LOG, killed[1][9] + 27, 9 ^ 7)
     for number in {7, also}:
         zeroed(image, number)
@@ -119,7 +119,7 @@ def test_a_record_outside_its_neighbours_gets_no_entry(also: int, image: Path, k
 
 
 def test_a_record_with_an_entry_gets_no_other(image: Path, killed: tuple[Path, list[int]]) -> None:
-    """Record 5 says that it is entry 1, whose neighbour has no entry to compare with."""
+    """Record 5 names entry 1 as its own; the entry after that is missing, so it cannot be compared."""
     flip(image / LOG, killed[1][5] + 27, 5 ^ 1)
     zeroed(image, 1)
     zeroed(image, 2)
