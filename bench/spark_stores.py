@@ -130,7 +130,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.spark_stores", description=__doc__)
     parser.add_argument("--stores", type=int, default=4)
     parser.add_argument("--messages", type=int, default=20_000_000, help="messages in each store; 20,000,000 are 5 GiB")
-    parser.add_argument("--store", type=Path, help="directory of a store to use instead of a new one")
+    parser.add_argument(
+        "--store", type=Path, help="a store to use instead of a new one, on the same file system as .bench"
+    )
     options = parser.parse_args()
     with scratch_directory() as scratch:
         source = options.store
