@@ -140,7 +140,10 @@ class ClientInstance:
         await asyncio.gather(*tasks, return_exceptions=True)
         try:
             addresses = self._brokers()
-            groups: list[str | None] = [*self._consumers] or [None]
+            groups: list[str | None] = [*self._consumers]
+            if not groups and self._producer_group:
+                groups = [None]
+            # A client without a group is known to no broker. It must not wait for one that hangs.
             for position, group in enumerate(groups):
                 await self._unregister(addresses, None if position else self._producer_group, group)
         finally:

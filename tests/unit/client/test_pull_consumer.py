@@ -319,10 +319,13 @@ def test_registers_as_a_consumer_that_pulls(run, broker):
 
 def test_a_group_that_needs_no_registration_is_in_no_heartbeat(run, broker):
     async def scene() -> None:
-        async with broker(topics={"T": 4}) as one, PullConsumer("cg", one.address, registers=False) as consumer:
-            await consumer.message_queues("T")
-            await consumer._instance.heartbeat()
-            assert not any(beat.consumer_data_set for beat in one.heartbeats())
+        async with broker(topics={"T": 4}) as one:
+            async with PullConsumer("cg", one.address, registers=False) as consumer:
+                await consumer.message_queues("T")
+                await consumer._instance.heartbeat()
+                assert not any(beat.consumer_data_set for beat in one.heartbeats())
+            # A broker that hangs would delay the end of the client.
+            assert RequestCode.UNREGISTER_CLIENT not in [command.code for command in one.received]
 
     run(scene())
 
