@@ -211,7 +211,7 @@ def test_a_call_that_is_given_up_leaves_nothing_behind(broker):
                 yield Message("T", b"x")
                 raise OSError("the input ends here")
 
-            with pytest.raises(OSError, match="the file ends here"):
+            with pytest.raises(OSError, match="the input ends here"):
                 await producer.send_many(broken())
 
     run_stepped(scene())
