@@ -170,7 +170,7 @@ def test_typed_bodies_have_columns(spark: SparkSession, store: MessageStore, tmp
         1,
     )
     assert rows.columns[-4:] == ["storeDay", "n", "s", "_error"]
-    with pytest.raises(ConfigError, match="typed columns: n, s, _error"):
+    with pytest.raises(ConfigError, match="typed columns n, s, _error"):
         both()
     assert both(columns=["keys"]).count() == 301
     with pytest.raises(ConfigError, match="integer, the type"):

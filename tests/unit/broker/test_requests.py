@@ -84,7 +84,7 @@ def test_a_processor_that_could_not_be_made_is_tried_again(tmp_path: Path) -> No
                 await cluster.client.invoke(cluster.broker.address, RemotingCommand(9999), 5000) for _ in range(3)
             ]
             assert [(answer.code, answer.remark) for answer in answers] == [
-                (1, "OSError: no file is free"),
+                (1, "OSError: no file descriptor is free"),
                 (0, "made"),
                 (0, "made"),
             ]

@@ -62,7 +62,7 @@ def test_a_failure_is_logged_with_its_name_counted_and_not_the_end(caplog: pytes
     with caplog.at_level(logging.INFO):
         assert scene.passes(21) == [10, 15, 20]
         assert [record.getMessage() for record in caplog.records] == [
-            "work failed and continues: ValueError('of this turn')"
+            "work failed and continues: ValueError('the failure of this turn')"
         ]
         assert caplog.records[0].exc_info is not None
         scene.outcome = DiskError("p", "write", "why")
