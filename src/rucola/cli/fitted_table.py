@@ -10,7 +10,7 @@ _FOLDED_COLUMNS = 12
 """A column of texts keeps this width at least."""
 _UNLIMITED = 1_000_000
 _PADDING = 3
-"""Between two columns: at most two spaces and a line."""
+"""Largest distance between two columns: two spaces and a line."""
 
 
 def print_fitted(console: Console, table: Table) -> None:

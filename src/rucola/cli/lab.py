@@ -89,7 +89,7 @@ def run_one(
     lesson, amount = lesson_named(name), _size(size)
     if moment is not None:
         if lesson.moment is None:
-            raise ConfigError("--moment", str(moment), "no value for this lesson; only crash has moments")
+            raise ConfigError("--moment", str(moment), "no value for this lesson; only the lesson crash has moments")
         for listing in lesson.moment(moment):
             _print_table(listing.title, listing.header, listing.rows, numbers=False)
         return

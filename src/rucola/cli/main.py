@@ -22,7 +22,7 @@ from rucola.runtime.logs import LOG_FORMATS, LOG_LEVELS
 
 BROKERS_MAX = 64
 FORMS = ("table", "csv", "json", "parquet")
-"""Forms of the result of a query."""
+"""Output formats for the result of a query."""
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -47,8 +47,8 @@ def run() -> NoReturn:
 
 
 class _Hidden:
-    """Hides modules that PyArrow imports where they are installed and that a command does not use. The import of pandas
-    takes half a second, that of the readers of Parquet and ORC data sets a twentieth of a second.
+    """Hides modules that PyArrow would import although the command does not use them. The import of pandas takes half a
+    second, that of the readers of Parquet and ORC data sets a twentieth of a second.
 
     Args:
         names: full names of the modules.
@@ -102,7 +102,7 @@ def _check_text(arguments: list[str]) -> None:
 
 def _use_tool(name: str, *arguments: str) -> int:
     extras.require(extras.CLI, f"rucola {name}")
-    # Typer's arguments need no plugins; Pydantic would search all installed packages for some.
+    # Typer's arguments need no plugins, for which Pydantic would otherwise search all installed packages.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     import typer
 
@@ -141,12 +141,12 @@ def _serve(arguments: list[str]) -> int:
     if options.command == "sql":
         extras.require(extras.CLI, "rucola sql")
         extras.require(extras.SQL, "rucola sql")
-        gc.disable()  # as below; ``query`` enables it before it reads the result
+        gc.disable()  # for the same reason as below; ``query`` enables the collector before it reads the result
         from rucola.cli.sql import run as query
 
         return query(options)
-    # A start creates no garbage, and a collection would take a twentieth of the time of a start. ``run_servers``
-    # enables it again.
+    # Start-up creates no garbage, and a garbage collection would take a twentieth of its time. ``run_servers`` enables
+    # the collector again.
     gc.disable()
     try:
         return _start(options)
@@ -247,7 +247,7 @@ def command_line() -> argparse.ArgumentParser:
         type=_count,
         default=100,
         metavar="N",
-        help="Maximum number of rows of a table; other forms have all. [default: 100]",
+        help="Maximum number of rows of a table; other formats have all rows. [default: 100]",
     )
     sql("--no-index", action="store_true", help="Find keys by a scan, not by the index.")
 

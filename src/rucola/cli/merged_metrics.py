@@ -1,4 +1,4 @@
-"""Figures of several broker processes at one endpoint, with the label ``broker``; each process is queried."""
+"""Metrics of several broker processes at one endpoint, with the label ``broker``; each process is queried."""
 
 from __future__ import annotations
 

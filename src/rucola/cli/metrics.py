@@ -1,4 +1,4 @@
-"""The broker's figures in Prometheus' text format, collected at each request."""
+"""The broker's metrics in Prometheus' text format, collected at each request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rucola.runtime.supervision import Supervisor
 
 
 class Figure(NamedTuple):
-    """One number of a broker: its name, what it means, its kind, and where it comes from."""
+    """One metric of a broker: its name, its description, its kind, and the function that returns its value."""
 
     name: str
     text: str
@@ -78,19 +78,20 @@ _FIGURES = (
     ),
     Figure(
         "rucola_loop_slow_turns",
-        "Turns (iterations) of the event loop over 50 ms; no other request is served in one.",
+        "Iterations of the event loop longer than 50 ms; during each of them, no other request is served.",
         CounterMetricFamily,
         lambda broker: broker.services.loop_watch.slow_turns,
     ),
     Figure(
         "rucola_loop_longest_turn_seconds",
-        "Longest turn of the event loop in the last one to two minutes.",
+        "Longest iteration of the event loop in the last one to two minutes.",
         GaugeMetricFamily,
         lambda broker: broker.services.loop_watch.longest_s,
     ),
     Figure(
         "rucola_loop_longest_turn_cpu_seconds",
-        "Largest processor time of a turn in that interval. A long turn with little of it waited for a processor.",
+        "Longest processor time of one iteration of the event loop in the last one to two minutes. If it is much "
+        "shorter than the longest iteration, the thread waited for a processor.",
         GaugeMetricFamily,
         lambda broker: broker.services.loop_watch.longest_cpu_s,
     ),
@@ -138,7 +139,7 @@ _FIGURES = (
     ),
     Figure(
         "rucola_commitlog_gaps",
-        "Damaged parts of the commit log that the broker serves around.",
+        "Damaged parts of the commit log, which the broker skips.",
         GaugeMetricFamily,
         lambda broker: len(broker.store.gaps),
     ),
@@ -161,7 +162,7 @@ _FIGURES = (
 
 
 class BrokerCollector(Collector):
-    """Collects the figures of one broker. ``others``: supervisors of the process's other servers."""
+    """Collects the metrics of one broker. ``others``: supervisors of the process's other servers."""
 
     def __init__(self, broker: Broker, *others: Supervisor) -> None:
         self._broker = broker

@@ -28,7 +28,7 @@ SAVE_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One command line. The fields are its options."""
+    """One command line; each field is an option."""
 
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic to send to.", show_default=False)]
     store: Annotated[
@@ -39,7 +39,7 @@ class Request:
         str | None,
         typer.Option("--from", metavar="ADDRESSES", help="Take messages from the brokers of these name servers."),
     ] = None
-    topic: Annotated[str | None, typer.Option("--topic", help="Topic to take messages from; several need commas.")] = (
+    topic: Annotated[str | None, typer.Option("--topic", help="Topic to take messages from, or several, with commas.")] = (
         None
     )
     namesrv: Annotated[
@@ -64,7 +64,7 @@ class Request:
     ] = None
     rate: Annotated[float | None, typer.Option("--rate", help="Messages a second at most. [default: no limit]")] = None
     keep_queues: Annotated[
-        bool, typer.Option("--keep-queues", help="Send each message to the queue with its old number, in order.")
+        bool, typer.Option("--keep-queues", help="Send each message to the queue with its old id, in order.")
     ] = False
     id_scope: Annotated[
         str, typer.Option("--id-scope", help="Text in the id of each message sent; another text makes other ids.")
@@ -83,11 +83,11 @@ class Request:
     ] = None
     sink: Annotated[
         list[str] | None,
-        typer.Option("--sink", metavar="NAME=VALUE", help="An option of Spark's sink, in the same form."),
+        typer.Option("--sink", metavar="NAME=VALUE", help="An option of Spark's sink; see --source."),
     ] = None
 
     def source_options(self) -> dict[str, str]:
-        """The options of the source, under Spark's names.
+        """The options of the source, by the names that Spark uses.
 
         Raises:
             ConfigError: an option is wrong.
@@ -106,7 +106,7 @@ class Request:
         return {name: value for name, value in given.items() if value} | _pairs("--source", self.source)
 
     def sink_options(self) -> dict[str, str]:
-        """The options of the sink, under Spark's names.
+        """The options of the sink, by the names that Spark uses.
 
         Raises:
             ConfigError: an option is wrong.

@@ -42,8 +42,8 @@ def run_servers(
 
     Args:
         start: starts everything and returns the function that stops it; after an error nothing is left running.
-        log: options of the log on standard error. Records of the start are held back until it succeeds, so that after a
-            failure the only line is the error of the command.
+        log: options of the log on standard error. Log records of the start-up are held back until it succeeds, so that
+            after a failure the error of the command is the only line.
         stop_at_end_of_input: also stop when standard input ends, as it does when the parent process ends.
     """
 
@@ -94,7 +94,7 @@ def _input_ended(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
 @contextmanager
 def temporary_store() -> Iterator[str]:
     """A directory that is removed at the end."""
-    # Imported late: with its compression libraries this module takes a fiftieth of the time of a start.
+    # Imported late: with its compression libraries, shutil would take a fiftieth of the start-up time.
     import shutil
     import tempfile
 
@@ -119,7 +119,7 @@ class _Holder(logging.Handler):
 
 @contextmanager
 def port_from(option: str) -> Iterator[None]:
-    """Names ``option`` as the one that sets the port, in the error of a server that finds its port in use."""
+    """Adds to the error of a server whose port is in use that ``option`` sets this port."""
     try:
         yield
     except AddressInUseError as error:

@@ -1,6 +1,6 @@
-"""The servers of ``up`` and the order of their start.
+"""The servers of ``up`` and the order in which they start.
 
-All ports are reserved before the store is opened, so that a start that finds a port in use changes nothing.
+All ports are reserved before the store is opened, so that nothing is changed if the start-up fails because of a port.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def package(
     ] = Path("environment.tar.gz"),
     requirement: Annotated[
         str | None,
-        typer.Option("--rucola", metavar="REQUIREMENT", help="Wheel, directory or version. [default: as it is here]"),
+        typer.Option("--rucola", metavar="REQUIREMENT", help="Wheel, directory or version. [default: as run here]"),
     ] = None,
     add: Annotated[
         list[str] | None, typer.Option("--add", metavar="REQUIREMENT", help="A further package; may be given often.")
@@ -113,7 +113,7 @@ def with_extra(requirement: str) -> str:
 
 
 def install(place: Path, requirements: Sequence[str]) -> None:
-    """Installs into the environment at ``place``; the first requirement is this package.
+    """Installs ``requirements`` into the environment at ``place``; the first of them is this package.
 
     Raises:
         MissingProgramError: pip failed, or there was no compiler for the kernels.

@@ -43,7 +43,7 @@ def archive(
     ] = None,
     store: Annotated[str | None, _STORE] = None,
     namesrv: Annotated[
-        str | None, typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers: read through brokers.")
+        str | None, typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; read through the brokers.")
     ] = None,
     broker_name: Annotated[
         str, typer.Option("--broker-name", metavar="NAME", help="Broker of the directory.")
@@ -55,7 +55,7 @@ def archive(
     raw: Annotated[bool, typer.Option("--raw", help="Archive the whole log of --store for a restore.")] = False,
     record: Annotated[bool, typer.Option("--record", help="Add column record, the stored bytes.")] = False,
     decode: Annotated[
-        str | None, typer.Option("--decode", metavar="FORMAT", help="Typed bodies: json, avro, protobuf or string.")
+        str | None, typer.Option("--decode", metavar="FORMAT", help="Decode bodies: json, avro, protobuf or string.")
     ] = None,
     schema: Annotated[str | None, typer.Option("--schema", metavar="SCHEMA", help="DDL or file for --decode.")] = None,
     message: Annotated[
@@ -102,7 +102,7 @@ def restore(
     table: Annotated[str, _TABLE],
     target: Annotated[str, typer.Argument(metavar="DIR", help="Store to write; it must not exist.")],
     broker_name: Annotated[
-        str, typer.Option("--broker-name", metavar="NAME", help="Whose log, if the table has several.")
+        str, typer.Option("--broker-name", metavar="NAME", help="Broker of the log, if the table has several logs.")
     ] = "",
     config: Config = None,
     no_rebuild: Annotated[
@@ -159,7 +159,7 @@ def session(master: str | None, no_spark: bool) -> Iterator[SparkSession | None]
     """A session that ends with the block; None with ``--no-spark``.
 
     Raises:
-        ConfigError: both options are given.
+        ConfigError: both ``--master`` and ``--no-spark`` are given.
         MissingExtraError: PySpark is not installed.
     """
     extras.require(extras.SPARK, "rucola spark")

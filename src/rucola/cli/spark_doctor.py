@@ -74,7 +74,7 @@ def repair(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> int:
-    """Repair what can be repaired for certain; `rucola store repair --undo` takes it back."""
+    """Repair what can be repaired for certain; `rucola store repair --undo` undoes the repair."""
     options = read_broker_conf(config)
     with runner(master, conf, dry_run) as run, output.steps() as advance:
         report = repairs.repair(directory, run, options, advance, dry_run)

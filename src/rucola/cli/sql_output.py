@@ -27,7 +27,7 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
     """Prints the result.
 
     Args:
-        result: read to its end, unless a table shows only a part.
+        result: the rows; all are read, except by a table, which stops after ``most`` rows.
         form: ``table``, ``csv`` or ``json``.
         most: the largest number of rows in a table.
     """

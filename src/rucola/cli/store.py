@@ -1,5 +1,5 @@
 """``rucola store``: inspects a store directory without changing it, even while a broker uses it. Commands that change a
-store say so, and need it for themselves (``store_doctor``).
+store say so, and need a store that no broker uses (``store_doctor``).
 
 Exit codes: 0 no problem found, 1 ``verify`` has findings, 2 usage, 4 a broker uses the store, 5 the store cannot be
 read.
@@ -116,7 +116,7 @@ def hexdump(
     ext: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show the unit's data in the extension.")] = None,
     index: Annotated[
         str | None,
-        typer.Option(help="NAME: show the header of this index file, or the part that --slot or --entry names."),
+        typer.Option(help="NAME: show the header of this index file; with --slot or --entry, a part of it."),
     ] = None,
     slot: Annotated[int | None, typer.Option(min=0, help="With --index: show this slot.")] = None,
     entry: Annotated[int | None, typer.Option(min=0, help="With --index: show this entry.")] = None,

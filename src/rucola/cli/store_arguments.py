@@ -49,7 +49,7 @@ Stores = Annotated[list[str], typer.Argument(metavar="DIR...", help="Store direc
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """The options that choose messages. A message must meet all that are given."""
+    """The options that choose messages. A message must meet all given conditions."""
 
     topic: Topic = None
     key: Annotated[str | None, typer.Option("--key", help="Only messages with this key or unique key.")] = None

@@ -79,7 +79,7 @@ def stats(
 
 
 def fields_of(by: str) -> list[str]:
-    """The fields of tallies that an option names.
+    """Returns the fields of tallies whose names are listed in ``by``, the value of ``--by``.
 
     Raises:
         ConfigError: there is no such field.

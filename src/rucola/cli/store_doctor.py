@@ -19,7 +19,7 @@ from rucola.store.doctor import repair as repairs
 from rucola.store.doctor import salvage as salvages
 from rucola.store.doctor.staged import Runner, run_serially, run_task
 
-Undo = Annotated[bool, typer.Option("--undo", help="Take the newest repair back, also an interrupted one.")]
+Undo = Annotated[bool, typer.Option("--undo", help="Undo the newest repair, even an interrupted one.")]
 Sources = Annotated[
     list[str], typer.Argument(metavar="SOURCE...", help="Stores, directories, segments or images.", show_default=False)
 ]

@@ -42,7 +42,7 @@ _PIPE_COLUMNS = 160
 
 
 class _Console(Console):
-    """Standard output. When the reader closes it, ``rucola.cli.store.run`` ends the command instead of rich."""
+    """Standard output. When the reader closes the output, ``rucola.cli.store.run`` ends the command; rich must not."""
 
     def on_broken_pipe(self) -> None:
         raise OutputClosedError

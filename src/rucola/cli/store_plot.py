@@ -17,7 +17,7 @@ def draw_hours(tallies: Sequence[Tally], path: str) -> None:
     """Draws messages per hour, topics above each other, into a file.
 
     Args:
-        tallies: one for each topic and hour.
+        tallies: the counts, one for each topic and hour.
 
     Raises:
         MissingProgramError: Matplotlib is not installed.

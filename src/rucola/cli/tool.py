@@ -57,10 +57,10 @@ def run_app(app: typer.Typer, arguments: list[str], interrupted: ExitCode = Exit
 
 
 def options_from_fields(command: Callable[..., T]) -> Callable[..., T]:
-    """The command in the form that typer reads, if some of its parameters are data classes of options.
+    """Returns ``command`` in the form that typer reads: a parameter whose type is a data class is replaced by its
+    fields.
 
-    Each field of such a class becomes an option of the command, so that commands with the same options declare them
-    once.
+    Each field becomes an option of the command, so that commands with the same options declare them once.
     """
     hints = get_type_hints(command, include_extras=True)
     classes: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def options_from_fields(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
-    # Options are passed by name, and only then may one without a default follow one with a default.
+    # Options are passed by name: only keyword-only parameters may lack a default after one that has a default.
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

@@ -1,9 +1,9 @@
-"""Figures by topic and consumer group under the names of RocketMQ 5.x (``BrokerMetricsManager``), so that dashboards
+"""Metrics by topic and consumer group under the names of RocketMQ 5.x (``BrokerMetricsManager``), so that dashboards
 for RocketMQ's brokers also work with Rucola's.
 
-A broker may have very many topics. Only the topics with the most messages since the start are listed; a separate figure
-counts the others. As in RocketMQ, a group is listed while one of its consumers is connected. Queues of groups without
-consumers are not read, because each scrape would open their files.
+A broker may have very many topics. Only the topics with the most messages since the start-up are listed; a separate
+metric counts the others. As in RocketMQ, a group is listed while one of its consumers is connected. Queues of groups
+without consumers are not read, because each scrape would open their files.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metr
 
 
 def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Metric]]:
-    """Members, lag and messages in flight of the groups with connected consumers. A step may look for files of queues
-    that nobody has used since the start.
+    """Members, lag and messages in flight of the groups with connected consumers. A step may have to look for the files
+    of queues that have not been used since the broker's start-up.
     """
     node, services = _node(broker), broker.services
     connections = GaugeMetricFamily(
@@ -76,7 +76,7 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Met
             inflight.add_metric((*node, group.group, topic, retry), handed_out)
             yield
     subscriptions_out = GaugeMetricFamily(
-        "rucola_subscriptions_not_listed", "Subscriptions of listed groups that /metrics leaves out.", left_out
+        "rucola_subscriptions_not_listed", "Subscriptions that /metrics leaves out, in listed groups.", left_out
     )
     groups_out = GaugeMetricFamily(
         "rucola_groups_not_listed", "Connected groups that /metrics leaves out.", max(len(groups) - pairs_max, 0)
@@ -85,7 +85,7 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Met
 
 
 def broker_metrics(broker: Broker) -> Iterator[Metric]:
-    """RocketMQ's figures for the whole broker."""
+    """RocketMQ's metrics for the whole broker."""
     node, store = _node(broker), broker.store
     for name, text, value in (
         ("rocketmq_broker_permission", "4 readable, 2 writable, 6 both.", broker.config.broker_permission),

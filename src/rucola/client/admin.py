@@ -50,8 +50,8 @@ class AdminClient:
         clock: gives the time for signatures.
 
     Attributes:
-        api: the single requests.
-        auth: the requests about accounts, users and rules.
+        api: methods that each send one request to one server.
+        auth: methods for accounts, users and rules.
 
     Raises:
         ConfigError: the address of a name server is not ``host:port``.
@@ -261,7 +261,7 @@ class AdminClient:
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
     ) -> list[MessageExt]:
-        """Messages with key ``key``, or with ``unique`` those with this unique key, oldest first."""
+        """Returns the messages with key ``key``, or, if ``unique``, with this unique key; oldest first."""
         found: list[MessageExt] = []
         for data in await self.brokers_of(topic):
             header = QueryMessageRequestHeader(topic, key, count_max, begin_ms, end_ms, unique)

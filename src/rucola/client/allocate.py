@@ -1,4 +1,4 @@
-"""Strategies that divide a topic's queues among the consumers: RocketMQ's five, and one that prefers near machines.
+"""Strategies that divide a topic's queues among the consumers: RocketMQ's five, and one that prefers nearby machines.
 
 All consumers of a group, in any language, must use the same strategy, because each computes the division for itself.
 Strategies get all queues and client ids sorted. Source: RocketMQ 5.3.3, ``AllocateMessageQueue*``,
@@ -152,7 +152,7 @@ class AllocateMessageQueueConsistentHash:
 
 
 class AllocateMachineRoomNearby:
-    """Divides the queues of a room among its consumers, and queues in rooms without consumers among all consumers.
+    """Divides the queues of a machine room among its consumers, and queues in rooms without consumers among all.
 
     Args:
         strategy: divides the queues of a room among consumers.
@@ -207,7 +207,7 @@ def _hash(key: str) -> int:
 
 
 def _queue_hash(queue: MessageQueue) -> int:
-    """Hash of the text that Java prints for a queue."""
+    """Returns the hash of the text that Java's ``MessageQueue#toString`` returns for ``queue``."""
     return _hash(f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]")
 
 

@@ -9,4 +9,4 @@ import threading
 from contextvars import ContextVar
 
 CALLING_THREAD: ContextVar[threading.Thread | None] = ContextVar("CALLING_THREAD", default=None)
-"""The thread that waits for the current task; None for work that no blocking call started."""
+"""The thread that waits for the current task; None if no blocking call started the task."""

@@ -202,7 +202,7 @@ class PullConsumerConfig(ClientConfig):
     consumer_timeout_when_suspend_ms: int = option(
         "consumerTimeoutMillisWhenSuspend",
         30_000,
-        "Time limit of a pull that the broker holds until messages arrive, unless the call names a longer one.",
+        "Time limit of a pull that the broker holds until messages arrive, unless the call passes a longer one.",
         unit="ms",
         minimum=1,
     )

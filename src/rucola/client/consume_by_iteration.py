@@ -38,7 +38,7 @@ class ConsumeByIteration:
         self._locks = config.message_model is MessageModel.CLUSTERING
         self._progress = progress
         self._ready: deque[tuple[ProcessQueue, MessageExt]] = deque()
-        self._lines: deque[OrderlyProcessQueue] = deque()  # orderly queues without a message in a loop
+        self._lines: deque[OrderlyProcessQueue] = deque()  # orderly queues from which no loop has a message
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._hands: set[MessageIterator] = set()
         self._stopped = False
@@ -59,7 +59,9 @@ class ConsumeByIteration:
         self._wake(len(messages))
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Removes a dropped queue; results for its messages in loops no longer count. Always returns True."""
+        """Removes a dropped queue; its messages that loops still process are not marked as consumed. Always returns
+        True.
+        """
         return True
 
     async def stop(self, timeout_s: float) -> None:
@@ -70,8 +72,8 @@ class ConsumeByIteration:
         self._wake(len(self._waiting))
 
     def settle_own(self) -> None:
-        """Marks the current messages as consumed in loops of the current task, or of the thread that waits for this
-        task.
+        """Marks as consumed the current message of each loop that runs in the current task, or in the thread that waits
+        for this task.
         """
         task, thread = asyncio.current_task(), CALLING_THREAD.get()
         for hand in list(self._hands):
@@ -79,7 +81,7 @@ class ConsumeByIteration:
                 hand.settle()
 
     async def take(self, hand: MessageIterator) -> MessageExt:
-        """Waits for the next message for the loop ``hand``.
+        """Waits for the next message for ``hand``, the iterator of one loop.
 
         Raises:
             StopAsyncIteration: the consumer was shut down.
@@ -104,7 +106,7 @@ class ConsumeByIteration:
         raise StopAsyncIteration
 
     def consumed(self, hand: MessageIterator) -> None:
-        """Marks the current message of the loop ``hand`` as consumed."""
+        """Marks the current message of ``hand``, the iterator of one loop, as consumed."""
         self._hands.discard(hand)
         queue, message = hand.queue, hand.message
         if queue is None or message is None or queue.dropped:

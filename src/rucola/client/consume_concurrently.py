@@ -94,7 +94,9 @@ class ConsumeConcurrently:
         self._wake()
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Removes a dropped queue; results for its messages in the listener no longer count. Always returns True."""
+        """Removes a dropped queue; results of running listener calls for its messages are ignored. Always returns
+        True.
+        """
         return True
 
     async def stop(self, timeout_s: float) -> None:
@@ -125,7 +127,7 @@ class ConsumeConcurrently:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._listener.call, [message], context)
 
     def _wake(self) -> None:
-        """Wakes a worker if one is idle and no other has been woken but not run yet."""
+        """Wakes an idle worker, unless another worker was woken and has not run yet."""
         if self._called is None and self._idle:
             worker = self._called = self._idle.pop()
             assert worker.wakeup is not None

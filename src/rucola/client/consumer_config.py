@@ -193,7 +193,7 @@ class LitePullConsumerConfig(GroupConsumerConfig):
     poll_timeout_ms: int = option(
         "pollTimeoutMillis",
         5_000,
-        "How long `poll` waits for messages, unless the call names a time.",
+        "How long `poll` waits for messages, unless the call passes a time.",
         unit="ms",
         minimum=0,
     )
@@ -225,7 +225,7 @@ class SimpleConsumerConfig(ClientConfig):
     invisible_duration_ms: int = option(
         "invisibleDuration",
         60_000,
-        "How long received messages are hidden from the other consumers of the group, unless the call names a time.",
+        "How long received messages are hidden from the other consumers of the group, unless the call passes a time.",
         unit="ms",
         minimum=10_000,
         maximum=43_200_000,

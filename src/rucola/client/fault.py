@@ -27,7 +27,5 @@ class LatencyFaultTolerance:
         self.answered(broker_name, _FAILED_MS / 1000, now)
 
     def is_available(self, broker_name: str, now: float) -> bool:
-        """Whether the broker need not be avoided, so that messages may go to it although other brokers are
-        available.
-        """
+        """True if messages may go to the broker; False if they should go to other brokers while any is available."""
         return self._available_at.get(broker_name, now) <= now

@@ -70,10 +70,10 @@ class MessageEncoder:
         return batch_member(body, message.flag, properties)
 
     def batch(self, members: list[bytes], wait_store_ok: bool) -> EncodedMessage:
-        """Encodes the request with ``members`` from ``batch_member``.
+        """Encodes a batch request; ``members`` are messages encoded by ``batch_member``.
 
         Brokers append the batch's properties to those of each message. A UNIQ_KEY of the batch, as Java sends it, hides
-        the UNIQ_KEY of each message, so that no message can be found by its own. Here the batch has one only if
+        the UNIQ_KEY of each message, so that no message can be found by its own. Here the batch has a UNIQ_KEY only if
         configured.
         """
         properties = {message_const.WAIT: "true" if wait_store_ok else "false"}

@@ -44,7 +44,7 @@ class OffsetStore(ABC):
                 self._table[queue] = consumer_offset
 
     def update_and_freeze(self, queue: MessageQueue, consumer_offset: int) -> None:
-        """Sets the queue's offset in memory, and refuses changes until ``remove``."""
+        """Sets the queue's offset in memory, and refuses changes until ``remove`` is called."""
         self._table[queue] = consumer_offset
         self._frozen.add(queue)
 

@@ -1,4 +1,4 @@
-"""The pops of a simple consumer, one at a time per topic and broker, and popped messages that no caller has yet.
+"""The pops of a simple consumer, one at a time per topic and broker, and popped messages not yet returned to a caller.
 
 A pop that waits at a broker cannot be cancelled: the messages it returns are hidden from the rest of the group. A
 caller that stops waiting therefore leaves the pop running. Its messages go to the next caller, unless half of their

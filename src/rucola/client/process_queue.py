@@ -1,4 +1,4 @@
-"""Holds the messages of one queue between pull and consumption; its consumer offset follows from them.
+"""Holds the messages of one queue between pull and consumption, and computes the queue's consumer offset from them.
 
 The consumer offset is the lowest queue offset not yet consumed, so a slow message is never skipped because of a later
 one. It is computed on request, not with each message. All times are those of the event loop, in seconds, which never go
@@ -41,7 +41,7 @@ class ProcessQueue:
         now: the event loop's time.
 
     Attributes:
-        dropped: whether the queue no longer belongs to this consumer, so that results for its messages do not count.
+        dropped: whether the queue no longer belongs to this consumer, so that results for its messages are ignored.
         last_pull_at: time at which the last pull started.
         size_bytes: total size of the records held.
         pulled, consumed, failed: numbers of messages since the queue was added.

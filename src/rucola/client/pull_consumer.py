@@ -328,7 +328,7 @@ class PullConsumer:
         Args:
             topic: the topic.
             broker_name: the broker.
-            key: the key; records may have another one with the same hash.
+            key: the key; records with another key that has the same hash are returned too.
             max_messages: largest number of records; brokers have a limit of their own.
 
         Raises:

@@ -1,4 +1,4 @@
-"""The queues of a push consumer: the rebalance adds and removes them; they are pulled while limits allow, and consumed.
+"""The queues of a push consumer: added and removed by the rebalance, pulled while their limits allow, and consumed.
 
 Each queue has one task that pulls, with at most one pull in progress. Its messages go into a ``ProcessQueue`` and to
 the consumption, which removes them. The process queue determines the consumer offset, which reaches the broker with the
@@ -262,7 +262,7 @@ class PushService:
         return exception_s
 
     async def _restart(self, queue: ProcessQueue, consumer_offset: int) -> None:
-        """Restarts a queue at ``consumer_offset``; results for messages pulled before no longer count."""
+        """Restarts a queue at ``consumer_offset``; results for messages pulled earlier are ignored."""
         event(
             logger,
             logging.WARNING,
@@ -278,7 +278,7 @@ class PushService:
         self._member.rebalance_soon()
 
     def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
-        """Drops a queue that another consumer may have read, without storing an offset: only that consumer knows it."""
+        """Drops a queue that another consumer may have read. Stores no offset, because only that consumer knows it."""
         self._drop(queue)
         self._forget(queue)
         self._member.rebalance_soon()

@@ -45,7 +45,7 @@ class QueueOwner(Protocol):
         ...
 
     async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:
-        """Starts to read ``queue``; returns False if the next round must try again. ``alone`` says that the group has
+        """Starts to read ``queue``; returns False if the next round must try again. ``alone`` is True if the group has
         no other member.
         """
         ...

@@ -91,7 +91,7 @@ class SendPipeline:
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._faults = LatencyFaultTolerance() if config.send_latency_fault_enable else None
-        # whether callers wait for room or for the end of all sends, or latencies are measured
+        # True if callers wait for room or for all sends to end, or if latencies are measured
         self.waited_for = bool(self._faults)
         self.client = instance.client
         self.backoff_ms = config.retry_backoff_ms
@@ -188,14 +188,14 @@ class SendPipeline:
             self._faults.failed(send.broker_name, self._loop.time())
 
     def succeeded(self, send: PendingSend) -> None:
-        """Takes ``send`` out of flight; records the latency of its broker."""
+        """Like ``finished``, and records the latency of the broker of ``send``."""
         if self._faults is not None:
             now = self._loop.time()
             self._faults.answered(send.broker_name, now - send.deadline + send.timeout_ms / 1000, now)
         self.finished(send)
 
     def finished(self, send: PendingSend) -> None:
-        """Takes ``send`` out of flight."""
+        """Counts ``send`` as no longer in flight, and wakes the callers that waited for this."""
         self.in_flight -= 1
         self.in_flight_bytes -= send.size
         if self._room_waiters and self._has_room():

@@ -1,4 +1,4 @@
-"""The simple consumer: the application receives messages and acknowledges each; others are delivered again.
+"""The simple consumer: the application receives messages and acknowledges each; the rest are delivered again.
 
 It pops messages (POP), so it owns no queues: any number of consumers can share any number of queues. Source: RocketMQ
 5.3.3, ``PopMessageProcessor`` and related classes; the names are those of the 5.x clients' ``SimpleConsumer``.

@@ -237,7 +237,7 @@ class TransactionProducer(Producer):
             while True:
                 await self._until_met(self._instance.meet_all_brokers)
                 await asyncio.sleep(self._config.poll_name_server_interval_ms / 1000)
-        routes = self._instance.routes  # they are refreshed together with all routes
+        routes = self._instance.routes  # keeps the fetched routes up to date, together with all others
         await asyncio.gather(*(self._until_met(partial(routes.route, topic)) for topic in self._asking_topics))
 
     async def _until_met(self, look_up: Callable[[], Awaitable[object]]) -> None:

@@ -40,7 +40,7 @@ class UniqueIds:
         return self.next_at(self._clock.wall_ms())
 
     def next_at(self, now_ms: int) -> str:
-        """Returns a new id; for callers that have just read the same clock, whose time is ``now_ms``."""
+        """Returns a new id for the time ``now_ms``, which the caller has just read from the same clock."""
         counter = self._counter
         low_byte = counter & 0xFF
         if now_ms != self._prefix_ms or not low_byte:

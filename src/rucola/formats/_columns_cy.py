@@ -30,8 +30,9 @@ EACH_LOW = cython.declare(cython.ulonglong, 0x0101010101010101)
 EACH_HIGH = cython.declare(cython.ulonglong, 0x8080808080808080)
 WORDS_ARE_LITTLE = cython.declare(cython.bint, sys.byteorder == "little")
 
-# Forms of properties that `properties_json` keeps: one for each length modulo FORMS. A form has the row's position in
-# the segment, its length, the position and length of its object in the output, and a balance of uses and misses.
+# `properties_json` keeps some earlier rows as forms (templates), one for each length of properties modulo FORMS. A form
+# has the position of the row's properties in the segment, their length, the position and length of their object in the
+# output, and a balance of uses and misses.
 FORMS = cython.declare(cython.Py_ssize_t, 8)
 FORM_WIDTH = cython.declare(cython.Py_ssize_t, 5)
 FORM_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1024)
@@ -395,7 +396,7 @@ def _put_by_form(
     """Writes one JSON object. Messages of one program mostly differ only in some bytes of their values: the object of
     an earlier row is copied, and these bytes are replaced.
 
-    The caller guarantees the same space as for ``_put_object_by_words``; the result is also that of it.
+    Returns the same as ``_put_object_by_words``; the caller guarantees the same space.
     """
     form: cython.Py_ssize_t = (length % FORMS) * FORM_WIDTH
     kept: cython.Py_ssize_t = (length % FORMS) * FORM_BYTES_MAX
@@ -411,7 +412,7 @@ def _put_by_form(
             return at + forms[form + FORM_OUT_LEN]
     end = _put_object_by_words(segment, start, start + length, out, at)
     if 0 < length <= FORM_BYTES_MAX and end >= 0:
-        # A new form costs as much as an object. It is made as long as forms are used often enough.
+        # Making a form takes as long as writing an object. Forms are made as long as they are used often enough.
         forms[form + FORM_BALANCE] -= 1
         if forms[form + FORM_BALANCE] >= -FORM_COST:
             forms[form + FORM_BALANCE] -= FORM_COST
@@ -431,10 +432,10 @@ def _learn_form(
     moves: cython.short[::1],
     kept: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Fills ``moves`` from ``kept`` on: for each byte of a value its place in the object, and -1 for other bytes.
+    """Fills ``moves`` from ``kept`` on: for each byte of a value, its position in the JSON object; -1 for other bytes.
 
     Returns:
-        The length of the object; -1 if it is not simply made of the pairs, each with a name and a value without
+        The length of the object; -1 unless the properties are plain pairs, each with a name and a value without
         escapes.
     """
     place: cython.Py_ssize_t = 0
@@ -493,7 +494,7 @@ def _put_changes(
     """Copies the object of the row at ``first`` and replaces the bytes in which the row at ``start`` differs.
 
     Returns:
-        False if another byte than a plain one of a value differs; the output is then invalid.
+        True if the two rows differ only in plain bytes of values; otherwise False, and the output is invalid.
     """
     place: cython.Py_ssize_t = 0
     byte: cython.Py_ssize_t
@@ -552,7 +553,7 @@ def _put_object_by_words(
         byte = segment[start] if start < end else 2  # the end of the properties ends a pair too
         if byte == 2:
             if name < name_end < start - 1:
-                # The names of RocketMQ's own properties have different bits.
+                # The names of RocketMQ's own properties get bits that differ from each other.
                 place = segment[name] * 11 + segment[name_end - 1] * 5 + (name_end - name) * 3
                 bit = cython.cast(cython.ulonglong, 1) << (place & 63)
                 if seen & bit and _comes_again(segment, name, name_end - name, first, name):

@@ -2,8 +2,8 @@
 """Kernel that puts keys into an index file: header, hash slots and entries as ``formats.index_file`` describes these
 parts.
 
-Bounds checks are off. Every function first checks the file's length against its geometry, and the spans against the
-source. Counts and slots read from the file are checked against the geometry before use.
+Bounds checks are off. Every function first checks that the file is long enough for its numbers of slots and entries,
+and that the spans lie in the source. Counts and slots read from the file are checked against these numbers before use.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def put_key(
         Whether the key was stored. False means that the file is full and was not changed.
 
     Raises:
-        ValueError: if the file is too short for its geometry, or the key lies outside ``source``.
+        ValueError: if the file is too short for its slots and entries, or the key lies outside ``source``.
     """
     _check_file(index, slot_count, entry_max)
     _check_span(source, key_pos, key_len)
@@ -231,7 +231,7 @@ def put_rows(
     """Puts the keys of the records in rows ``first`` to ``last`` (excluded), except those of rollback records.
 
     Args:
-        entry_max: the capacity to assume; while a file grows in steps, it counts as full before its end.
+        entry_max: number of entries at which the file counts as full, less than its final number while it grows.
         source: the segment to which the rows refer; ``base_offset`` is the physical offset of its byte 0.
         table: rows of ``walk_records``.
         from_offset: records that start below it are skipped.
@@ -243,7 +243,7 @@ def put_rows(
         stored.
 
     Raises:
-        ValueError: if rows or spans lie outside their buffers, or the file is too short for its geometry.
+        ValueError: if rows or spans lie outside their buffers, or the file is too short for its slots and entries.
     """
     _check_file(index, slot_count, entry_max)
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
@@ -349,7 +349,7 @@ def put_keys(
         The index of the first key not put because the file is full; ``last`` if all are put.
 
     Raises:
-        ValueError: if the file is too short for its geometry, or a key lies outside ``keys``.
+        ValueError: if the file is too short for its slots and entries, or a key lies outside ``keys``.
     """
     _check_file(index, slot_count, entry_max)
     if not 0 <= first <= last or last > len(keys) // ENTRY_BYTES:
@@ -380,7 +380,7 @@ def find_broken_chain(
         entries and slots are right.
 
     Raises:
-        ValueError: if the file is too short for its geometry, or ``heads`` too short for the slots.
+        ValueError: if the file is too short for its slots and entries, or ``heads`` too short for the slots.
     """
     _check_file(index, slot_count, entry_max)
     if len(heads) < slot_count:

@@ -332,8 +332,8 @@ def select_units(
     Follows RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and ``isTheBatchFull``: the first message always fits.
 
     Args:
-        columns_out: receives physical offset and size of each chosen unit; selection also ends when it is full. A size
-            that cannot be right becomes that of the rest of the log: the reader asks the record for its own.
+        columns_out: receives physical offset and size of each chosen unit; selection also ends when it is full. An
+            impossible size is replaced by the size of the rest of the log: the reader takes the size from the record.
         max_messages: the client's limit.
         max_bytes: the client's byte limit, already clamped.
         scan_bytes_max: largest number of bytes of units to examine.

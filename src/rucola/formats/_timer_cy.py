@@ -43,7 +43,7 @@ def scan_units(
     seen_from: cython.longlong,
     seen: cython.longlong[::1],
 ) -> tuple[int, int, int, int]:
-    """Walks the units of a segment from ``position`` on, and adds the units that the wheel lacks to its slots.
+    """Walks the units of a segment from ``position`` on, and enters those missing from the timer wheel into its slots.
 
     Args:
         log: the segment; ``base`` is the position of its first byte in the timer log.
@@ -125,8 +125,8 @@ def chain_units(
 
     Returns:
         The number of units read, and the position of the next unit, which lies in another segment or did not fit into
-        ``out``; -1 in place of the position at the end of the chain. A link that points forwards, or to bytes that are
-        not a unit, ends the chain.
+        ``out``. The position is -1 at the end of the chain. A link that points forwards, or to bytes that are not a
+        unit, ends the chain.
     """
     count: cython.Py_ssize_t = 0
     room: cython.Py_ssize_t = len(out) // 4

@@ -281,7 +281,7 @@ class _Reader:
         self.fields.append(AnnotatedField(self._base + self._at - length, data, name, text))
 
     def properties(self, length: int) -> None:
-        """Adds a field for each pair, with its separators."""
+        """Adds a field for each property in the next ``length`` bytes: name, value and their separators."""
         data = self.take(length)
         at = self._base + self._at - length
         for pair in _pairs(data):

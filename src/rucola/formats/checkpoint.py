@@ -17,7 +17,7 @@ CHECKPOINT: Final = Layout(
     Field("physic_msg_timestamp_ms", "q", "Store time up to which the commit log is synced."),
     Field("logics_msg_timestamp_ms", "q", "Store time of the last unit written to any consume queue."),
     Field("index_msg_timestamp_ms", "q", "End time of the last full index file that is synced."),
-    Field("master_flushed_offset", "q", "On a slave: how far the master had flushed."),
+    Field("master_flushed_offset", "q", "On a slave: offset up to which the master had flushed."),
     Field("confirm_physical_offset", "q", "Confirmed end of the log."),
 )
 _RECOVERY_MARGIN_MS: Final = 3000

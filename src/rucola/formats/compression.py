@@ -126,8 +126,8 @@ def _unpack_zstd(package: Any, body: bytes) -> bytes:
 
 
 def _is_whole_zstd(body: bytes, position: int, checksum_bytes: int) -> bool:
-    """Whether the frame is complete, that is, contains its last block. The package's reader ends without an error where
-    the bytes end.
+    """Whether the frame is complete, that is, contains its last block. The package's reader reports no error if the
+    frame ends early.
 
     Args:
         body: bytes of the frame.

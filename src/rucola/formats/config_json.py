@@ -133,8 +133,8 @@ def dump_entry(key: str, value: str) -> str:
 
 
 def dump_value(value: Any, line: str) -> str:
-    """Returns ``value`` in the dialect, as ``dumps_pretty`` writes it on a line; ``line`` is a line break and that
-    line's indentation.
+    """Returns ``value`` in the dialect, as ``dumps_pretty`` writes it; ``line`` is a line break plus the indentation of
+    the line that holds the value.
     """
     return _dump(value, line)
 

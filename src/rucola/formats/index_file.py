@@ -175,7 +175,7 @@ def query(
         stored_hash, physical_offset, seconds, previous = INDEX_ENTRY.unpack(index, entry_at)
         if seconds < 0:
             break
-        # The first entry's seconds may count from the end of the previous file.
+        # The seconds in the first entry may be counted from the end time of the previous file.
         time_ms = header.begin_timestamp_ms + (1000 * seconds if entry > 1 else 0)
         if stored_hash == wanted_hash and begin_ms <= time_ms <= end_ms:
             found.append(PhysicalOffset(physical_offset))

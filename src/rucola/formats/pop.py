@@ -24,7 +24,7 @@ MESSAGES_MAX: Final = 32
 """Largest number of messages in one pop: RocketMQ's checkpoint has one bit for each."""
 
 IN_ORDER: Final = -1
-"""Value of ``start_offset`` in an acknowledgement by a group that pops in order; it acknowledges every message up to
+"""Value of ``start_offset`` in an acknowledgement by a group that pops in order; this acknowledges every message up to
 its queue offset. An extension of Rucola: RocketMQ finds no checkpoint for such an acknowledgement and ignores it.
 """
 

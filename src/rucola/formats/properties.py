@@ -56,5 +56,5 @@ def java_order(pairs: Iterable[tuple[str, str]], capacity: int = 16) -> dict[str
 
 @lru_cache(maxsize=256)
 def _order(names: tuple[str, ...], capacity: int) -> tuple[str, ...]:
-    """Returns ``names`` in that order; cached, because the messages of one sender have the same names."""
+    """Returns ``names`` in a ``HashMap``'s order; cached, because messages of the same sender have the same names."""
     return tuple(hash_map_order(names, capacity))

@@ -23,12 +23,12 @@ class Searchable(Protocol):
     """Bytes, or a memory map."""
 
     def find(self, sub: bytes, start: int, end: int, /) -> int:
-        """Returns the first place of ``sub`` between ``start`` and ``end``; -1 if there is none."""
+        """Returns the first position of ``sub`` between ``start`` and ``end``; -1 if there is none."""
 
 
 def find_record(buffer: Searchable, position: int, end: int) -> int:
-    """Returns the first place from ``position`` on at which a record may begin; its magic code lies before ``end``. -1
-    if there is no such place.
+    """Returns the first position from ``position`` on at which a record may begin, with its magic code before ``end``;
+    -1 if there is none.
     """
     at = position + MAGIC_POSITION
     while at + MAGIC_BYTES <= end:

@@ -143,7 +143,7 @@ class TimerCheckpoint:
 
 @dataclass(slots=True)
 class TimerMetric:
-    """Number of waiting messages of one topic, and the time of its last change."""
+    """Number of waiting messages of one topic, and the time at which this number last changed."""
 
     count: int = 0
     timestamp_ms: int = 0

@@ -50,7 +50,7 @@ def append_property(
         name: name of the property.
         value_offsets: offsets of ``values``.
         values: values of the property.
-        given: for each row, 0 if it has no value; empty if all have one.
+        given: for each row, 0 if the row has no value; empty if every row has a value.
         result_offsets: receives the offsets of the returned texts.
 
     Returns:

@@ -30,7 +30,7 @@ _SEEN = cython.declare(cython.int, 39)
 _SEEN_ESCAPES = cython.declare(cython.int, 1 << 28)
 _SEEN_BATCH = cython.declare(cython.int, 1 << 29)
 
-# Which set of names a request uses for its ext fields.
+# The names that a request uses for its ext fields.
 _NAMES_V1 = cython.declare(cython.int, 1)
 _NAMES_V2 = cython.declare(cython.int, 2)
 _NAMES_PULL = cython.declare(cython.int, 3)
@@ -240,7 +240,9 @@ def _same_topic(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_
 @cython.exceptval(check=False)
 @cython.nogil
 def _names_of(code: cython.longlong) -> cython.int:
-    """Returns which set of names the ext fields of request ``code`` use; 0 if the code takes the general path."""
+    """Returns ``_NAMES_V1``, ``_NAMES_V2`` or ``_NAMES_PULL``, by the names that request ``code`` uses for its ext
+    fields; 0 if the request takes the general path.
+    """
     if code in (310, 320):
         return _NAMES_V2
     if code in (11, 361):
@@ -575,8 +577,8 @@ def _read_value(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Reads a string, integer or literal (``position < limit``) into its columns; returns the position after it, or
-    -1.
+    """Reads the string, integer or literal at ``position``, which is below ``limit``, into its columns; returns the
+    position after the value, or -1.
     """
     start: cython.Py_ssize_t = position
     end: cython.Py_ssize_t

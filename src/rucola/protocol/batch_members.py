@@ -17,7 +17,7 @@ __all__ = ["ID_BYTES", "PACKED_PROPERTIES_BYTES_MAX", "BatchMember", "append_pro
 ID_BYTES = 32
 """Length in bytes of the ids that ``pack_members`` writes."""
 PACKED_PROPERTIES_BYTES_MAX = 32767 - 42
-"""Largest size in bytes of a properties text for ``pack_members``, which adds the id."""
+"""Largest size in bytes of a properties text for ``pack_members``, which adds the UNIQ_KEY."""
 
 _HEAD = struct.Struct(">iiiii")  # total, magic, checksum, flag, body length
 _SHORT = struct.Struct(">h")

@@ -96,8 +96,8 @@ class FrameBatch:
         )
 
     def pass_over(self, row: int) -> None:
-        """Marks frame ``row`` as a response, so that it is not served; a series of sends that are handled together ends
-        before it.
+        """Marks frame ``row`` as a response, so that it is not served. Sends before this frame and sends after it are
+        not handled together.
         """
         base = row * ROW_WIDTH
         self.table[base + _FLAG] |= FLAG_RESPONSE

@@ -19,8 +19,8 @@ BEGUN_BYTES = 16 * 1024
 buffer of its own, so that it is not copied again and again.
 """
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""Total size in bytes of waiting batches up to which reads have full size. Above this total, a read takes at most
-``SMALL_READ_BYTES``.
+"""Largest total size in bytes of the batches not handled yet with which reads still have full size. Above this total, a
+read takes at most ``SMALL_READ_BYTES``.
 """
 SMALL_READ_BYTES = 4096
 
@@ -32,7 +32,7 @@ class ReadSpace:
         capacity: largest size of a read in bytes.
 
     Attributes:
-        kept_bytes: total size in bytes of copied batches that still wait.
+        kept_bytes: total size in bytes of copied batches that are not handled yet.
     """
 
     __slots__ = ("kept_bytes", "source", "table", "view")
@@ -47,8 +47,9 @@ class ReadSpace:
 class SharedFrameReader(FrameReader):
     """Splits the bytes of one connection into frames, using the memory of a ``ReadSpace``.
 
-    After ``buffer`` and a read, ``received`` returns the first frames, and ``more`` the next ones until it returns
-    None. A caller that stops calling ``more`` earlier must call ``set_aside`` before another connection reads.
+    After ``buffer`` and a read, ``received`` returns the first batch of frames, and each call of ``more`` the next
+    batch, until ``more`` returns None. A caller that stops earlier must call ``set_aside`` before another connection
+    reads.
 
     Attributes:
         has_more: whether the last batch was full, so that the read may hold further frames.
@@ -173,7 +174,7 @@ class SharedFrameReader(FrameReader):
         self._wanted = self._capacity
 
     def _plan_frame(self, rest: int) -> None:
-        """Chooses the size of this connection's next own buffer: at most that of the begun frame, and in proportion to
-        the bytes that have arrived. The buffer grows only when it is full, because each new one costs a copy.
+        """Chooses the size of this connection's next own buffer: in proportion to the bytes that have arrived, and at
+        most the size of the begun frame. The buffer grows only when it is full, because each new one costs a copy.
         """
         self._wanted = min(max(self.needed_bytes, rest), max(2 * rest, self._capacity))

@@ -30,7 +30,7 @@ characters, a dot and a number, which is used only once.
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
 _V4_9_3 = 399
-"""Ordinal of the last version whose clients do not sign the field above."""
+"""Ordinal of the last version whose clients do not sign the field ``_UNIQUE_KEY_QUERY``."""
 _UNSIGNED_V2 = frozenset({SIGNATURE, SIGNATURE_V2})
 
 Body = bytes | bytearray | memoryview

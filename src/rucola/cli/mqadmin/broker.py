@@ -75,7 +75,7 @@ def update_broker_config(
     key: Annotated[
         str,
         typer.Option(
-            "-k", "--key", help="Name of the option; for a wrong one, the error lists the others.", show_default=False
+            "-k", "--key", help="Name of the option; for an unknown one, the error lists all.", show_default=False
         ),
     ],
     value: Annotated[str, typer.Option("-v", "--value", help="Its value.", show_default=False)],

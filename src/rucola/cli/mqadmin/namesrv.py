@@ -1,4 +1,4 @@
-"""Commands for name servers, and figures of all topics."""
+"""Commands for name servers, and statistics of all topics."""
 
 from __future__ import annotations
 

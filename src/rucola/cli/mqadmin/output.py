@@ -88,7 +88,9 @@ def _text(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """Foreign text without characters that control the terminal or imitate a line of output."""
+    """Returns ``text`` with its unprintable characters escaped: they could control the terminal or imitate a line of
+    output.
+    """
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)

@@ -16,7 +16,7 @@ from rucola.errors import FormatError
 
 Int = Annotated[int, 32]
 Long = Annotated[int, 64]
-"""Numbers by the width with which Java reads them."""
+"""Integers that Java reads as ``int`` (32 bits) and as ``long`` (64 bits)."""
 
 
 class CommandHeader:
