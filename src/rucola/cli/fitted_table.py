@@ -7,7 +7,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 _FOLDED_COLUMNS = 12
-"""A column of texts keeps this width at least."""
+"""Smallest width of a column of texts."""
 _UNLIMITED = 1_000_000
 _PADDING = 3
 """Largest distance between two columns: two spaces and a line."""

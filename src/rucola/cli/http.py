@@ -17,7 +17,7 @@ from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError, ConfigError
 
 CONNECTIONS_MAX = 64
-"""Limit of open connections; a further connection is closed at once."""
+"""Largest number of open connections; a further connection is closed at once."""
 REQUEST_S = 5.0
 """Time limit for a connection to send a whole request."""
 _BACKLOG = 64
@@ -30,7 +30,7 @@ class Health(NamedTuple):
 
     Attributes:
         trouble: returns why the servers are not ready; an empty text if they are.
-        metrics: returns the figures and their content type; its first call imports the libraries.
+        metrics: returns the text of the metrics and its content type; the first call imports the libraries.
     """
 
     trouble: Callable[[], str]

@@ -213,7 +213,7 @@ def _read(path: str) -> reports.Outcome:
 
 
 class _Console(Console):
-    """Standard output. When the reader closes it, ``run`` ends the command instead of rich."""
+    """Standard output. When the reader closes the output, ``run`` ends the command; rich must not."""
 
     def on_broken_pipe(self) -> None:
         raise OutputClosedError

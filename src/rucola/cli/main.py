@@ -238,8 +238,8 @@ def command_line() -> argparse.ArgumentParser:
     )
     sql("query", metavar="QUERY", help="One statement of DuckDB's SQL.")
     sql("--store", metavar="DIR", help="Store directory to read in place.")
-    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers: read through brokers.")
-    sql("--format", choices=FORMS, help="Form of the result. [default: by --output, or table]")
+    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; read through the brokers.")
+    sql("--format", choices=FORMS, help="Format of the result. [default: by --output, or table]")
     sql("--json", action="store_true", help="The same as --format json: one object per line.")
     sql("-o", "--output", metavar="FILE", help="Write to this file; it must not exist.")
     sql(

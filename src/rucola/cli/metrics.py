@@ -30,19 +30,19 @@ class Figure(NamedTuple):
 _FIGURES = (
     Figure(
         "rucola_messages_put",
-        "Messages stored since the start.",
+        "Messages stored since start-up.",
         CounterMetricFamily,
         lambda broker: broker.store.stats.put_messages,
     ),
     Figure(
         "rucola_messages_got",
-        "Messages delivered to consumers since the start.",
+        "Messages delivered to consumers since start-up.",
         CounterMetricFamily,
         lambda broker: broker.store.stats.got_messages,
     ),
     Figure(
         "rucola_bytes_got",
-        "Bytes of messages delivered to consumers since the start.",
+        "Bytes of messages delivered to consumers since start-up.",
         CounterMetricFamily,
         lambda broker: broker.store.stats.got_bytes,
     ),
@@ -66,7 +66,7 @@ _FIGURES = (
     ),
     Figure(
         "rucola_consumer_offsets_clamped",
-        "Consumer offsets corrected at the start.",
+        "Consumer offsets corrected at start-up.",
         CounterMetricFamily,
         lambda broker: broker.offsets.clamped,
     ),

@@ -39,7 +39,7 @@ class Request:
         str | None,
         typer.Option("--from", metavar="ADDRESSES", help="Take messages from the brokers of these name servers."),
     ] = None
-    topic: Annotated[str | None, typer.Option("--topic", help="Topic to take messages from, or several, with commas.")] = (
+    topic: Annotated[str | None, typer.Option("--topic", help="Topic to take messages from; several with commas.")] = (
         None
     )
     namesrv: Annotated[

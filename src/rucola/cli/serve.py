@@ -68,8 +68,8 @@ def run_servers(
         stop = await start()
         release()
         manager.ready()
-        # Objects from the start live until the end; each full collection would scan them again for 7 ms. No collection
-        # before the freeze: it takes as long, finds two dozen objects, and would delay the first request.
+        # Objects made at start-up live until the end; each full garbage collection would scan them again for 7 ms. No
+        # collection precedes the freeze: it takes as long, finds two dozen objects, and would delay the first request.
         freeze_survivors()
         try:
             await stopping.wait()
@@ -106,7 +106,7 @@ def temporary_store() -> Iterator[str]:
 
 
 class _Holder(logging.Handler):
-    """Keeps records; if there are too many, only the first. Smaller than the handlers of ``logging.handlers``."""
+    """Keeps log records, and drops those beyond a limit. Imports less than the handlers of ``logging.handlers``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -104,7 +104,7 @@ class UpServers:
 
     def _guard_namesrv(self) -> None:
         """Lets only administrators and the brokers of this ``up`` change the name server's data."""
-        # Imported late: with its YAML reader this module takes a tenth of the time of a start.
+        # Imported late: with its YAML reader, this module takes a tenth of the start-up time.
         from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
 
         own = own_brokers()

@@ -77,7 +77,7 @@ def package(
     ] = None,
     python: Annotated[
         str | None,
-        typer.Option("--python", metavar="DIR", help="Where executors have Python, such as /usr. [default: as here]"),
+        typer.Option("--python", metavar="DIR", help="Where executors have Python, such as /usr. [default: same]"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the archive if there is one.")] = False,
 ) -> None:
@@ -99,7 +99,7 @@ def package(
 
 
 def own_requirement() -> str:
-    """The requirement that installs this package again: from the same source as pip did, otherwise by its version."""
+    """The requirement that installs this package again: from the source that pip recorded, or else by its version."""
     this = distribution("rucola")
     origin = this.read_text("direct_url.json")
     if origin is None:
@@ -141,7 +141,7 @@ def pack(place: Path, output: Path, python: str | None = None) -> None:
     Args:
         place: a virtual environment of this interpreter; its interpreter is changed to the one in ``python``.
         output: the archive; replaced.
-        python: directory whose ``bin`` has the Python of the executors; None if it is at the same place as here.
+        python: directory whose ``bin`` has the Python of the executors; None if its path is the same as here.
     """
     from venv_pack import Env
 

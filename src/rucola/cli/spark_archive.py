@@ -189,7 +189,7 @@ def seconds(option: str, text: str) -> float:
     """A time with a unit, in seconds.
 
     Raises:
-        ConfigError: it has another form.
+        ConfigError: ``text`` is not a whole number with a unit.
     """
     found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h)", text)
     if found is None:

@@ -18,7 +18,7 @@ def existing(directory: str) -> str:
     """The directory, which must exist.
 
     Raises:
-        ConfigError: it does not.
+        ConfigError: the directory does not exist.
     """
     if not Path(directory).expanduser().is_dir():
         raise ConfigError("DIR", directory, "an existing directory")
@@ -87,10 +87,10 @@ class Conditions:
 
 
 def regex_of(name: str, text: str, flags: int) -> re.Pattern[str]:
-    """The compiled text of option ``name``.
+    """Compiles ``text``, the value of option ``name``.
 
     Raises:
-        ConfigError: it is not a regular expression.
+        ConfigError: ``text`` is not a regular expression.
     """
     try:
         return re.compile(text, flags)
@@ -102,7 +102,7 @@ def property_of(text: str, flags: int) -> tuple[str, re.Pattern[str]]:
     """Name and pattern of ``NAME=REGEX``.
 
     Raises:
-        ConfigError: the text has another form.
+        ConfigError: the text is not ``NAME=REGEX``.
     """
     name, equals, pattern = text.partition("=")
     if not name or not equals:

@@ -1,6 +1,4 @@
-"""What the command-line tools share: the form of an app, how a command line runs, and options that several commands
-have.
-"""
+"""Code that the command-line tools share: creates their apps, runs command lines, and defines common options."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Metrics by topic and consumer group under the names of RocketMQ 5.x (``BrokerMetricsManager``), so that dashboards
 for RocketMQ's brokers also work with Rucola's.
 
-A broker may have very many topics. Only the topics with the most messages since the start-up are listed; a separate
+A broker may have very many topics. Only the topics with the most messages since start-up are listed; a separate
 metric counts the others. As in RocketMQ, a group is listed while one of its consumers is connected. Queues of groups
 without consumers are not read, because each scrape would open their files.
 """
@@ -25,12 +25,12 @@ _NODE = ("cluster", "node_type", "node_id")
 
 
 def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metric]:
-    """Messages stored by topic since the start."""
+    """Messages stored since start-up, by topic."""
     counts = {topic: count for topic, count in broker.store.appended_counts().items() if count}
     listed = nlargest(topics_max, counts.items(), key=lambda entry: entry[1])
     family = CounterMetricFamily(
         "rocketmq_messages_in",
-        "Messages stored since the start, by topic.",
+        "Messages stored since start-up, by topic.",
         labels=(*_NODE, "topic", "is_system"),
     )
     node = _node(broker)

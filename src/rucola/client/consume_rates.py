@@ -44,7 +44,7 @@ class ConsumeRates:
         self._rates, self._sampled_at = rates, now
 
     def of(self, topics: Iterable[str]) -> dict[str, ConsumeStatus]:
-        """For each of ``topics``, the rates, and the number of failed messages since the start."""
+        """For each of ``topics``, the rates, and the number of failed messages since the consumer was started."""
         found = {topic: self._rates.get(topic, ConsumeStatus()) for topic in topics}
         for topic, status in found.items():
             status.consume_failed_msgs = self._failed[topic]

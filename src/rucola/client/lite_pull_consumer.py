@@ -154,7 +154,7 @@ class LitePullConsumer:
         if not queues:
             raise ClientError("at least one queue must be assigned")
         if self._started and self._wanted is None:
-            raise ClientError("assign queues before the start of a consumer without subscriptions")
+            raise ClientError("queues must be assigned before a consumer without subscriptions is started")
         for queue in queues:
             check_queue(queue)
         for topic in {queue.topic for queue in queues}:

@@ -280,7 +280,7 @@ class PullConsumer:
         await self._told(queue, call)
 
     async def message_by_id(self, offset_msg_id: str) -> MessageExt:
-        """Fetches the message with this offset id (``SendResult.offset_msg_id``) from the broker that the id names.
+        """Fetches the message with this offset id (``SendResult.offset_msg_id``), which contains the broker's address.
 
         Raises:
             ClientError: the id is not an offset id. A UNIQ_KEY looks similar; use ``query_by_unique_key`` for it.

@@ -116,8 +116,8 @@ class ReceivedMessage(MessageExt):
         return stored
 
     def _unpacked(self, body: bytes) -> bytes:
-        """The decompressed body. If that fails, it stays as stored, so that a sender's mistake does not stop a
-        queue.
+        """Returns the decompressed body. A body that cannot be decompressed is returned as stored, so that a sender's
+        mistake does not stop a queue.
         """
         sys_flag = self._row[RecordColumn.SYS_FLAG]
         if not sys_flag & MessageSysFlag.COMPRESSED:

@@ -50,7 +50,7 @@ class TransactionProducer(Producer):
 
     Life cycle: ``async with TransactionProducer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
-    After the start it also responds to brokers' checks, including those about messages of other producers of the group
+    Once started, it also responds to brokers' checks, including those about messages of other producers of the group
     that have ended. Any number of producers of a group may run.
 
     Args:

@@ -453,7 +453,8 @@ def _read_json(
     """Reads the JSON header in ``data[position:limit]`` into the row.
 
     Returns:
-        Which set of names its ext fields use; 0 for a code of the general path, -1 if the header has an unusual form.
+        The names of its ext fields, such as ``_NAMES_V1``; 0 if requests with its code take the general path, -1 if the
+        header has an unusual form.
     """
     names: cython.int = 0
     seen: cython.int = 0

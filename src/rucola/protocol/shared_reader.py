@@ -2,8 +2,8 @@
 
 A server reads from one connection at a time and handles the complete frames of a read at once. So connections share the
 memory for reading, and a connection without a partly received frame needs no buffer of its own. Data that must outlast
-a read is copied: by ``SharedFrameReader`` a begun frame, that is, a partly received one; by ``SharedFrameReader.keep``
-rows that wait for a later iteration of the event loop.
+a read is copied: ``SharedFrameReader`` copies a begun frame, that is, a partly received one;
+``SharedFrameReader.keep`` copies rows that wait for a later iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class SharedFrameReader(FrameReader):
         return kept
 
     def release(self, batch: FrameBatch) -> None:
-        """Accounts for a batch from ``keep`` none of whose rows waits any longer."""
+        """Subtracts a batch that ``keep`` returned from ``kept_bytes``; none of its rows may wait any longer."""
         self._space.kept_bytes -= batch.kept_bytes
 
     def set_aside(self) -> None:

@@ -33,7 +33,7 @@ class LitePullConsumer:
         group: consumer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        allocate_strategy: divides the queues, the same for all consumers of the group; averagely by default.
+        allocate_strategy: divides the queues; must be the same for all consumers of the group. By default, averagely.
         clock: gives the time for client id and versions.
 
     Raises:
@@ -169,7 +169,8 @@ class LitePullConsumer:
         self._loop.call(self._async.resume, queues)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Stores offsets immediately. Offsets that a broker does not accept are logged and stored the next time.
+        """Stores offsets immediately. Offsets that a broker does not accept are logged, and sent again when offsets are
+        stored the next time.
 
         Args:
             offsets: the next queue offset to consume, by queue; None for all polled messages.

@@ -186,7 +186,7 @@ class Producer:
         All of them are stored, or none. The messages are not checked, and no trace is written.
 
         Args:
-            topic: their topic; its queues are used in turn.
+            topic: topic of the messages; its queues are used in turn.
             body: the messages, each with a UNIQ_KEY.
             timeout_ms: for all attempts together; by default as configured.
 
@@ -233,7 +233,7 @@ class Producer:
             timeout_ms: for the send, the consumer and the reply together; by default as configured for a send.
 
         Returns:
-            The reply. It has the consumer's content, but no position in a queue.
+            The reply, with the content that the consumer gave it, but without a position in a queue.
 
         Raises:
             RequestTimeoutError: no reply arrived in time. The errors of ``send`` apply too.

@@ -169,7 +169,7 @@ class PullConsumer:
         self._loop.run(self._async.commit(queue, consumer_offset))
 
     def message_by_id(self, offset_msg_id: str) -> MessageExt:
-        """Fetches the message with this offset id (``SendResult.offset_msg_id``) from the broker that the id names.
+        """Fetches the message with this offset id (``SendResult.offset_msg_id``), which contains the broker's address.
 
         Raises:
             ClientError: the id is not an offset id. A UNIQ_KEY looks similar; use ``query_by_unique_key`` for it.
@@ -210,7 +210,7 @@ class PullConsumer:
         Args:
             topic: the topic.
             broker_name: the broker.
-            key: the key; records may have another one with the same hash.
+            key: the key; records with another key that has the same hash are returned too.
             max_messages: largest number of records; brokers have a limit of their own.
 
         Raises:

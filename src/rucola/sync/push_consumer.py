@@ -32,7 +32,7 @@ class PushConsumer:
         group: consumer group; its consumers share the queues.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        allocate_strategy: divides the queues, the same for all consumers of the group; averagely by default.
+        allocate_strategy: divides the queues; must be the same for all consumers of the group. By default, averagely.
         clock: gives the time for client id, versions and the time slices of threads.
 
     Raises:

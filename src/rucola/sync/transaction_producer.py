@@ -21,7 +21,7 @@ class TransactionProducer(Producer):
 
     Life cycle: ``with TransactionProducer(...)``, or ``start`` and ``shutdown``.
 
-    After the start it also responds to brokers' checks, including those about messages of other producers of the group
+    Once started, it also responds to brokers' checks, including those about messages of other producers of the group
     that have ended. Any number of producers of a group may run.
 
     Args:

@@ -41,7 +41,7 @@ Switch = str | None
 
 @app.callback()
 def options(json: Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")] = False) -> None:
-    """The option before the name of a command."""
+    """Takes the option that precedes the name of a command."""
     output.JSON.set(json)
 
 
@@ -169,7 +169,7 @@ def _line(error: object) -> int:
 
 
 def switch(option: str, text: str | None, default: bool) -> bool:
-    """The value of an option that takes ``true`` or ``false``, as RocketMQ's do.
+    """Returns the value of an option that takes ``true`` or ``false``, as options of RocketMQ's tool do.
 
     Raises:
         ConfigError: the text is neither.

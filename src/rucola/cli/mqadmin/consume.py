@@ -108,7 +108,7 @@ def consume_message(
     end: Annotated[str | None, typer.Option("-e", "--endTimestamp", help="Same as for printMsg.")] = None,
     count: Annotated[int, typer.Option("-c", "--MessageNumber", help="Number of messages.", min=1)] = 128,
 ) -> None:
-    """Read messages as a consumer group would, without a change of its offsets."""
+    """Read messages as a consumer group would, without changing the group's offsets."""
     if queue_id is not None and broker_name is None:
         raise ConfigError("-b", "", "the broker's name, because -i is given")
     if queue_offset is not None and queue_id is None:

@@ -83,7 +83,7 @@ def reset_offset_by_time(
     timestamp: Annotated[
         str, typer.Option("-s", "--timestamp", help="now, milliseconds, or yyyy-MM-dd#HH:mm:ss:SSS", show_default=False)
     ],
-    force: Annotated[Switch, typer.Option("-f", "--force", help="Also move forward: true or false.")] = None,
+    force: Annotated[Switch, typer.Option("-f", "--force", help="Also move offsets forward: true or false.")] = None,
     broker: Annotated[str | None, typer.Option("-b", "--broker", help="Only this broker, host:port; needs -q.")] = None,
     queue_id: Annotated[int | None, typer.Option("-q", "--queue", help="Only this queue; needs -b.", min=0)] = None,
     consumer_offset: Annotated[

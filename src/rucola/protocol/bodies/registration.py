@@ -32,7 +32,7 @@ INFLATED_BYTES_MAX = 64 * 1024 * 1024
 _PART_BYTES = 64 * 1024
 _COMMA_BYTES_MIN = 8
 _NESTED_BYTES_MIN = 24
-"""A topic has a comma for each 17 bytes, and an object for each 70."""
+"""Long JSON may have at most one comma per 8 bytes and one object per 24 bytes; a topic has one per 17 and per 70."""
 _INT32 = Struct(">i")
 
 

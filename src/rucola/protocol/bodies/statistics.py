@@ -66,7 +66,7 @@ class ConsumeStats(Body):
 
 @dataclass(slots=True)
 class ConsumeStatsList(Body):
-    """Response to 317 (GET_BROKER_CONSUME_STATS): by group, its figures for each topic."""
+    """Response to 317 (GET_BROKER_CONSUME_STATS): for each group, the group's statistics by topic."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = field(default_factory=list)
     broker_addr: str = ""
