@@ -1,4 +1,4 @@
-"""Brokers of an ``up`` with several brokers: one process each; the name server runs in the parent process.
+"""The brokers of ``rucola up --brokers``: one process each; the name server runs in the parent process.
 
 A broker process is ``rucola broker --under-up``. It writes its address to standard output, and stops when its standard
 input ends. Standard input also ends when the parent process is killed.
@@ -91,7 +91,7 @@ class BrokerProcess:
 
 
 class BrokerProcesses:
-    """All brokers of one ``up``. Call ``start`` once, then ``stop`` once.
+    """All brokers that a ``rucola up`` starts. Call ``start`` once, then ``stop`` once.
 
     Args:
         configs: entries of each broker's ``broker.conf``, by broker name.

@@ -92,7 +92,7 @@ class AccountFiles:
 
 
 def own_brokers() -> Account:
-    """An account for the brokers of one ``up``; its secret exists only in these processes."""
+    """An account for the brokers that a ``rucola up`` starts; its secret exists only in the processes of these."""
     return Account(_OWN_BROKERS, secrets.token_urlsafe(32).encode(), admin=True)
 
 

@@ -131,7 +131,7 @@ class Request:
         return parse_options(self.source_options()), parse_sink_options(self.sink_options())
 
     def begin(self) -> Run:
-        """Plans the replay, or the rest of one that was interrupted."""
+        """Plans the replay, or the rest of an interrupted replay."""
         options, sink = self.parsed()
         state = None
         if self.checkpoint is not None and not self.dry_run:

@@ -57,7 +57,7 @@ def run_servers(
             stopping.set()
 
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            # Ctrl-C at a terminal signals all processes of an `up`; its brokers stop only when `up` tells them to.
+            # Ctrl-C at a terminal signals all processes of `rucola up`; the brokers stop only when `up` tells them to.
             act = _ignore if name == "SIGINT" and stop_at_end_of_input else stop_at
             try:
                 loop.add_signal_handler(getattr(signal, name), act, name)

@@ -1,4 +1,4 @@
-"""The servers of ``up`` and the order in which they start.
+"""The servers of ``rucola up`` and the order in which they start.
 
 All ports are reserved before the store is opened, so that nothing is changed if the start-up fails because of a port.
 """
@@ -33,7 +33,7 @@ _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
 
 
 class UpOptions(NamedTuple):
-    """The options of ``up``; None for the value in the configuration file, or the default."""
+    """The options of ``rucola up``; None for the value in the configuration file, or the default."""
 
     store: str | None = None
     ephemeral: bool = False
@@ -59,7 +59,7 @@ class Addresses(NamedTuple):
 
 
 class UpServers:
-    """Name server, brokers and HTTP port of ``up``. Call ``start`` once, then ``stop`` once.
+    """Name server, brokers and HTTP port of ``rucola up``. Call ``start`` once, then ``stop`` once.
 
     A single broker runs in this process, several run in one process each.
     """
@@ -103,7 +103,7 @@ class UpServers:
         self._processes: BrokerProcesses | None = None
 
     def _guard_namesrv(self) -> None:
-        """Lets only administrators and the brokers of this ``up`` change the name server's data."""
+        """Lets only administrators and the brokers of this ``rucola up`` change the name server's data."""
         # Imported late: with its YAML reader, this module takes a tenth of the start-up time.
         from rucola.cli.namesrv_access import AccountFiles, NamesrvAccess, credentials_of, own_brokers
 
@@ -118,7 +118,7 @@ class UpServers:
         self._access = NamesrvAccess(self._accounts, SystemClock(), self._config.insecure, own)
 
     def _accounts(self) -> AclSnapshot | None:
-        """The accounts of the broker in this process, or of the files that several brokers share."""
+        """Returns the accounts of the broker in this process, or those in the files that several brokers share."""
         if self._account_files is not None:
             return self._account_files.snapshot()
         access = self._broker.services.access if self._broker is not None else None

@@ -70,14 +70,14 @@ def package(
     ] = Path("environment.tar.gz"),
     requirement: Annotated[
         str | None,
-        typer.Option("--rucola", metavar="REQUIREMENT", help="Wheel, directory or version. [default: as run here]"),
+        typer.Option("--rucola", metavar="REQUIREMENT", help="Wheel, directory or version. [default: the one in use]"),
     ] = None,
     add: Annotated[
         list[str] | None, typer.Option("--add", metavar="REQUIREMENT", help="A further package; may be given often.")
     ] = None,
     python: Annotated[
         str | None,
-        typer.Option("--python", metavar="DIR", help="Where executors have Python, such as /usr. [default: same]"),
+        typer.Option("--python", metavar="DIR", help="Where executors have Python, such as /usr. [default: same path]"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the archive if there is one.")] = False,
 ) -> None:

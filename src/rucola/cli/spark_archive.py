@@ -186,7 +186,7 @@ def _decoding(format: str | None, schema: str | None, message: str | None) -> De
 
 
 def seconds(option: str, text: str) -> float:
-    """A time with a unit, in seconds.
+    """Converts a duration with a unit, such as ``10s``, to seconds.
 
     Raises:
         ConfigError: ``text`` is not a whole number with a unit.
@@ -198,7 +198,7 @@ def seconds(option: str, text: str) -> float:
 
 
 def say(json: bool, text: str, facts: dict[str, object]) -> None:
-    """One line of output."""
+    """Prints one line: ``text``, or with ``json`` the facts."""
     sys.stdout.write((orjson.dumps(facts).decode() if json else text) + "\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""``rucola spark replay``: a replay whose reading and sending is done by tasks of Spark; it also takes tables."""
+"""``rucola spark replay``: a replay in which tasks of Spark read and send; its source may also be a table."""
 
 from __future__ import annotations
 

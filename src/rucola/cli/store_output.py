@@ -332,7 +332,7 @@ def _bytes(count: int) -> str:
 
 
 def _table(*columns: str) -> Table:
-    """A table. A column name that ends in ``>`` marks a column of numbers; ``!`` marks one that is never wrapped."""
+    """Makes a table. A name that ends in ``>`` marks a column of numbers, ``!`` a column that is never wrapped."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in columns:
         justify: Literal["left", "right"] = "right" if column.endswith(">") else "left"

@@ -38,7 +38,7 @@ _FOREVER_MS = (1 << 63) - 1
 
 
 class AdminClient:
-    """The requests of one administrator, over its own connections. Use with ``async with``, on one event loop.
+    """Sends administrators' requests, over connections of its own. Use with ``async with``, on one event loop.
 
     Its methods raise ``BrokerError`` if a server refuses, ``RemotingError`` if a server cannot be reached, and
     ``ClientError`` for an unknown name.

@@ -95,7 +95,7 @@ class AllocateMessageQueueByConfig:
 
 
 class AllocateMessageQueueByMachineRoom:
-    """Divides only queues of brokers in the given rooms, in equal shares; these brokers are named ``room@name``.
+    """Divides only queues of brokers in the given machine rooms, in equal shares; the brokers' names are ``room@name``.
 
     Args:
         machine_rooms: the rooms.

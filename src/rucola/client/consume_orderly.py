@@ -86,7 +86,7 @@ class ConsumeOrderly:
     async def remove(self, queue: ProcessQueue) -> bool:
         """Removes a dropped queue as soon as none of its messages are in the listener.
 
-        Returns: False while the listener still has some, for up to 20 s.
+        Returns: False while the listener still has messages of the queue, for up to 20 s.
         """
         assert isinstance(queue, OrderlyProcessQueue)
         line = self._lines.get(queue)

@@ -1,4 +1,4 @@
-"""Avoids brokers that failed or were slow, for some time. Source: RocketMQ 5.3.3, MQFaultStrategy."""
+"""For some time, avoids brokers that failed or were slow. Source: RocketMQ 5.3.3, MQFaultStrategy."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class ReconsumeLater(Exception):  # noqa: N818 - a result, not an error
 
 
 class ConsumeConcurrentlyContext:
-    """Lets a batch listener return more than a status: it sets the attributes.
+    """Lets a batch listener return more than a status: the listener sets the attributes.
 
     Attributes: message_queue: queue of the messages. delay_level_when_next_consume: delay of failed messages; see
         ``ReconsumeLater``. ack_index: with CONSUME_SUCCESS, the index of the last consumed message; later ones are
@@ -73,7 +73,7 @@ class ConsumeConcurrentlyContext:
 
 
 class ConsumeOrderlyContext:
-    """Lets an orderly consumer's batch listener return more than a status: it sets the attributes.
+    """Lets an orderly consumer's batch listener return more than a status: the listener sets the attributes.
 
     Attributes:
         message_queue: queue of the messages.

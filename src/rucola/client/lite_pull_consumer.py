@@ -24,7 +24,7 @@ from rucola.runtime.clock import Clock, SystemClock
 
 
 class LitePullConsumer:
-    """Returns messages when polled, and keeps their position.
+    """Returns messages when polled, and keeps the position of each queue.
 
     Life cycle: ``async with consumer``, or ``start`` and ``shutdown``, on one event loop. Use either ``subscribe``, so
     that the consumers of the group share the queues, or ``assign`` with the queues to read.

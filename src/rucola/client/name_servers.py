@@ -1,4 +1,4 @@
-"""The name servers of a client: requests go to one of them; after a failure, to the next one from then on.
+"""The name servers of a client: requests go to one of them; after a failure, requests go to the next.
 
 Source: protocol.md 4.3; RocketMQ 5.3.3, NettyRemotingClient#getAndCreateNameserverChannel.
 """
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class NameServers:
-    """Sends calls to a name server that responds.
+    """Sends requests to a name server that responds.
 
     Args:
         addresses: ``host:port`` of each, separated by ``;`` or commas.

@@ -149,7 +149,7 @@ class PopService:
         return []
 
     async def _places(self) -> list[Place]:
-        """The topics and brokers to pop from; each call starts with the next one."""
+        """The pairs of topic and broker to pop from; each call of this method starts with the next pair."""
         places: list[Place] = []
         missing: ClientError | None = None
         for topic in self.subscriptions:

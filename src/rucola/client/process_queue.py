@@ -84,7 +84,7 @@ class ProcessQueue:
                 unsorted = True
         self.pulled += len(held) - before
         self._next = highest + 1
-        if unsorted:  # the broker sent an offset again that was consumed and is lower than the held ones
+        if unsorted:  # the broker sent a consumed message again, whose offset is lower than all offsets held
             self._offsets = deque(sorted(held))
 
     def remove(self, messages: Sequence[MessageExt]) -> None:

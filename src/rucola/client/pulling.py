@@ -50,7 +50,7 @@ class Pulled(NamedTuple):
 
 
 class Puller:
-    """Makes the pulls of one group.
+    """Pulls messages for one group.
 
     Args:
         instance: the client.

@@ -128,7 +128,7 @@ class RouteTable:
         return await asyncio.shield(lookup)
 
     def refresh_wanted(self, topic: str) -> bool:
-        """Whether to fetch the route of ``topic`` again after a broker failed; at most about once per second."""
+        """Whether to fetch the route of ``topic`` now, after a broker failed: at most about once per second."""
         now = asyncio.get_running_loop().time()
         return topic not in self._lookups and now - self._asked_at.get(topic, -math.inf) >= _REFRESH_PAUSE_S
 

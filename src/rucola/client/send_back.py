@@ -52,7 +52,8 @@ class SendBack:
         self._producer: Producer | None = None
 
     async def send_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Has a message delivered again; returns False, and logs it, if request 36 and a new message both failed.
+        """Asks the broker to deliver a message again: by request 36, otherwise as a new message. If the new message
+        fails too, logs this and returns False.
 
         Args:
             message: a pulled message.

@@ -193,7 +193,7 @@ class SimpleConsumer:
         await self._service.ack(message)
 
     async def change_invisible_duration(self, message: MessageExt, invisible_duration_ms: int) -> None:
-        """Has ``message`` delivered again after this duration, counted from now, unless it is acknowledged before.
+        """Sets the time, counted from now, after which ``message`` is delivered again unless it is acknowledged.
 
         Args:
             message: a received message; its receipt handle changes.

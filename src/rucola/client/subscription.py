@@ -19,7 +19,7 @@ def subscription_data(topic: str, expression: str | MessageSelector, version: in
     Args:
         topic: the topic.
         expression: the filter.
-        version: version of the subscription, which grows with every change: the time in ms since the epoch.
+        version: version of the subscription; grows with every change, because it is the time in ms since the epoch.
 
     Raises:
         ClientError: the expression is invalid.

@@ -121,7 +121,7 @@ def count_bytes(table: cython.longlong[::1], rows: cython.Py_ssize_t, len_column
 
 
 def survey(table: cython.longlong[::1], rows: cython.Py_ssize_t) -> tuple[int, bool]:
-    """Returns all bits that are set in a row's sysFlag, and whether each row but the first has its predecessor's topic.
+    """Returns all bits that are set in a row's sysFlag, and whether all rows have the same topic.
 
     Raises:
         ValueError: the rows do not lie in ``table``.
@@ -164,7 +164,7 @@ def are_same(
 def leave_out_checksums(
     segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
 ) -> None:
-    """Shortens the properties of each row that end with the record's checksum; the store adds it, and it is not a
+    """Shortens the properties of each row that end with the record's checksum, which the store added and which is not a
     property of the message.
 
     Raises:
@@ -186,7 +186,7 @@ def leave_out_checksums(
 
 
 def is_ascii(data: Any) -> bool:
-    """Whether no byte has its top bit set."""
+    """True if every byte is below 128."""
     content: cython.const[cython.uchar][::1] = memoryview(data).cast("B")
     bits: cython.uchar = 0
     i: cython.Py_ssize_t

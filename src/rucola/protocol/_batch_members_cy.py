@@ -162,7 +162,7 @@ def pack_members(
 
 @cython.cfunc
 def _check_column(offsets: cython.const[cython.int][::1], size: cython.Py_ssize_t) -> object:
-    """Raises ``ValueError`` unless the offsets do not decrease and lie within ``size`` bytes."""
+    """Raises ``ValueError`` if the offsets decrease or do not lie within ``size`` bytes."""
     row: cython.Py_ssize_t
     good: cython.bint = offsets[0] >= 0 and offsets[len(offsets) - 1] <= size
     for row in range(len(offsets) - 1):

@@ -23,7 +23,7 @@ class SendAnswers:
         store_host: address of the broker in record form (``common.hosts``), 8 or 20 bytes; a part of ``msgId``.
         region: ``regionId`` of the broker.
         trace_on: ``traceOn`` of the broker.
-        code: response code; must be one that says that the message is stored: 0, 10, 11 or 12.
+        code: response code; must mean that the message is stored: 0, 10, 11 or 12.
     """
 
     __slots__ = ("_constant_bytes", "_constants", "_out")

@@ -133,7 +133,7 @@ class SharedFrameReader(FrameReader):
         self._space.kept_bytes -= batch.kept_bytes
 
     def set_aside(self) -> None:
-        """Copies the frames that ``more`` would return out of the shared buffer."""
+        """Copies out of the shared buffer those frames that ``more`` would return next."""
         if not self._is_aside:
             self._move_out()
 

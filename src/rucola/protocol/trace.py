@@ -101,7 +101,7 @@ _PUB_BEFORE_4_4 = tuple(name for name in _NAMES[TraceType.PUB] if name != "offse
 _TYPES = {kind.value: kind for kind in TraceType}
 _KINDS = {field.name: field.type for field in fields(TraceRecord)}
 _NEEDED = {TraceType.SUB_AFTER: 5}
-"""Number of fields of such a record from old clients, which leave out context code, time and group."""
+"""Smallest number of fields of a SUB_AFTER record; old clients leave out context code, time and group."""
 
 
 def encode_trace(records: Iterable[TraceRecord]) -> str:

@@ -18,7 +18,7 @@ from rucola.runtime.clock import Clock
 
 
 class LitePullConsumer:
-    """Returns messages when polled, and keeps their position.
+    """Returns messages when polled, and keeps the position of each queue.
 
     Life cycle: ``with consumer``, or ``start`` and ``shutdown``. Use either ``subscribe``, so
     that the consumers of the group share the queues, or ``assign`` with the queues to read.

@@ -186,7 +186,7 @@ class PullConsumer:
         begin_timestamp_ms: int = 0,
         end_timestamp_ms: int | None = None,
     ) -> list[MessageExt]:
-        """Finds messages of ``topic`` with ``key`` among their keys, on all its brokers; oldest first.
+        """Finds messages of ``topic`` that have ``key`` among their keys, on all brokers of the topic; oldest first.
 
         Args:
             topic: the topic.

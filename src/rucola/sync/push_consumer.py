@@ -133,7 +133,7 @@ class PushConsumer:
         self._loop.call(self._async.resume)
 
     def send_message_back(self, message: MessageExt, delay_level: int = 0) -> bool:
-        """Has the broker deliver a copy of ``message`` to the group later; the message itself is not affected.
+        """Asks the broker to deliver a copy of ``message`` to the group later; the message itself is not affected.
 
         Use this in ``for`` loops, in which every message counts as consumed.
 

@@ -41,7 +41,7 @@ def update_acl_config(
     secret_key: Annotated[
         str | None,
         typer.Option(
-            "-s", "--secretKey", envvar="MQADMIN_PASSWORD", help="Its secret; the environment variable is safer."
+            "-s", "--secretKey", envvar="MQADMIN_PASSWORD", help="Account's secret; the environment variable is safer."
         ),
     ] = None,
     addresses: Annotated[
