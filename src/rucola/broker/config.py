@@ -83,7 +83,7 @@ class BrokerConfig(TlsConfig):
     init_authentication_user: str = option(
         "initAuthenticationUser",
         "",
-        'A super user that the start creates if it does not exist: `{"username": "...", "password": "..."}`.',
+        'A super user that is created at start-up if it does not exist: `{"username": "...", "password": "..."}`.',
         secret=True,
     )
     inner_client_authentication_credentials: str = option(
@@ -140,7 +140,7 @@ class BrokerConfig(TlsConfig):
     trace_on: bool = option("traceOn", True, "Value of the property TRACE_ON that the broker adds to each message.")
     trace_topic_enable: bool = option("traceTopicEnable", False, "Whether the start creates the trace topic.")
     msg_trace_topic_name: str = option(
-        "msgTraceTopicName", TRACE_TOPIC, "Name of the trace topic that the start creates."
+        "msgTraceTopicName", TRACE_TOPIC, "Name of the trace topic that is created at start-up."
     )
     cluster_topic_enable: bool = option(
         "clusterTopicEnable", True, "Whether clients may use the topic that is named after the cluster."

@@ -46,7 +46,7 @@ class Pops(Protocol):
 
 
 class LazyPopServices:
-    """Creates the POP services with the first POP request, or at the start if the store may hold POP data.
+    """Creates the POP services with the first POP request, or at start-up if the store may hold POP data.
 
     Call ``load`` with the store, ``start`` with the loop, then ``stop``, and ``persist`` last.
 

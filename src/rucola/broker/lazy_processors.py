@@ -53,7 +53,7 @@ class LazyProcessor(Generic[P]):
         self._name = name
 
     def processor(self, services: BrokerServices) -> P:
-        """The processor; created now."""
+        """Creates and returns the processor."""
         if isinstance(self._name, str):
             make: Any = getattr(importlib.import_module(self.module), self._name)
             return make(services)  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """The broker's calls to the name servers (RocketMQ 5.3.3, ``BrokerOuterAPI``).
 
-Every name server gets everything: all topics at the start and at intervals, and a single topic when it changes. The log
+Every name server gets everything: all topics at start-up and at intervals, and a single topic when it changes. The log
 has a line when a name server stops answering and when it answers again, not for every attempt.
 """
 

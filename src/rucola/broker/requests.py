@@ -159,7 +159,7 @@ _NAMES = ("topic", "group", "groupName", "consumerGroup", "srcGroup", "destGroup
 
 
 def register_requests(services: BrokerServices, table: ProcessorTable) -> None:
-    """Registers every request in ``table``. The first request to a processor creates it.
+    """Registers every request in ``table``. A processor is created by the first request that it serves.
 
     A request that arrives before the processor's module is imported waits for the importing thread. Meanwhile the loop
     serves other requests.

@@ -63,7 +63,7 @@ class BrokerServices:
 
     Attributes:
         access: access control; None if it is off.
-        address: the address that clients are given, ``host:port``. Like the attributes below, it is set at the start.
+        address: the address that clients are given, ``host:port``. Like the attributes below, it is set at start-up.
         cold_reads: runs requests for messages that are not in memory.
         imports: imports the request processors in a thread.
         loop: the event loop on which the whole broker runs.
@@ -149,7 +149,8 @@ class BrokerServices:
             self.access.load_users()
         self._load_topics()
         self.tables.load("subscriptionGroup.json", self.groups.load)
-        # If light queues were switched on only now, the progress is still in the other file.
+        # If the option for light queues has been switched on since the last run, the progress is still in the other
+        # file.
         name = self._offsets_name if self.tables.exist(self._offsets_name) else _CONSUMER_OFFSETS
         self.tables.load(name, self.offsets.load)
         if self.store.recovered:

@@ -43,7 +43,7 @@ class BrokerRegistration(NamedTuple):
 
 
 class RegistrationResult(NamedTuple):
-    """The response to a registration: a slave learns the addresses of its master; for a master they are empty."""
+    """The response to a registration. A slave gets the addresses of its master; a master gets empty addresses."""
 
     master_address: str = ""
     ha_address: str = ""

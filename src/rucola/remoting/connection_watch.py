@@ -23,8 +23,9 @@ class ConnectionWatch:
 
     Args:
         options: the limits.
-        file_limit: how many descriptors the process may open; 0 if there is no limit. The connections of one server
-            take at most nine sixteenths of them. The connections of all servers together leave an eighth free.
+        file_limit: how many descriptors the process may open; 0 if there is no limit. The connections of one server use
+            at most nine sixteenths of the descriptors. The connections of all servers together leave an eighth of the
+            descriptors free.
 
     Attributes:
         connections_max: maximum number of connections.

@@ -1,5 +1,5 @@
-"""Serves requests that were put off in earlier turns (iterations) of the event loop. No connection waits for all of
-another's.
+"""Serves requests that were put off in earlier turns (iterations) of the event loop. A connection need not wait until
+all requests of another connection are served.
 
 A connection waits in one of three groups: its last request was costly, or it waits for the rest of a read, or neither.
 The last group gets half of the processor time of all three, each of the others a quarter. A client that sends a few
@@ -47,7 +47,7 @@ class DeferredReads:
         self._cpu_s = cpu_s
         self._short, self._begun, self._costly = self._groups = (_Group(0.5), _Group(0.25), _Group(0.25))
         self._used_s = 0.0
-        """``used_s`` of the group that was served last, when its service began."""
+        """The value that ``used_s`` of the most recently served group had when the group's service began."""
         self._is_due = False
 
     def add(self, serve: Callable[[], None], loop: asyncio.AbstractEventLoop, *, begun: bool, costly: bool) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 COUNTED_BYTES = 64 * 1024
 """A connection with fewer unsent bytes is not counted."""
 _LEFT = 0.75
-"""Fraction of the limit that remains in use after connections were closed."""
+"""Connections are closed until this fraction of the limit is in use."""
 
 
 class Outbound:

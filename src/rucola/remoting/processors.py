@@ -60,7 +60,7 @@ class ProcessorTable:
     def register_later(self, code: int, make: Callable[[], Processor | Awaitable[Processor]]) -> None:
         """Registers the processor that ``make`` returns for requests with ``code``. The first request calls ``make``.
 
-        If ``make`` returns an awaitable, requests wait for it, and this time does not count against them.
+        If ``make`` returns an awaitable, requests wait for it; this wait does not count towards their time limit.
         """
         self._makers[code] = make
 
@@ -119,8 +119,8 @@ class ProcessorTable:
         answered.add_done_callback(finished)
 
     def _has_share(self, channel: Channel) -> bool:
-        """Whether a request of ``channel`` may wait although the limit is reached, because fewer requests of
-        ``channel`` wait than its share of the limit.
+        """True if another request of ``channel`` may wait although the limit is reached: the waiting requests of
+        ``channel`` are fewer than its share of the limit.
         """
         part = self._waiting_max / (len(self._waiting_of) + 1)
         return self._waiting_of.get(channel, 0) < part and len(self._waiting) < _OVER_LIMIT * self._waiting_max

@@ -135,7 +135,8 @@ class RemotingServer:
                     self.port,
                     backlog=_ACCEPTED_TOGETHER,
                 )
-                # ``backlog`` is also how many connections asyncio accepts at once. The kernel's queue is longer.
+                # ``backlog`` is also how many connections asyncio accepts at once. The operating system's queue shall
+                # be longer.
                 for each in self._server.sockets:
                     with each.dup() as listening:
                         listening.listen(options.backlog)
@@ -233,8 +234,8 @@ class RemotingServer:
         self.large_frames.ended(channel)
 
     def has_room(self, channel: Channel, size: int, needed: int) -> bool:
-        """Whether more may be read from ``channel``, which has ``size`` of the ``needed`` bytes of a large frame;
-        otherwise the channel is told later when it may continue.
+        """True if more bytes may be read from ``channel``, which has received ``size`` of the ``needed`` bytes of a
+        large frame. If False, the server resumes the channel later.
         """
         loop = asyncio.get_running_loop()
         if self.large_frames.grew(channel, size, needed, loop.time()):

@@ -19,10 +19,10 @@ Steps = Generator[None, None, T]
 """Work in steps: other requests may be served at each ``yield``. Such a request may change what the next step reads."""
 
 TURN_S = 0.01
-"""Time of one turn for all connections together; a request that has begun is always finished."""
+"""Seconds of one turn, for all connections together. A request that has begun is always finished."""
 LONG_S = 0.015
-"""When the reads of a turn have taken longer, the requests of a new read wait, whatever time the last request of its
-connection took. Otherwise, each of thousands of connections would get one request served.
+"""Seconds after which a turn serves no requests of further reads, even if they are cheap. Otherwise, thousands of
+connections would each get one request served in the same turn.
 """
 SERVED_READS = 64
 """Number of reads in a turn whose requests are served even if the turn takes longer than ``LONG_S``."""
@@ -41,8 +41,8 @@ PIECE_S = 0.005
 _LOOK_S = 0.001
 """Minimum number of seconds between two queries of the processor time; a query costs as much as a cheap request."""
 _UNSEEN_S = 0.001
-"""Turns that end sooner are not measured exactly: a callback at the end of each turn would cost the loop an extra
-round.
+"""Turns that take fewer seconds are not measured exactly: a callback at the end of each turn would cost the loop an
+extra round.
 """
 
 
@@ -65,7 +65,8 @@ class Turn:
         self._slice_ends_s = float("inf")
 
     def is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether the requests of this turn have used up its time, or those of one connection its slice.
+        """True if the requests of this turn have used up the turn's time, or if the requests of one connection have
+        used up that connection's slice.
 
         The first call of a turn starts it.
         """

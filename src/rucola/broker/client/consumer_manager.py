@@ -27,7 +27,7 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     clients: dict[Peer, ClientChannel] = field(default_factory=dict)
     changes: int = 0
-    """A counter that rises with every heartbeat that differs from the one before, from this client or another one."""
+    """Number of heartbeats, from all clients, that differed from the heartbeat before them."""
 
     def client_ids(self) -> list[str]:
         """Ids of the live clients, without duplicates."""

@@ -40,7 +40,7 @@ class RebalanceLockManager:
         would pass the slots of all removed entries.
         """
         self._counts: Counter[str] = Counter()
-        """Number of locks of each group."""
+        """Number of locks that each group holds."""
 
     def __len__(self) -> int:
         return len(self._locks)

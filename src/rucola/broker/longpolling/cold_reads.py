@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _THREADS = 4
-"""Number of disk reads that run at once. Consumers that are far behind read sequentially, and the system reads ahead
-for them.
+"""Largest number of disk reads that run at the same time. Consumers that are far behind read sequentially, and the
+system reads ahead for them.
 """
 
 

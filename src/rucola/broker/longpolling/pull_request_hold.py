@@ -44,7 +44,8 @@ class Admission:
     expression: sql.SqlExpression | None = None
     """The SQL92 expression; ``tag_codes`` is None then."""
     state: int = -1
-    """Version of topics, groups and subscriptions at the time of the check; -1 if its validity is unknown."""
+    """Version of topics, groups and subscriptions at the time of the check; -1 if it is unknown whether the check is
+    still valid."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +77,7 @@ _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
 class PullRequestHold:
     """The waiting requests. Holding, waking and ending a request takes constant time, however many wait.
 
-    If very many requests wait for a message, it wakes the first ones at once and the others in later iterations of the
+    If very many requests wait for a message, the first ones are woken at once and the others in later iterations of the
     event loop.
 
     Args:
@@ -162,8 +163,8 @@ class PullRequestHold:
                 self._end(request)
 
     def recheck(self) -> None:
-        """Resumes all requests whose queue has grown, regardless of tags, so that filtered messages move their consumer
-        on.
+        """Resumes all requests whose queue has grown, regardless of tags. Consumers thereby advance past messages that
+        their filters skip.
         """
         for topic, queue_id in list(self._waiting):
             self.arrived(topic, queue_id, self._max_offset(topic, queue_id), None, final=True)

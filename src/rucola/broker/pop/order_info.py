@@ -168,7 +168,7 @@ class OrderInfoManager:
         self._changed = True
 
     def describe(self, queue: PoppedQueue, answer: PopInfo) -> None:
-        """Adds to ``answer`` how often the messages were delivered before."""
+        """Adds to ``answer`` the number of earlier deliveries of each message."""
         info = self.table[queue]
         for offset, count in sorted(info.consumed_counts.items()):
             answer.add_order_count(queue.topic, queue.queue_id, count, offset)

@@ -2,8 +2,8 @@
 ``PopLongPollingService``). Event loop only.
 
 They wait under topic, group and queue; queue -1 means all queues. A message in a queue resumes one pop of each group,
-because further pops would find nothing: it resumes the pop with the earliest deadline. It also resumes one request of
-    each group that only asks.
+because further pops would find nothing: it resumes the pop with the earliest deadline. The message also resumes one
+request of each group that only asks whether there are messages.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class HeldPop:
 
 
 class _Waiting:
-    """The requests that wait in one place: a heap by deadline for each set of tag codes. Removed entries leave the
-    heaps later.
+    """The requests that wait under the same topic, group and queue: a heap by deadline for each set of tag codes.
+    Removed entries leave the heaps later.
     """
 
     __slots__ = ("count", "heaps")

@@ -102,13 +102,13 @@ class PopInfo:
         self._order_counts: list[str] = []
 
     def add(self, topic: str, queue_id: int, start_offset: int, queue_offsets: Sequence[int]) -> None:
-        """Adds messages of a queue, in the order of the body."""
+        """Adds messages of a queue, in the order in which they are in the body."""
         head = f"{topic_kind(topic)} {queue_id}"
         self._starts.append(f"{head} {start_offset}")
         self._offsets.append(f"{head} {','.join(map(str, queue_offsets))}")
 
     def add_order_count(self, topic: str, queue_id: int, count: int, queue_offset: int | None = None) -> None:
-        """Sets how often a message of the queue was delivered before; without an offset, the minimum over all
+        """Sets the number of earlier deliveries of a message of the queue; without an offset, the minimum over all
         messages.
         """
         queue = f"{queue_id}" if queue_offset is None else f"qo{queue_id}%{queue_offset}"

@@ -66,7 +66,7 @@ class RequestModeManager:
         return map(dumps_pretty, [self.to_dict()])
 
     def to_dict(self) -> dict[str, Any]:
-        """The table, as in the file and in request 402."""
+        """The table in the form that the file and the response to request 402 have."""
         modes = {
             of_topic: {
                 of_group: {

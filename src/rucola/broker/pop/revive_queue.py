@@ -20,8 +20,8 @@ class WaitingCheckpoint:
 
 @dataclass(slots=True)
 class _EarlyAck:
-    """Acknowledgements without a checkpoint: either the timer is behind and the checkpoint follows, or it was completed
-    earlier.
+    """Acknowledgements without a checkpoint: either the timer is behind and the checkpoint follows, or the checkpoint
+    was completed earlier.
     """
 
     queue_offset: int

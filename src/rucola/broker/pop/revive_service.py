@@ -37,7 +37,7 @@ class ReviveService:
     Args:
         dispatch: makes stored messages visible.
         delivered_until_ms: timed messages due before this time have reached their topics.
-        retry_topic_v2: use retry topics of the second kind.
+        retry_topic_v2: use retry topics with names of version 2.
 
     Attributes:
         registration: running registration of a retry topic, which must end before messages are stored there.
@@ -146,7 +146,7 @@ class ReviveService:
         self._mark = None
 
     def settle(self) -> None:
-        """Records the progress whose copies are synced."""
+        """Commits the progress up to which all stored copies are synced."""
         while self._done and self._done[0][0] <= self._store.flushed_offset:
             _, queue_id, worked_off = self._done.popleft()
             if self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id) != worked_off:

@@ -36,8 +36,8 @@ class _Heartbeat:
     body: bytes
     clients: list[ClientChannel]
     groups: list[tuple[ConsumerGroup, int, str]]
-    """The groups that the heartbeat named, with their ``changes`` afterwards and their retry topics; no topic for a
-    group without one.
+    """For each group that the heartbeat named: the group, its ``changes`` after the heartbeat, and its retry topic; the
+    topic is empty if the group has none.
     """
 
 

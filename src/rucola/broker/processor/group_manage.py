@@ -74,7 +74,8 @@ class GroupManageProcessor:
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(config.to_dict()))
 
     def group_forbidden(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 353: answers whether a group may read a topic, and changes it first if the request says so."""
+        """Request 353: answers whether a group may read a topic; the permission is changed first if the request sets
+        it."""
         header = GroupForbiddenRequestHeader.from_ext_fields(command.ext_fields)
         written = None
         if header.readable is not None:

@@ -22,7 +22,7 @@ class Pieces:
     """Builds the responses to one group of requests. Event loop only.
 
     Args:
-        cold_reads: fetches messages that are not in memory; after a fetch the steps run again from the beginning.
+        cold_reads: fetches messages that are not in memory; after a fetch, the building of the response begins again.
     """
 
     def __init__(self, cold_reads: ColdReads) -> None:

@@ -151,7 +151,7 @@ class PopMessageProcessor:
             return False
         for queue in pop.blocked:
             self._locks.changed(queue)
-        if pop.moved and pop.rest > 0:  # a filter skipped as many messages as one read examines, so there are more
+        if pop.moved and pop.rest > 0:  # the filter skipped all messages of the read; more may follow
             self._hold.wake(header.topic, header.consumer_group, header.queue_id)
         return True
 

@@ -57,7 +57,8 @@ _CODES = {
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
-"""Codes for statuses other than FOUND. The remaining statuses depend on the requested offset: code 19 at 0, else 21."""
+"""Codes for statuses other than FOUND. For the remaining statuses, the code is 19 if the requested offset is 0, and 21
+otherwise."""
 
 
 class PullMessageProcessor:

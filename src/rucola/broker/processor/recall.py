@@ -62,7 +62,7 @@ class RecallMessageProcessor:
         try:
             text = encode_properties(properties)
         except ValueError:
-            raise _illegal("the request holds characters that no message may") from None
+            raise _illegal("the request holds characters that are not allowed in messages") from None
         message = StoreMessage(handle.topic.encode(), 0, b"0", text, self._wall_ms(), channel.host)
         result = self._store.put_message(self._timer.rewrite(message))
         if result.status is not PutMessageStatus.PUT_OK:

@@ -1,11 +1,11 @@
-"""Delivers messages at the time they name (RocketMQ 5.3.3, ``TimerMessageStore``). Event loop only.
+"""Delivers messages at the delivery time in their properties (RocketMQ 5.3.3, ``TimerMessageStore``). Event loop only.
 
-It works in two directions. Messages are taken in order from the timer topic's queue: each gets a unit in the timer log
-under its time step, and a message that is already due is delivered at once. Time steps are delivered in order, each
-when it is over: its messages are stored again under their own topics and queues. A message with a longer delay than a
-unit allows is stored in the timer topic again half-way.
+The service has two halves. The first half takes messages in order from the timer topic's queue: each gets a unit in the
+timer log under its time step, and a message that is already due is delivered at once. The second half delivers the time
+steps in order. When a step is over, its messages are stored again under their own topics and queues. A message with a
+longer delay than a unit allows is stored in the timer topic again half-way.
 
-Progress in both directions is recorded only once the stored messages are synced. After a crash, recent messages may
+The progress of both halves is recorded only once the stored messages are synced. After a crash, recent messages may
 therefore be delivered again, as in the reference. None is lost, and none is delivered early.
 """
 
@@ -63,7 +63,7 @@ class TimeStep:
         """The messages to store, each with the topic under which it is counted."""
         self.ready_bytes = 0
         self.withdrawn: dict[str, str] = {}
-        """Topic and unique key of withdrawn messages, with the topic of the withdrawal."""
+        """Maps topic and unique key of each withdrawn message to the topic of the withdrawal."""
         self.met: set[str] = set()
         """The withdrawn messages that were found."""
         self._units = units
@@ -273,11 +273,11 @@ class TimerMessageService:
     # -- from the wheel to the consumers -------------------------------------------------------------------------------
 
     def _deliver(self, step_now_ms: int, wait_ms: int) -> int | None:
-        """Delivers steps that are over; returns the milliseconds until there is more to do, None when all are
-        delivered.
+        """Delivers the time steps that are over; returns the milliseconds until there is more to do, None when all
+        steps are delivered.
 
         Args:
-            wait_ms: time for which a step must be over before its delivery begins.
+            wait_ms: milliseconds by which a time step must be over before its delivery begins.
         """
         timers = self._timers
         for _ in range(_EMPTY_STEPS):

@@ -76,7 +76,8 @@ class TimerRewriter:
         return replace(message, topic=TIMER, queue_id=0, properties=text)
 
     def schedule(self, topic: str, queue_id: int, properties: dict[str, str]) -> bool:
-        """Records in ``properties`` when and where the message goes; returns False, changing nothing, if it goes now.
+        """Records in ``properties`` when and where the message goes; returns False and changes nothing if the message
+        is delivered immediately.
 
         Raises:
             BrokerError: MESSAGE_ILLEGAL: the time is not a number or too far ahead, or a withdrawal comes too late.

@@ -25,11 +25,12 @@ class WaitingMessage(StoredRecord):
         """The message for its consumers, or for the timer topic again if its time is still far away.
 
         Args:
-            enqueue_ms: time when it was taken from the queue; 2^63 - 1 if it was due then.
+            enqueue_ms: time when the message was taken from the queue; 2^63 - 1 if the message was already due at that
+            time.
             dequeue_ms: current time.
 
         Raises:
-            FormatError: it does not name its destination.
+            FormatError: the message does not name its destination.
         """
         properties = self.properties
         properties[TIMER_ENQUEUE_MS] = str(enqueue_ms)

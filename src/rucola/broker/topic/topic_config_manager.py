@@ -181,8 +181,8 @@ class TopicConfigManager:
     def create_for_group(self, topic: str, queue_nums: int) -> tuple[TopicConfig, asyncio.Future[None] | None]:
         """The retry or dead-letter topic of a group, created if it is missing, and the future of its creation.
 
-        It stays in the table even if it cannot be written, because consumers must be able to continue when the disk is
-        full. If a crash removes it, the group's next heartbeat creates it again.
+        The topic stays in the table even if it cannot be written, because consumers must be able to continue when the
+        disk is full. If a crash removes it, the group's next heartbeat creates it again.
         """
         known = self.table.get(topic)
         if known is not None:

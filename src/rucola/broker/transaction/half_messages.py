@@ -3,9 +3,9 @@
 On disk: half messages, and copies made before each check, are in one queue of the half topic. The messages of the op
 topic name finished half messages by their queue offsets. The progress in both topics is stored as consumer group
 ``CID_RMQ_SYS_TRANS``. In memory: every unfinished half message by its identity, which the message and its later copies
-have in common. Each message therefore has one outcome, whichever copy a request names. A start rebuilds the table from
-the queues. If the op message of an outcome was lost in a crash, the start finds the outcome in the log itself. Event
-loop only.
+have in common. Each message therefore has one outcome, whichever copy a request names. At start-up, the table is
+rebuilt from the queues. If the op message of an outcome was lost in a crash, the outcome is then found in the log
+itself. Event loop only.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class TransactionalMessageService:
         self._on_finished = on_finished
         self._timer = timer
         self._outcomes: OrderedDict[Identity, int] = OrderedDict()
-        """Outcomes of the last ended transactions, for repeated requests."""
+        """Outcomes of the transactions that ended last; they answer repeated requests."""
         self._asked = 0
 
     def end(self, header: EndTransactionRequestHeader, cold: ColdRecords | None = None) -> int:
@@ -207,7 +207,8 @@ class TransactionalMessageService:
         if message is None or message.topic != TRANS_CHECK_MAX_TIME_TOPIC:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR,
-                f"Put message back to {TRANS_HALF_TOPIC} failed: none of {TRANS_CHECK_MAX_TIME_TOPIC} has this id",
+                f"Put message back to {TRANS_HALF_TOPIC} failed: "
+                f"no message of {TRANS_CHECK_MAX_TIME_TOPIC} has this id",
             )
         self._halves.scan(cold)
         identity = identity_of(message)
@@ -264,7 +265,7 @@ class TransactionalMessageService:
         if immunity_s is not None and not header.from_transaction_check and age_ms > immunity_s * 1000:
             raise BrokerError(
                 ResponseCode.ILLEGAL_OPERATION,
-                f"the transaction is older than its {CHECK_IMMUNITY_TIME_IN_SECONDS}, its producer will be asked",
+                f"the transaction is older than its {CHECK_IMMUNITY_TIME_IN_SECONDS}; its producer will be asked",
             )
         return message
 
@@ -357,7 +358,7 @@ def _half_copy(message: MessageExt, properties: dict[str, str]) -> StoreMessage:
 
 
 def is_decision(commit_or_rollback: int) -> bool:
-    """Whether a producer has decided; otherwise it will be asked.
+    """True if the producer has decided; if False, the broker will ask the producer later.
 
     Raises:
         FormatError: the decision is unknown.
