@@ -1,10 +1,9 @@
 """Starts and stops a broker, and connects its parts (RocketMQ 5.3.3, ``BrokerController``).
 
-Start: listen, open the store, load the tables, register. The port is taken first, so that a start that finds it in use
-changes nothing. No request is served before the store is open, because the whole start happens in one iteration of the
-event loop.
-Stop: refuse sends, unregister, release held pulls, close the store, answer requests that wait for the disk, close
-connections.
+Start: listen, open the store, load the tables, register. The port is opened first, so that nothing is changed if the
+port is in use. No request is served before the store is open, because all of start-up happens in one iteration of the
+event loop. Stop: refuse sends, unregister, release held pulls, close the store, answer requests that wait for the disk,
+close connections.
 """
 
 from __future__ import annotations

@@ -80,8 +80,8 @@ class BrokerStats:
             self.put_today_morning, self.got_today_morning = now.put_total, now.got_total
 
     def topic_puts(self, topic: str) -> tuple[Rate, Rate, Rate] | None:
-        """Rates of messages stored in a topic in the last minute, hour and day; None if none was stored since the
-        start.
+        """Rates of messages stored in a topic in the last minute, hour and day; None if no message was stored since
+        start-up.
         """
         key = topic.encode("utf-8", "surrogateescape")
         now = self._store.appended_counts().get(key)

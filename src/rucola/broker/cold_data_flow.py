@@ -16,7 +16,7 @@ from rucola.broker.subscription.subscription_group_manager import is_system_grou
 
 WINDOW_S = 5.0
 _FORGOTTEN_MS = 60_000
-"""A group without cold reads for this long is no longer listed."""
+"""A group is no longer listed after this many milliseconds without cold reads."""
 
 
 @dataclass(slots=True)

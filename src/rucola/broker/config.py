@@ -1,7 +1,7 @@
 """Options of the broker, with RocketMQ's keys (``BrokerConfig``, ``NettyServerConfig``), and ``broker.conf``.
 
-A key that RocketMQ knows and this broker does not is reported once and otherwise ignored. A key that neither knows
-stops the start, because a typing error must not become a default.
+A key that RocketMQ knows and this broker does not is reported once and otherwise ignored. A key that is unknown to both
+prevents start-up, because a typing error must not lead to a default value.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class BrokerConfig(TlsConfig):
     broker_role: str = option(
         "brokerRole",
         "ASYNC_MASTER",
-        "ASYNC_MASTER and SYNC_MASTER mean the same, because there are no slaves. With SYNC_MASTER the start logs a "
-        "warning that only this broker has an acknowledged message.",
+        "ASYNC_MASTER and SYNC_MASTER mean the same, because there are no slaves. With SYNC_MASTER the broker logs a "
+        "warning at start-up: an acknowledged message exists on this broker only.",
         choices=("ASYNC_MASTER", "SYNC_MASTER"),
         reason=_NO_SLAVES,
     )
@@ -126,7 +126,7 @@ class BrokerConfig(TlsConfig):
     auto_create_per_account_max: int = option(
         "autoCreatePerAccountMax",
         1000,
-        "Number of topics and groups that one account may create by using new names, until the next start. Rucola's "
+        "Number of topics and groups that one account may create by using new names, until the broker restarts. Rucola's "
         "own.",
         minimum=0,
         maximum=1_000_000,
@@ -138,7 +138,7 @@ class BrokerConfig(TlsConfig):
         "regionId", "DefaultRegion", "Value of the property MSG_REGION that the broker adds to each message."
     )
     trace_on: bool = option("traceOn", True, "Value of the property TRACE_ON that the broker adds to each message.")
-    trace_topic_enable: bool = option("traceTopicEnable", False, "Whether the start creates the trace topic.")
+    trace_topic_enable: bool = option("traceTopicEnable", False, "Whether the trace topic is created at start-up.")
     msg_trace_topic_name: str = option(
         "msgTraceTopicName", TRACE_TOPIC, "Name of the trace topic that is created at start-up."
     )

@@ -1,7 +1,8 @@
 """Connects the store with waiting requests: decides when to dispatch, and resumes the requests. Event loop only.
 
-The store's ``dispatch`` records arrivals. Afterwards the waiting requests are notified, and an error of one does not
-affect the others. If resuming a pull or pop fails, the function that resumes it answers it with an error.
+The store's ``dispatch`` records which queues got messages. Afterwards the waiting requests are notified, and an error
+of one does not affect the others. If resuming a pull or pop fails, the function that resumes it answers it with an
+error.
 """
 
 from __future__ import annotations

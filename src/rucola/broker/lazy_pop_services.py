@@ -69,7 +69,7 @@ class LazyPopServices:
         self._serving = False
 
     def get(self) -> Pops:
-        """The POP services; they are created now if necessary, and started if the broker serves."""
+        """The POP services; creates them if necessary, and starts them if the broker already serves requests."""
         if self.started is None:
             pops = self._make()
             pops.load(after_pops=False)

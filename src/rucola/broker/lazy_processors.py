@@ -45,7 +45,8 @@ class LazyProcessor(Generic[P]):
         name: the name of its class, which takes the broker's services; or a function that returns the processor.
 
     Attributes:
-        module: the full name of the module. It must be imported before ``processor`` is called on the event loop.
+        module: the full name of the module. The module must be imported before ``processor`` is called on the event
+            loop.
     """
 
     def __init__(self, module: str, name: str | Callable[[BrokerServices], P]) -> None:
@@ -92,7 +93,8 @@ timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lam
 IMPORTED_FIRST = ("concurrent.futures.thread",)
 """These are imported first, because any request may need them: a thread reads long bodies and builds long responses."""
 IMPORTED_EARLY = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
-"""These are imported once the broker serves, in this order: first the processors that consumers need."""
+"""These are imported after the broker has begun to serve requests, in this order: first the processors that consumers
+need."""
 ALL = (
     *IMPORTED_EARLY,
     topics,

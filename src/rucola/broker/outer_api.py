@@ -63,8 +63,8 @@ class BrokerOuterApi:
         await asyncio.gather(*[self._register(name, body, timeout_ms) for name in self._config.namesrv_addresses])
 
     async def register_topics(self, topics: Sequence[TopicConfig], version: DataVersion) -> bool:
-        """Tells every name server about changed topics; returns True if one does not know this broker and needs all
-        topics.
+        """Tells every name server about changed topics; returns True if a name server does not know this broker and
+        needs all topics.
 
         With ``enableSingleTopicRegister`` each topic is sent alone, and a name server that does not know this broker
         waits for the next registration.

@@ -11,8 +11,8 @@ from rucola.runtime.supervision import Supervisor
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 NEW_QUEUES = 4
-"""A step ends when it has stored the first messages of this many queues. The files of these queues are created before
-the next step, and each takes milliseconds.
+"""Largest number of new queues in which one step stores their first messages. The files of these queues are created
+before the next step, and each takes milliseconds.
 """
 _AFTER_ERROR_MS = 10_000
 
@@ -23,8 +23,8 @@ class PacedWork:
     Args:
         name: name of the work, for log and metrics.
         step: does as much as it can, and returns the milliseconds until the next call; if it returns None, the next
-            call waits for ``soon``. If it raises ``NotInMemoryError``, its progress is kept, and it is called again
-            after the fetch.
+            call waits for ``soon``. If ``step`` raises ``NotInMemoryError``, the progress so far is kept, and ``step``
+            is called again after the fetch.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PacedWork:
         self._call: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Starts, first with the work that is already there."""
+        """Starts the calls. The first call does the work that already waits."""
         self._works = True
         self._work(ColdRecords())
 

@@ -124,7 +124,7 @@ class PopServices:
         return AssignmentProcessor(self._services, self._modes, self._topic_queues)
 
     def start(self) -> None:
-        """Starts reviving, first the messages that became due while the broker was down."""
+        """Starts to revive messages, beginning with those that became due while the broker was down."""
         self._reviving = self._services.supervisor.every(
             "revival of popped messages",
             lambda: self._config.revive_interval_ms / 1000,

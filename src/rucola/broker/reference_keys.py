@@ -1,5 +1,5 @@
 """Keys that RocketMQ 5.3.3 accepts in ``broker.conf``: one for each setter of ``BrokerConfig``, ``MessageStoreConfig``,
-``NettyServerConfig``, ``NettyClientConfig`` and ``AuthConfig``. The options declare the keys that this broker serves.
+``NettyServerConfig``, ``NettyClientConfig`` and ``AuthConfig``. The options declare the keys that this broker supports.
 The other keys are listed only to distinguish them from typing errors.
 """
 

@@ -21,8 +21,8 @@ BEGIN_S = 1.0
 answer.
 """
 TOGETHER_MAX = 1000
-"""Number of topics in one request; they take some milliseconds of the event loop here and in the name server. A frame
-of 16 MiB holds about 80,000.
+"""Largest number of topics in one request; they take some milliseconds of the event loop here and in the name server. A
+frame of 16 MiB holds about 80,000.
 """
 
 
@@ -47,13 +47,14 @@ class Registration:
         topics.on_register(self._topics_changed)
 
     async def begin(self) -> None:
-        """Starts the first ``register``. Returns when it has ended, or after ``BEGIN_S`` while it goes on."""
+        """Starts the first ``register``. Returns when this registration has ended, or after ``BEGIN_S``; the
+        registration then continues."""
         self._first = self._run(self._register(self._topics.table))
         await asyncio.wait({self._first}, timeout=BEGIN_S)
 
     async def register(self) -> None:
-        """Registers all topics with every name server. It sends several requests if the option says so, or if there are
-        too many topics for one request.
+        """Registers all topics with every name server. The topics are split into several requests if an option demands
+        this, or if one request cannot hold them.
         """
         if self._first is not None and not self._first.done():
             return

@@ -128,7 +128,7 @@ class BrokerServices:
         self.pops = LazyPopServices(store, self.tables, config.broker_cluster_name, partial(make_pops, self))
         self.access: BrokerAccess | None = None
         if config.guarded:
-            # This import is deferred: with its YAML reader it takes a tenth of the start.
+            # This import is deferred: with its YAML reader it takes a tenth of the start-up time.
             from rucola.broker.acl.access import BrokerAccess
 
             home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 REMOTE_KEYS = frozenset({"scanNotActiveBrokerInterval"})
 _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""The keys that RocketMQ refuses, and the sentence with which it does."""
+"""The keys that RocketMQ refuses to change, and the text of its refusal."""
 _BLACK_LISTED = "Can not update config in black list."
 _NOT_CHANGED = f"{_BLACK_LISTED} A request changes only {', '.join(sorted(REMOTE_KEYS))}."
 """Options that a request may change. Each is read every time it is used."""

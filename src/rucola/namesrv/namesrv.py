@@ -68,7 +68,7 @@ class NamesrvConfig(TlsConfig):
     acl_enable: bool = option(
         "aclEnable",
         False,
-        "Whether only administrators of `conf/plain_acl.yml` may change what the name server says. Brokers then "
+        "Whether only administrators of `conf/plain_acl.yml` may change the name server's data. Brokers then "
         "sign their registrations (`innerClientAuthenticationCredentials`), also on this machine.",
     )
     rocketmq_home: str = option("rocketmqHome", "", "Directory with `conf/plain_acl.yml`. Needed with `aclEnable`.")

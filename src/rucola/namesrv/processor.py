@@ -41,7 +41,7 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 _ZONE_MODE = "__ZONE_MODE"
 _ZONE_NAME = "__ZONE_NAME"
 _WAITING_BYTES_MAX = 128 * 1024 * 1024
-"""Limit for the bodies of all registrations that wait."""
+"""Largest number of bytes in the bodies of all waiting registrations together."""
 
 
 class NamesrvProcessor:

@@ -1,6 +1,6 @@
 """The registered brokers and the topics that they serve (RocketMQ 5.3.3, ``RouteInfoManager``).
 
-It does no I/O: registrations are stored and routes are read; the time is an argument. Used from one task.
+The tables are in memory only, and the current time is an argument: nothing here does I/O. Used from one task.
 
 Invariants: a broker name is in both ``cluster_addr_table`` and ``broker_addr_table``, or in neither. A topic has queue
 data of a broker name only while that name has an address.
@@ -23,7 +23,7 @@ BROKER_TIMEOUT_MS = 120_000
 """Lifetime of a registration that states none, in ms."""
 
 _TOPICS_A_STEP = 256
-"""Number of topics that are entered or removed without a pause."""
+"""Largest number of topics that are entered or removed without a pause."""
 _WRITE = int(PermName.WRITE)
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 
@@ -181,7 +181,7 @@ class RouteInfoManager:
             self.on_left()
 
     def drop_left(self) -> bool:
-        """Removes brokers that left from some of their topics; returns whether there are more."""
+        """Removes absent brokers from some of the topics that they served; returns whether more topics remain."""
         for _ in range(_TOPICS_A_STEP):
             if not self._left:
                 return False
@@ -237,7 +237,8 @@ class RouteInfoManager:
         if len(self._topics) + len(topics) > limits.topics:
             total = len(self._topics) + sum(name not in self._topics for name in topics)
             if total > limits.topics:
-                return f"with these, the name server had {total} topics, and {limits.topics} are allowed (topicsMax)"
+                return f"with these, there would be {total} topics, and {limits.topics} are allowed
+        (topicsMax)"
         return ""
 
     def route(self, topic: str, zone_name: str = "") -> TopicRouteData | None:
@@ -317,7 +318,7 @@ class RouteInfoManager:
     # -- internals -----------------------------------------------------------------------------------------------------
 
     def _is_taken(self, addresses: Mapping[int, str], broker: BrokerRegistration, version: DataVersion) -> bool:
-        """Whether another live address holds this id with a newer version."""
+        """True if a broker at another address is live, has the same id, and registered a newer version."""
         holder = addresses.get(broker.broker_id)
         if holder is None or holder == broker.address:
             return False

@@ -112,7 +112,7 @@ class RemotingApi(NameServerApi):
         await self._call(address, RequestCode.UNREGISTER_CLIENT, header, timeout_ms=timeout_ms)
 
     async def consumer_list(self, address: str, consumer_group: str, timeout_ms: int = TIMEOUT_MS) -> list[str]:
-        """GET_CONSUMER_LIST_BY_GROUP (38): client ids; a group without consumers is ``BrokerError`` 1."""
+        """GET_CONSUMER_LIST_BY_GROUP (38): client ids; raises ``BrokerError`` 1 for a group without consumers."""
         header = GetConsumerListByGroupRequestHeader(consumer_group)
         answer = await self._call(address, RequestCode.GET_CONSUMER_LIST_BY_GROUP, header, timeout_ms=timeout_ms)
         return GetConsumerListByGroupResponseBody.decode(answer.body).consumer_id_list

@@ -29,7 +29,7 @@ from rucola.remoting.server_options import ServerOptions
 from rucola.remoting.turn import ANSWER_BYTES, Turn
 
 _REQUEST_BYTES = 512
-"""Memory that a waiting request needs, in addition to the kept part of the request."""
+"""Bytes of memory that a waiting request needs, in addition to the kept part of the request."""
 _FEW_ROWS = 64
 """A connection that has at most this many requests left waits like one whose requests were all put off: a producer that
 was not served for a second must not wait among those that send thousands in one read.
@@ -83,7 +83,7 @@ class ChannelOwner(Protocol):
         """Called when ``channel`` has ``size`` bytes of responses that were not sent yet."""
 
     def has_room(self, channel: Channel, size: int, needed: int) -> bool:
-        """Whether more may be read of a large frame of ``needed`` bytes, of which ``size`` have arrived; if not, the
+        """True if more may be read of a large frame of ``needed`` bytes, of which ``size`` have arrived; if False, the
         server calls ``room_found`` later.
         """
 
@@ -105,8 +105,8 @@ class Channel(asyncio.BufferedProtocol):
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
         costly: whether its last request used so much processor time that the next one waits for a turn of the event
-            loop with time left. This also holds for a connection that has sent none yet, because many new ones may
-            begin with a costly request.
+            loop with time left. Also True if the connection has sent no request yet, because many new connections may
+        begin with a costly request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.
@@ -114,8 +114,8 @@ class Channel(asyncio.BufferedProtocol):
         idle_since: when ``ConnectionWatch`` first saw that no byte had passed, in seconds.
         begun_since: time in seconds since which the same frame is incomplete.
         stalled_since: time in seconds since which the peer has accepted no part of the unsent responses.
-        unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked. If the peer has caught up since,
-            the number is larger than any possible one.
+        unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked. If the peer has accepted everything
+            since then, the value is larger than any possible number.
     """
 
     __slots__ = (
@@ -206,7 +206,8 @@ class Channel(asyncio.BufferedProtocol):
             self._stop_reading()
 
     def settle(self, size: int) -> None:
-        """Releases a request that was counted by ``owe`` with the same ``size``: it was answered, or never will be."""
+        """Releases a request that ``owe`` counted with the same ``size``, because it was answered or will never be
+        answered."""
         self._owed -= size + _REQUEST_BYTES
         if self.held_back and self._owed <= self._server.options.outbound_bytes_high // 4:
             self.held_back = False
@@ -413,7 +414,9 @@ class Channel(asyncio.BufferedProtocol):
         self.close()
 
     def _serve_rest_soon(self) -> None:
-        """Continues with the postponed rows when it is this connection's turn; several calls until then count once."""
+        """Schedules the postponed rows to be served when this connection's turn comes; further calls until then do
+        nothing.
+        """
         if not self._rest_is_due:
             self._rest_is_due = True
             self._server.deferred.add(self._serve_rest, self._loop, begun=self._is_begun, costly=self.costly)
@@ -424,7 +427,7 @@ class Channel(asyncio.BufferedProtocol):
         transport = self._transport
         if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():
             return
-        self.costly = False  # it has waited for a turn with time left
+        self.costly = False  # the connection has waited for a turn with time left
         self._serve_next()
         self._read_on()
 

@@ -41,12 +41,12 @@ _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _WRITE_AT_BYTES = 64 * 1024
 _WRITE_AT_PARTS = 64
-"""At this number of bytes or parts, the collected frames are sent at once; a message counts as two parts, header and
-body. Thus the server has work during a long iteration of the client's event loop; otherwise it would be idle until the
-iteration ends. Smaller values cost both sides CPU time for writes and reads.
+"""Number of bytes, and of parts, at which the collected frames are sent at once. A message counts as two parts: header
+and body. Thus the server has work during a long iteration of the client's event loop; otherwise it would be idle until
+the iteration ends. Smaller values cost both sides CPU time for writes and reads.
 """
 _LOOP_LATE_S = 0.5
-"""A timer that fires later than this, in seconds, was delayed by the application."""
+"""A timer that fires this many seconds too late was delayed by the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class RemotingClient:
             gone = [asyncio.ensure_future(connection.gone.wait()) for connection in connections]
             await asyncio.wait(gone, timeout=self.options.closing_ms / 1000)
             for connection in connections:
-                # Otherwise a peer that accepts nothing would delay this as long as the system retries.
+                # Otherwise a peer that accepts no bytes would delay the closing until the system gives up.
                 connection.abort()
             await asyncio.gather(*gone)
 

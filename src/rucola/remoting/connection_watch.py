@@ -2,8 +2,8 @@
 responses.
 
 A hostile peer costs one connection and the bytes that it sent, for a limited time; other peers are not affected
-(security.md S-02, S-07 to S-09). Nothing here runs for each message: channels count what happens, and ``overdue``
-checks each of them every few seconds.
+(security.md S-02, S-07 to S-09). Nothing here runs for each message: channels count events, and ``overdue`` checks
+every channel once in a few seconds.
 """
 
 from __future__ import annotations

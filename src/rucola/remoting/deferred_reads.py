@@ -1,10 +1,11 @@
 """Serves requests that were put off in earlier turns (iterations) of the event loop. A connection need not wait until
 all requests of another connection are served.
 
-A connection waits in one of three groups: its last request was costly, or it waits for the rest of a read, or neither.
-The last group gets half of the processor time of all three, each of the others a quarter. A client that sends a few
-cheap requests at a time therefore hardly waits, however many connections send costly ones or thousands in one read.
-Inside a group, the connections are served in the order of their arrival. One that is not done goes to the end.
+Connections wait in three groups: those whose last request was costly, those that wait for the rest of a read, and all
+others. The group of the others gets half of the processor time of all three; each of the first two groups gets a
+quarter. A client that sends a few cheap requests at a time therefore hardly waits, however many connections send costly
+ones or thousands in one read. Inside a group, the connections are served in the order of their arrival. One that is not
+done goes to the end.
 """
 
 from __future__ import annotations

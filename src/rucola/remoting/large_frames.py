@@ -1,10 +1,10 @@
 """Limits the memory of all frames that are larger than the receive buffers of their connections.
 
-All connections share a part of the memory. When it is in use, reading pauses in the middle of large frames, and the
-rest of the memory is given to few of them at a time, each with all that it still needs, so that these can finish. A
-frame that was let in must arrive at a minimum rate while others wait, or its connection is closed. The frame that needs
-the fewest bytes and the frame that has waited longest take turns. A peer that begins large frames and does not continue
-therefore delays others by a second or two.
+All connections share a part of the memory. When that part is in use, reading pauses in the middle of large frames. The
+rest of the memory is then given to a few frames at a time. Each of them gets all the memory that it still needs, so
+that it can finish. A frame that was given memory must arrive at a minimum rate while others wait, or its connection is
+closed. The frame that needs the fewest bytes and the frame that has waited longest take turns. A peer that begins large
+frames and does not continue therefore delays others by a second or two.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rucola.remoting.channel import Channel
 
 GRACE_S = 2.0
-"""Time that a large frame always gets, even while others wait for room."""
+"""Seconds that a large frame always gets, even while others wait for room."""
 GRACE_AFTER_WAIT_S = 0.5
-"""The same for a frame that had to wait, whose next bytes have been on the way meanwhile."""
+"""The same for a frame that had to wait: its next bytes have been on the way in the meantime."""
 RATE_MIN = 1024 * 1024
-"""Minimum rate in bytes per second for a frame that takes longer."""
+"""Minimum rate in bytes per second of a frame after these seconds."""
 RETRY_S = 0.25
 """Interval in seconds at which waiting connections try again."""
 
@@ -88,7 +88,7 @@ class LargeFrames:
         frame.size = size
         if not (frame.let_in or self._total <= self._shared_max or len(self._frames) == 1):
             frame.waits = True
-        return not frame.waits  # the channel asks again for a frame that waits, once its deferred requests were served
+        return not frame.waits  # if the frame waits, the channel asks again after its deferred requests
 
     def ended(self, channel: Channel) -> None:
         """Releases the room of a frame that is complete, or whose connection has closed."""

@@ -1,7 +1,7 @@
 """Limits the bytes of all responses that peers have not accepted yet.
 
-Each connection has a limit of its own. Thousands of connections that ask for long responses and read none stay below
-it, and together need more memory than the machine has.
+Each connection has a limit of its own. Thousands of connections that ask for long responses and read none can each stay
+below that limit and together need more memory than the machine has.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ class ProcessorTable:
     """The processors of one server. Event loop only.
 
     Args:
-        waiting_max: maximum number of requests that wait for something at a time. Further ones are refused, except
-            those of connections that have few of them, for which there is as much room again.
+        waiting_max: maximum number of requests that wait for something at a time. Further requests are refused.
+            Connections with few waiting requests are excepted, up to twice the maximum.
 
     Attributes:
         json_bodies: parses long bodies.

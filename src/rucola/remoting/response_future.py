@@ -114,7 +114,7 @@ class ResponseTable:
         self._timer, self.timer_at = None, math.inf
         waiting = list(self.waiting.values())
         self.waiting.clear()
-        for waiter in waiting:  # a separate error for each, since a receiver may raise it and add notes
+        for waiter in waiting:  # each waiter gets its own error, because it may raise the error and add notes
             if connect_error is None:
                 waiter.failed(RemotingClosedError(self._address))
             else:

@@ -33,11 +33,11 @@ COSTLY_S = 0.002
 Otherwise, each of many connections could send one costly request per turn.
 """
 RESUMED_A_TURN = 1
-"""Number of requests that go on in one turn after they have waited for the same event, such as an import. Each may take
-20 ms.
+"""Largest number of requests that continue in one turn after they have waited for the same event, such as an import.
+Each may take 20 ms.
 """
 PIECE_S = 0.005
-"""Time for work that is done in pieces, in each turn."""
+"""Seconds in each turn for work that is done in pieces."""
 _LOOK_S = 0.001
 """Minimum number of seconds between two queries of the processor time; a query costs as much as a cheap request."""
 _UNSEEN_S = 0.001
@@ -127,7 +127,7 @@ class Turn:
 
 
 class Resumed:
-    """Lets requests that waited for the same event, such as an import, go on, a few in each turn. Event loop only."""
+    """Continues the requests that waited for the same event, such as an import: a few in each turn. Event loop only."""
 
     def __init__(self) -> None:
         self._held: deque[asyncio.Future[None]] = deque()

@@ -73,7 +73,7 @@ class BrokerAccess:
         return RELOAD_INTERVAL_S
 
     async def reload(self) -> None:
-        """Loads changed files. A thread reads and parses them."""
+        """Loads changed files, which a thread reads and parses."""
         await asyncio.to_thread(self.accounts.reload)
 
     def snapshot(self) -> AclSnapshot:

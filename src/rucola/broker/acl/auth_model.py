@@ -83,7 +83,7 @@ class User:
         return self.superuser or not self.checked
 
     def allows(self, resource: Resource, address: Segments) -> bool:
-        """Whether the best-fitting rule allows it."""
+        """Whether the best-fitting rule allows the access."""
         if resource is NOTHING:
             return False
         best: tuple[tuple[int, int, int], Rule] | None = None

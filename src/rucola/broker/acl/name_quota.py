@@ -11,7 +11,7 @@ from rucola.protocol.codes import ResponseCode
 
 
 class NameQuota:
-    """Counts the names of each account since the start. Event loop only.
+    """Counts the names of each account since start-up. Event loop only.
 
     Args:
         names_max: maximum number of topics and groups of one account together.

@@ -118,7 +118,7 @@ class Sender(Protocol):
 
     @property
     def admin(self) -> bool:
-        """Whether it may send every request."""
+        """Whether the sender may send every request."""
 
     @property
     def disabled(self) -> bool:
@@ -126,7 +126,7 @@ class Sender(Protocol):
 
     @property
     def require_v2(self) -> bool:
-        """Whether it must use the signature that cannot be replayed."""
+        """Whether the sender must use the signature that cannot be replayed."""
 
     @property
     def addresses(self) -> AddressStrategy | None:

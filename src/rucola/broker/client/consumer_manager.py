@@ -60,7 +60,7 @@ class ConsumerManager:
         return self._groups.get(group)
 
     def groups_of(self, channel: Peer) -> int:
-        """Number of groups that one connection has named."""
+        """Number of groups with which one connection has registered."""
         return len(self._groups_of.get(channel, ()))
 
     def groups(self) -> Collection[ConsumerGroup]:
@@ -78,7 +78,7 @@ class ConsumerManager:
         return [info.group for info in self._groups.values() if topic in info.subscriptions]
 
     def reads(self, group: str, topic: str) -> bool:
-        """Whether the live clients of the group read the topic; True if it has none, since that is unknown then."""
+        """Whether the live clients of the group read the topic; True if no client has reported subscriptions."""
         info = self._groups.get(group)
         return info is None or not info.subscriptions or topic in info.subscriptions
 

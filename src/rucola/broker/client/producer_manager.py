@@ -69,7 +69,7 @@ class ProducerManager:
         return {group: list(clients.values()) for group, clients in self._groups.items()}
 
     def groups_of(self, channel: Peer) -> int:
-        """Number of groups that a connection named."""
+        """Number of groups with which a connection has registered."""
         connection = self._connections.get(channel)
         return 0 if connection is None else len(connection.groups)
 

@@ -33,8 +33,8 @@ class ColdReads:
     """The running disk reads. Event loop only.
 
     Args:
-        waiting_max: returns the maximum number of reads that run or wait for a thread. A request that finds so many is
-            refused.
+        waiting_max: returns the maximum number of reads that run or wait for a thread. If that number is reached,
+            further requests are refused.
     """
 
     def __init__(self, waiting_max: Callable[[], int]) -> None:

@@ -1,4 +1,5 @@
-"""Counts waiting requests by connection: limits how many may wait on one connection, and names them when it closes.
+"""Counts waiting requests by connection: limits how many may wait on one connection, and returns them when the
+connection closes.
 
 Thus no client can use up the broker's limit of waiting requests. Official clients send one waiting request for each
 queue, all over one connection. The limit is therefore far above what reading needs, and a connection at the limit is

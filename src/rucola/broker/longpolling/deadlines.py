@@ -96,7 +96,8 @@ class Deadlines(Generic[W]):
                         if entry in entries:
                             del entries[entry]
                             self._expire(entry)
-                # This must not happen earlier: the expired entries may have removed others of this moment.
+                # The moment must not be removed earlier: while entries expire, they may remove others with the same
+                # moment.
                 heapq.heappop(self._order)
                 del self._moments[moment]
         finally:

@@ -99,8 +99,8 @@ class PullRequestHold:
         self._monotonic = monotonic
         self._call_later = call_later
         self._woken: deque[tuple[PullRequest, bool]] = deque()
-        """Requests that one message woke beyond the first ones, and whether they must not wait again. They keep waiting
-        until their turn comes.
+        """Woken requests that are not resumed yet, because one message woke many requests; each with whether it must
+        not wait again.
         """
         self._woken_are_due = False
         self._waiting: dict[tuple[bytes, int], _Waiting] = {}

@@ -45,7 +45,7 @@ class ConsumerOffsetManager:
         self.clamped = 0
         """Number of offsets that ``clamp`` changed since the start."""
         self.resets: dict[str, dict[int, int]] = {}
-        """Offsets that were set from outside, by the same keys. The group's next pull must learn of them."""
+        """Offsets that an administrator set, by the same keys. The group's next pull must learn of them."""
         self.pulled: dict[tuple[str, str, int], int] = {}
         """The next offset in the last response to a pull of a group, by group, topic and queue id. Only in memory."""
 

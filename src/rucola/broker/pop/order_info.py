@@ -99,7 +99,7 @@ class OrderInfo:
 
 
 class OrderInfoManager:
-    """Queue and group → :class:`OrderInfo`.
+    """Maps queue and group to :class:`OrderInfo`.
 
     Args:
         keep: creates the writer of ``consumerOrderInfo.json``.

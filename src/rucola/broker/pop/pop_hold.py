@@ -25,11 +25,11 @@ ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
 """Time between the response to a waiting request and the moment when its client gives up."""
 _REMOVED_MIN = 16
-"""A heap may always contain this many removed entries."""
+"""Number of removed entries that a heap may always contain."""
 _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
-"""Key of the waiting requests: the group, and whether the requests only look without popping."""
+"""Key of the waiting requests: the group, and whether the requests only ask whether there are messages."""
 
 
 @dataclass(slots=True, eq=False)
@@ -197,7 +197,7 @@ class PopHold:
         self._call_later(0, self._resume, pop)
 
     def _resume(self, pop: HeldPop) -> None:
-        if pop.channel.closed:  # it was answered after it was woken, so the message goes to another request
+        if pop.channel.closed:  # this request has ended since it was woken; the message goes to another one
             self._resume_one((pop.topic, pop.queue_id), (pop.group, pop.question), None)
             return
         try:

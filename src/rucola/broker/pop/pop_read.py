@@ -68,7 +68,7 @@ class Pop:
     filter_time: FilterTime | None = None
 
     def again(self, now_ms: int) -> Pop:
-        """The same pop as it was at the start, to be repeated after ``cold`` was called."""
+        """The pop as it was before any read, to be repeated after ``cold`` was called."""
         return Pop(
             self.header,
             now_ms,
@@ -152,7 +152,7 @@ class PopReader:
         low = self._store.min_queue_offset(name, queue.queue_id)
         if init_mode == _FROM_FIRST or is_retry_topic(queue.topic):
             start = low
-        else:  # a queue that still has all its messages counts as young, so the group gets all of them
+        else:  # if the queue still has all its messages, the group gets all of them
             start = 0 if low == 0 else max(self._store.max_queue_offset(name, queue.queue_id) - 1, 0)
         self._popped.commit(queue, start)
         return start

@@ -34,7 +34,7 @@ def normal_topic(topic: str, group: str) -> str:
 
 
 def topic_kind(topic: str) -> str:
-    """0: ordinary topic, 1: retry topic, 2: retry topic of the second kind (``%RETRY%group+topic``)."""
+    """0: ordinary topic, 1: retry topic, 2: retry topic with a name of version 2 (``%RETRY%group+topic``)."""
     if not is_retry_topic(topic):
         return _NORMAL
     return _RETRY_V2 if "+" in topic else _RETRY

@@ -24,7 +24,7 @@ class RequestMode(NamedTuple):
 
 
 class RequestModeManager:
-    """Topic and group → :class:`RequestMode`, for those with a mode.
+    """Maps topic and group to :class:`RequestMode`, if a mode was set.
 
     Args:
         keep: creates the writer of ``messageRequestMode.json``.

@@ -59,7 +59,8 @@ class ReviveQueue:
             self._waiting[record.key] = waiting
 
     def first(self) -> WaitingCheckpoint | None:
-        """The oldest pending checkpoint; None also while an earlier record is undecided."""
+        """The oldest pending checkpoint; None if there is none, or if an acknowledgement before it has no checkpoint
+        yet."""
         first = next(iter(self._waiting.values()), None)
         early = next(iter(self._early.values()), None)  # this includes the oldest one
         return None if first is None or (early is not None and early.queue_offset < first.queue_offset) else first

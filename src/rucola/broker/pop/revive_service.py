@@ -64,7 +64,7 @@ class ReviveService:
         self._retry_topic_v2 = retry_topic_v2
         self._queues: list[ReviveQueue] = []
         self._copies: Counter[CopyIdentity] = Counter()
-        """Copies made by an earlier process, which may have ended before it recorded its progress."""
+        """Copies that an earlier process made; that process may have ended before it recorded its progress."""
         self._mark: tuple[int, int] | None = None
         """A time, and the end of the log at the moment when everything due before that time had been stored."""
         self._complete_ms = 0
@@ -93,10 +93,11 @@ class ReviveService:
             queue.finished = finished
 
     def _oldest_to_come(self, crashed_since_ms: int | None) -> int:
-        """Due time of the oldest checkpoint that may appear once more; after a crash the timer delivers some again.
+        """Due time of the oldest checkpoint that may appear a second time: after a crash the timer delivers some
+        checkpoints again.
 
-        A start after a clean stop may find such checkpoints, too: those that were not read yet, and those that the last
-        process had not delivered yet after an earlier crash.
+        After a clean stop, the broker may find such checkpoints as well: those that were not read yet, and those that
+        the last process had not yet delivered again after an earlier crash.
         """
         oldest_ms = self._delivered_until_ms(None)
         if crashed_since_ms is not None:
@@ -142,7 +143,7 @@ class ReviveService:
         return bool(unread)
 
     def look_again(self) -> None:
-        """Makes the next decisions by the new time, because the wall clock was moved forward."""
+        """Makes the following decisions use the new time, because the wall clock was moved forward."""
         self._mark = None
 
     def settle(self) -> None:

@@ -60,7 +60,7 @@ UNCHANGEABLE = {
 }
 """Switches of RocketMQ that are fixed here, with the reason. A request that sets the fixed value changes nothing."""
 _BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList"})
-"""The keys that RocketMQ refuses, and the sentence with which it does."""
+"""The keys that RocketMQ refuses to change, and the text of its refusal."""
 _BLACK_LISTED = "Can not update config in black list."
 _NOT_CHANGED = f"{_BLACK_LISTED} A request changes only {', '.join(sorted(REMOTE_KEYS))}."
 CONFIG_BYTES_MAX = 64 * 1024

@@ -62,8 +62,9 @@ class ClientManageProcessor:
         """Request 34: a heartbeat. The response waits until the name servers know the retry topics created by the
         request.
 
-        The client is registered before that wait, because its connection could close meanwhile. If it closed earlier,
-        while a thread read a long body, nothing is registered: nobody would remove it.
+        The client is registered before that wait, because its connection could close meanwhile. If the connection
+        closed before, while a thread read a long body, the client is not registered, because nothing would remove it
+        again.
         """
         if channel.closed:
             return None

@@ -60,7 +60,8 @@ class ConsumerManageProcessor:
         return success(command)
 
     def _is_known(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
-        """Whether the queue exists, or the group has progress in it from the time before the topic was made smaller."""
+        """True if the queue exists, or if the group has progress in the queue from before the topic got fewer
+        queues."""
         topic, queue_id = header.topic, header.queue_id
         if queue_id is None or queue_id < 0:
             return False

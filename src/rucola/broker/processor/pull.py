@@ -233,8 +233,8 @@ class PullMessageProcessor:
         return False
 
     def _waits(self, request: PullRequest, result: GetMessageResult, code: int, may_wait: bool) -> bool:
-        """Whether to hold the request, because it is new and found nothing, or because messages that do not match woke
-        it.
+        """True if the request should be held: it is new and found nothing, or it was woken by messages that do not
+        match.
         """
         if may_wait:
             if code != ResponseCode.PULL_NOT_FOUND:

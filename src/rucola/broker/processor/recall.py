@@ -21,8 +21,8 @@ _TAG = "_RECALL_TAG_"
 
 
 class RecallMessageProcessor:
-    """Serves request 370. The request stores a message in the timer topic. This message names the one to withdraw and
-    is due at the same time.
+    """Serves request 370. The request stores a message in the timer topic. The stored message names the message to
+    withdraw; both are due at the same time.
     """
 
     def __init__(self, services: BrokerServices) -> None:

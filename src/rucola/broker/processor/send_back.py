@@ -91,8 +91,8 @@ def returned_message(message: MessageExt, topic: str, queue_id: int, delay_level
     """The copy of a returned message.
 
     Args:
-        topic, queue_id: the queue that it goes to.
-        delay_level: the delay before it arrives there; 0 means none.
+        topic, queue_id: the destination of the copy.
+        delay_level: the level of the delay before the copy arrives there; 0 means no delay.
     """
     properties = {name: value for name, value in message.properties.items() if name != CRC32}
     properties.setdefault(RETRY_TOPIC, message.topic)

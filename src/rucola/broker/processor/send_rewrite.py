@@ -41,11 +41,12 @@ _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
 a message that it consumed.
 """
 _UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
-"""Properties that, stored unchanged, would give a record another place in its queue, or entries in other queues."""
+"""Properties that must not be stored unchanged: they would move the record in its queue, or create entries in other
+queues."""
 
 
 class MadeRow(NamedTuple):
-    """One row, and the bytes that it points into."""
+    """One row, and the bytes to which the row's positions refer."""
 
     source: bytearray
     view: memoryview
@@ -126,8 +127,8 @@ class Rewriter:
     def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
         """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker writes.
 
-        Its queue id is that of the queue in which it will be stored; on a detour this is a queue of the detour's topic.
-        On a detour its properties are complete, and the store adds none.
+        The row's queue id is that of the queue in which the row will be stored. For a message that first waits in
+        another topic (``Detour``), this is a queue of that topic, and the properties are complete: the store adds none.
 
         Raises:
             BrokerError: MESSAGE_ILLEGAL for a property that this broker does not support.

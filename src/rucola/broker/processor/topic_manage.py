@@ -77,8 +77,8 @@ class TopicManageProcessor:
         return self._store_topics(command, changed)
 
     def delete_topic(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 215: deletes a topic together with its POP retry topics, under both kinds of names. The response
-        waits until the deletion is synced.
+        """Request 215: deletes a topic together with its POP retry topics, whose names may be of version 1 or 2. The
+        response waits until the deletion is synced.
         """
         topic = DeleteTopicRequestHeader.from_ext_fields(command.ext_fields).topic
         self._refuse_system_topic(topic)

@@ -1,4 +1,5 @@
-"""Schedules the delivery of delayed messages: when one is due, and when one arrives. Event loop only."""
+"""Schedules the delivery of delayed messages: when a message becomes due, and when a new message arrives. Event loop
+only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The broker's consumer groups (RocketMQ 5.3.3, ``SubscriptionGroupManager``). Event loop only.
 
-Listeners hear of every change at once. The change is written to ``subscriptionGroup.json`` together with others, and
-the response to the request waits for that write. Nobody waits for a group that its first request created: if a crash
-removes it, its next request creates it again.
+Listeners are told of every change at once. The change is written to ``subscriptionGroup.json`` together with others,
+and the response to the request waits for that write. No request waits for the write of a group that was created by its
+first use: if a crash removes the group, its next use creates it again.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ _log = logging.getLogger(__name__)
 
 _EXPIRE_INTERVAL_S = 30.0
 _FLUSH_PAUSE_S = 0.05
-"""The longest wait for a sync of the commit log. A message that is not synced by then is recorded the next time."""
+"""Longest wait in seconds for a sync of the commit log. A message that is not synced by then is recorded the next
+time."""
 
 
 class TimerDelivery:

@@ -39,7 +39,8 @@ RETRY_MS = 100
 LOOK_AGAIN_MS = 1000
 """Longest pause while a message may be waiting; it is limited because the wall clock may be set."""
 _TAKE = 256
-"""Number of messages taken, and of messages delivered, at a time; between such batches the loop serves its sockets."""
+"""Largest number of messages that are taken, and delivered, at a time; between such batches the loop serves its
+sockets."""
 _EMPTY_STEPS = 20_000
 _AHEAD = 8192
 _AHEAD_BYTES = 16 << 20
@@ -146,7 +147,7 @@ class TimerMessageService:
         return waiting + self._store.max_queue_offset(TIMER, 0) - self._timers.queue_offset
 
     def delivered_until_ms(self, cold: ColdRecords | None = None) -> int:
-        """Returns a time: all messages that are due before it, and were stored before it, have reached their topics.
+        """Returns a time. All messages that were stored and due before that time have reached their topics.
 
         Args:
             cold: see ``MessageStore.message_at``.
@@ -307,14 +308,14 @@ class TimerMessageService:
         return 0
 
     def _following(self, time_ms: int, step_now_ms: int) -> int:
-        """The step after ``time_ms``. If the wheel was searched once around since the start, no message waits."""
+        """The step after ``time_ms``. If the whole wheel has been searched since start-up, no message waits."""
         following = time_ms + self._step_ms
         oldest = step_now_ms - self._timers.geometry.span_ms // 2
         return max(following, oldest) if following >= self._walk_end else following
 
     def _open_step(self) -> bool:
-        """Begins with the step at the read time, or continues with the prepared messages; returns False if no message
-        waits for it.
+        """Begins with the time step at the read time, or continues with the messages prepared for that step; returns
+        False if no message waits for the step.
         """
         timers = self._timers
         position = timers.newest(timers.read_time_ms)
@@ -337,7 +338,7 @@ class TimerMessageService:
     def _close_step(self, step: TimeStep) -> None:
         timers = self._timers
         for key in step.withdrawn.keys() - step.met:
-            # It was counted when it arrived, but there was no message to withdraw.
+            # The withdrawal was counted when it arrived, but no message had this key.
             timers.metrics.add(step.withdrawn[key], 1, self._wall_ms())
         self._step = None
         self._delivering = False

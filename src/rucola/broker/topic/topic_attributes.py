@@ -14,7 +14,7 @@ _NOT_SERVED = {
     "cleanup.policy": ("DELETE", "this broker keeps all messages of a topic until they expire"),
     "reserve.time": ("-1", "messages of all topics are kept for fileReservedTime"),
 }
-"""By attribute: the only value that this broker supports, and the reason."""
+"""Maps each attribute to the only value that this broker supports, and to the reason."""
 
 
 class _Attribute(NamedTuple):

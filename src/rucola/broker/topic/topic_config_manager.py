@@ -1,8 +1,8 @@
 """The broker's topics (RocketMQ 5.3.3, ``TopicConfigManager``). Event loop only.
 
-Every change raises the data version, and the listeners (the caches of the processors) hear of it at once. It is then
-written to ``topics.json`` together with other changes. After the write, the written changes are registered with the
-name servers. The future of a change ends after the registration, and the response to the request waits for that. A
+Every change raises the data version, and the listeners (the caches of the processors) are told of it at once. It is
+then written to ``topics.json`` together with other changes. After the write, the written changes are registered with
+the name servers. The future of a change ends after the registration, and the response to the request waits for that. A
 change that cannot be written is undone, unless consumers need it.
 """
 
@@ -89,7 +89,7 @@ class TopicConfigManager:
                 event(_log, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without))
         inherited = self.table.get(AUTO_CREATE_TOPIC_KEY_TOPIC)
         self.table.update(table)
-        # This start decides whether topics are created automatically, not the start that wrote the file.
+        # The current options decide whether topics are created automatically, not those of the run that wrote the file.
         if inherited is not None:
             self.table[AUTO_CREATE_TOPIC_KEY_TOPIC] = inherited
         else:
@@ -151,7 +151,7 @@ class TopicConfigManager:
     def create_on_send(
         self, topic: str, default_topic: str, queue_nums: int
     ) -> tuple[TopicConfig, asyncio.Future[None]] | None:
-        """Creates ``topic`` as a copy of ``default_topic``, as the first send to it requests.
+        """Creates ``topic`` as a copy of ``default_topic``, for the first send to ``topic``.
 
         Args:
             queue_nums: number of queues that the producer wants; limited to the number of ``default_topic``.

@@ -60,7 +60,7 @@ class Half:
     checks: int
     """Number of checks so far."""
     immunity_s: int | None
-    """The time for which the sender does not want to be asked."""
+    """Seconds after the send during which the producer does not want to be asked for its decision."""
 
 
 class HalfMessages:
@@ -84,8 +84,7 @@ class HalfMessages:
         self._unwritten: list[int] = []
         self._unwritten_chars = 0
         self._ops: deque[tuple[int, int]] = deque()
-        """Op messages that are still needed: each one's queue offset, and the highest half queue offset that it
-        names.
+        """For each op message that is still needed: its queue offset, and the highest half queue offset in it.
         """
         self._marks: deque[tuple[int, int, int]] = deque()
         """Progress that becomes valid once the log is synced up to a physical offset: this offset, the half progress
@@ -186,7 +185,7 @@ class HalfMessages:
             self._ops.append((result.queue_offset, max(self._unwritten)))
             self._unwritten.clear()
             self._unwritten_chars = 0
-        # messages that were not scanned yet come after it
+        # the messages that were not scanned yet come after this progress
         half_progress = next(iter(self._by_offset), self._scanned)
         while self._ops and self._ops[0][1] < half_progress:
             self._ops.popleft()
@@ -197,7 +196,7 @@ class HalfMessages:
         return True
 
     def settle(self) -> None:
-        """Commits the progress whose outcomes are synced."""
+        """Commits the progress up to which all outcomes are synced."""
         mark: tuple[int, int, int] | None = None
         while self._marks and self._marks[0][0] <= self._store.flushed_offset:
             mark = self._marks.popleft()

@@ -137,8 +137,8 @@ class TransactionalMessageService:
         return self._store.max_offset
 
     def note_outcomes(self) -> int:
-        """Stores an outcome that is so far only in memory, such as a rollback, so that no later start asks about the
-        message again.
+        """Stores an outcome that is so far only in memory, such as a rollback, so that the producer is not asked again
+        after a restart.
 
         Returns:
             The physical offset up to which the log must be synced before the outcome is durable.
@@ -167,7 +167,7 @@ class TransactionalMessageService:
         clients = self._producers.clients(half.group)
         is_removed = half.physical_offset < self._store.min_offset
         if not (hopeless or clients or is_removed):
-            return  # without a read, because thousands may wait for one producer
+            return  # before the record is read, because thousands may wait for one producer
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
@@ -218,7 +218,7 @@ class TransactionalMessageService:
             properties = own_properties(message)
             properties.pop(
                 TRAN_PREPARED_QUEUE_OFFSET, None
-            )  # the old identity would mark it as a copy of an ended message
+            )  # it would mark the message as a copy of an ended one
             properties[TRANSACTION_CHECK_TIMES] = RESUMED_CHECKS
             result = self._put_half(message, _half_copy(message, properties), properties, renewed=True)
             if result.status is not PutMessageStatus.PUT_OK:
