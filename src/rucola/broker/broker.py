@@ -388,7 +388,7 @@ class Broker:
 
 
 def _pops(services: BrokerServices) -> Pops:
-    # Deferred: the start of a broker whose clients do not pop needs none of it.
+    # Deferred: a broker whose clients do not pop does not need this module.
     from rucola.broker.pop_services import PopServices
 
     return PopServices(services)

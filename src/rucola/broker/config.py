@@ -96,7 +96,8 @@ class BrokerConfig(TlsConfig):
     acl_require_v2: bool = option(
         "aclRequireSignatureV2",
         False,
-        "Whether only the signature that cannot be replayed is accepted. Only Rucola's clients make it. Rucola's own.",
+        "Whether only the signature that cannot be replayed is accepted. Only Rucola's clients create this signature. "
+        "Rucola's own.",
     )
     broker_ip1: str = option(
         "brokerIP1",

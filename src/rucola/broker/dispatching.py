@@ -1,8 +1,8 @@
 """Connects the store with waiting requests: decides when to dispatch, and resumes the requests. Event loop only.
 
 The store's ``dispatch`` records which queues got messages. Afterwards the waiting requests are notified, and an error
-of one does not affect the others. If resuming a pull or pop fails, the function that resumes it answers it with an
-error.
+in one of them does not affect the others. If a pull or pop cannot be resumed, the function that resumes it sends an
+error as the response.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Dispatching:
         self._delivery = delivery
 
     def appended(self) -> None:
-        """Schedules a dispatch after messages were appended. With SYNC_FLUSH, the sync schedules it, because messages
-        are not visible before.
+        """Schedules a dispatch after messages were appended. With SYNC_FLUSH, the dispatch is scheduled by the sync,
+        because messages are not visible before.
         """
         if not self._sync_flush:
             self._schedule()

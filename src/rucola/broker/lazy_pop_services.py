@@ -94,7 +94,7 @@ class LazyPopServices:
             self.started.load(after_pops=True)
 
     def start(self) -> None:
-        """Starts the POP services if there are any; ``get`` starts those it creates later."""
+        """Starts the POP services if they exist; if ``get`` creates them later, ``get`` also starts them."""
         self._serving = True
         if self.started is not None:
             self.started.start()

@@ -162,7 +162,7 @@ def _signer(config: BrokerConfig, wall_ms: Callable[[], int]) -> RequestSigner |
     keys = credentials(config.inner_client_authentication_credentials)
     if keys is None:
         return None
-    # Imported only when needed, because the start waits for it.
+    # Imported only when needed, because start-up waits for the import.
     from rucola.remoting.signer import RequestSigner
 
     return RequestSigner(*keys, security_token="", version=1, wall_ms=wall_ms)

@@ -119,7 +119,8 @@ storePathConsumeQueue storePathIndex storeCheckpoint abortFile
 )
 
 """The list includes keys of versions 3 and 4 that later versions dropped, because files from those years are still in
-use. No 4.x has a setter for the last four, and it ignores them. Most files that were written for it have them.
+use. RocketMQ 4.x has no setters for the last four keys and ignores them, but most files that were written for 4.x
+contain them.
 """
 
 FORMER_KEYS = {
@@ -151,7 +152,8 @@ _MEANINGS = (
 
 
 def without_effect(keys: Iterable[str]) -> str:
-    """Returns one line with the consequences of not serving ``keys``, each followed by its keys."""
+    """Returns one line that lists what follows from ignoring ``keys``; each consequence is followed by the keys
+    concerned."""
     table: dict[str, list[str]] = {}
     for key in keys:
         table.setdefault(next(meaning for pattern, meaning in _MEANINGS if pattern.search(key)), []).append(key)

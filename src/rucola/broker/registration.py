@@ -17,8 +17,8 @@ from rucola.runtime.supervision import Supervisor
 REGISTER_AGAIN_S = 10.0
 """Seconds until the second registration, which comes early, as in the reference."""
 BEGIN_S = 1.0
-"""How long a start waits for the name servers. 100,000 topics may take longer, and so may a name server that does not
-answer.
+"""Seconds for which start-up waits for the name servers. 100,000 topics may take longer, and so may a name server that
+does not answer.
 """
 TOGETHER_MAX = 1000
 """Largest number of topics in one request; they take some milliseconds of the event loop here and in the name server. A

@@ -38,7 +38,7 @@ _UNASKED_ROWS = 16
 topic.
 """
 _UNASKED_PULLS = 4
-"""The same number for pulls, each of which takes at most 10 ms."""
+"""Number of pulls that are served before the time is checked; each pull takes at most 10 ms."""
 _JUDGED_ROWS = 128
 """Number of rows that access control checks at a time; each needs a signature check."""
 
@@ -171,7 +171,8 @@ def _unasked(kind: int, run_ended: bool, channel: Channel) -> int:
 
 
 def _run_end(table: array[int], row: int, count: int) -> int:
-    """The row after the last row of the same topic from ``row`` on, found without a Python step for each row."""
+    """Returns the end (excluded) of the run of rows with the same topic that begins at ``row``; no Python code runs for
+    each row."""
     following = (row + 1) * ROW_WIDTH + _SAME_TOPIC
     if row + 1 == count or not table[following]:
         return row + 1

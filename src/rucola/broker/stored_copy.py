@@ -46,17 +46,17 @@ class StoredRecord:
 
     @property
     def topic(self) -> bytes:
-        """Topic in which it is stored."""
+        """Topic in which the record is stored."""
         return self._bytes(_TOPIC_POS, self._row[_TOPIC_LEN])
 
     @property
     def queue_id(self) -> int:
-        """Queue in which it is stored."""
+        """Queue in which the record is stored."""
         return self._row[_QUEUE_ID]
 
     @property
     def queue_offset(self) -> int:
-        """Its queue offset there."""
+        """Queue offset of the record."""
         return self._row[_QUEUE_OFFSET]
 
     def copy(

@@ -25,7 +25,7 @@ _BLACK_LIST = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "
 """The keys that RocketMQ refuses to change, and the text of its refusal."""
 _BLACK_LISTED = "Can not update config in black list."
 _NOT_CHANGED = f"{_BLACK_LISTED} A request changes only {', '.join(sorted(REMOTE_KEYS))}."
-"""Options that a request may change. Each is read every time it is used."""
+"""Options that a request may change. The name server reads these options at each use, so a change applies at once."""
 CONFIG_BYTES_MAX = 64 * 1024
 
 
@@ -41,7 +41,7 @@ class NamesrvConfigProcessor:
         table.register(RequestCode.GET_NAMESRV_CONFIG, self.config)
 
     def update_config(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 318: changes all given options or none, until the next start."""
+        """Request 318: changes all given options or none; the change lasts until the name server restarts."""
         if len(command.body) > CONFIG_BYTES_MAX:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"at most {CONFIG_BYTES_MAX} bytes of options")
         try:

@@ -44,7 +44,7 @@ class KVConfigManager:
         return self._tables.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Removes one key; does nothing if it does not exist."""
+        """Removes one key; does nothing if the key does not exist."""
         table = self._tables.get(namespace, {})
         value = table.pop(key, None)
         if value is not None:

@@ -96,8 +96,8 @@ class NamesrvProcessor:
         return self._unregister(command)
 
     def _in_order(self, serve: Callable[[], Awaitable[Answer]], size: int) -> Awaitable[Answer]:
-        """Calls ``serve`` when all earlier requests have been served, and returns its response; ``size`` bytes wait
-        until then.
+        """Calls ``serve`` when all earlier requests have been served, and returns the response of ``serve``; until
+        then, ``size`` counts towards the waiting bytes.
 
         Raises:
             BrokerError: too many bytes are waiting.

@@ -20,7 +20,7 @@ from rucola.remoting.turn import at_once
 
 MASTER_ID = 0
 BROKER_TIMEOUT_MS = 120_000
-"""Lifetime of a registration that states none, in ms."""
+"""Lifetime in ms of a registration that states no lifetime."""
 
 _TOPICS_A_STEP = 256
 """Largest number of topics that are entered or removed without a pause."""
@@ -94,7 +94,8 @@ class RouteInfoManager:
         self._topics_of: dict[str, set[str]] = {}
         """Topics of each broker name, so that removing a broker does not search all topics."""
         self._left: dict[str, None] = {}
-        """Names without an address that are still removed from topics; their routes are gone."""
+        """Names of brokers that have no address any more and are being removed from their topics; their routes are
+        gone."""
         self.on_left: Callable[[], None] = lambda: None
         """Called when a broker has left more topics than are removed at once; then call ``drop_left``."""
 
@@ -333,7 +334,7 @@ class RouteInfoManager:
         return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)
 
     def _place(self, broker: BrokerRegistration, former_ids: list[int]) -> _Group:
-        """Enters the address of a broker; returns the group of its name."""
+        """Enters the address of a broker; returns the group of all brokers with the same name."""
         group = self._groups.setdefault(broker.broker_name, _Group(broker.cluster, {}, False, broker.zone_name))
         self._clusters.setdefault(broker.cluster, {})[broker.broker_name] = None
         group.enable_acting_master, group.zone_name = bool(broker.enable_acting_master), broker.zone_name

@@ -47,7 +47,7 @@ class AdminApi(RemotingApi):
     # topics
 
     async def topic_config(self, address: str, topic: str) -> TopicConfig:
-        """GET_TOPIC_CONFIG (351); an unknown topic is ``BrokerError`` 17."""
+        """GET_TOPIC_CONFIG (351); raises ``BrokerError`` 17 for an unknown topic."""
         answer = await self._ask(address, RequestCode.GET_TOPIC_CONFIG, headers.TopicRequestHeader(topic))
         try:
             return TopicConfig.from_dict(fastjson.load_object(answer.body, "TopicConfig"))
@@ -148,13 +148,13 @@ class AdminApi(RemotingApi):
     # clients
 
     async def consumer_connection(self, address: str, group: str) -> ConsumerConnection:
-        """GET_CONSUMER_CONNECTION_LIST (203); if no consumer is connected, ``BrokerError`` 206."""
+        """GET_CONSUMER_CONNECTION_LIST (203); raises ``BrokerError`` 206 if no consumer is connected."""
         header = headers.ConsumerGroupRequestHeader(group)
         answer = await self._ask(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
         return ConsumerConnection.decode(answer.body)
 
     async def producer_connection(self, address: str, group: str) -> ProducerConnection:
-        """GET_PRODUCER_CONNECTION_LIST (204); if no producer is connected, ``BrokerError`` 1."""
+        """GET_PRODUCER_CONNECTION_LIST (204); raises ``BrokerError`` 1 if no producer is connected."""
         header = headers.ProducerGroupRequestHeader(group)
         answer = await self._ask(address, RequestCode.GET_PRODUCER_CONNECTION_LIST, header)
         return ProducerConnection.decode(answer.body)
@@ -188,7 +188,7 @@ class AdminApi(RemotingApi):
         await self._ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=format_properties(values).encode())
 
     async def broker_stats(self, address: str, name: str, key: str) -> BrokerStatsData:
-        """VIEW_BROKER_STATS_DATA (315); an unknown key is ``BrokerError`` 1."""
+        """VIEW_BROKER_STATS_DATA (315); raises ``BrokerError`` 1 for an unknown key."""
         header = headers.ViewBrokerStatsDataRequestHeader(name, key)
         return BrokerStatsData.decode((await self._ask(address, RequestCode.VIEW_BROKER_STATS_DATA, header)).body)
 

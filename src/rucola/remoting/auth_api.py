@@ -88,7 +88,7 @@ class AuthApi(RemotingApi):
         await self._call(address, RequestCode.AUTH_DELETE_ACL, header)
 
     async def acl(self, address: str, subject: str) -> dict[str, Any] | None:
-        """AUTH_GET_ACL (3009); None if the user has no rules, ``BrokerError`` 16 if there is no such user."""
+        """AUTH_GET_ACL (3009); None if the user has no rules; raises ``BrokerError`` 16 if there is no such user."""
         answer = await self._call(address, RequestCode.AUTH_GET_ACL, headers.AclRequestHeader(subject))
         return fastjson.load_object(answer.body, "AclInfo") if answer.body else None
 

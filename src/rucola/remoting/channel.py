@@ -31,8 +31,8 @@ from rucola.remoting.turn import ANSWER_BYTES, Turn
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the kept part of the request."""
 _FEW_ROWS = 64
-"""A connection that has at most this many requests left waits like one whose requests were all put off: a producer that
-was not served for a second must not wait among those that send thousands in one read.
+"""Largest number of remaining requests with which a connection waits like a connection whose requests were all put off.
+A producer that was not served for a second must not wait among connections that send thousands of requests in one read.
 """
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
@@ -422,7 +422,8 @@ class Channel(asyncio.BufferedProtocol):
             self._server.deferred.add(self._serve_rest, self._loop, begun=self._is_begun, costly=self.costly)
 
     def _serve_rest(self) -> None:
-        """Continues with the postponed rows, unless there is a reason to wait; ``_read_on`` then calls it again."""
+        """Continues with the postponed rows, unless there is a reason to wait; ``_read_on`` then calls this method
+        again."""
         self._rest_is_due = False
         transport = self._transport
         if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():

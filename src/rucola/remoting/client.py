@@ -268,8 +268,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ended(reason)
 
     def send(self, frame: bytes, body: bytes = b"") -> None:
-        """Sends a frame, or the part before ``body`` and then ``body``, together with the others of this iteration of
-        the event loop.
+        """Sends a frame, or the part before ``body`` and then ``body``, together with the other frames of this
+        iteration of the event loop.
         """
         parts = self._parts
         parts.append(frame)
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Closes without sending the remaining frames; does nothing if it is closed."""
+        """Closes without sending the remaining frames; does nothing if the connection is closed."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -311,7 +311,7 @@ class Connection(asyncio.BufferedProtocol):
         """
         transport = self._transport
         if transport is None:
-            return  # it is still being opened, or already gone
+            return  # the connection is still being opened, or already gone
         if self._silent_since < self._heard_at:
             self._silent_since, self._in_doubt = math.inf, False
         for waiter in late:

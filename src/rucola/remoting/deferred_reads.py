@@ -3,9 +3,9 @@ all requests of another connection are served.
 
 Connections wait in three groups: those whose last request was costly, those that wait for the rest of a read, and all
 others. The group of the others gets half of the processor time of all three; each of the first two groups gets a
-quarter. A client that sends a few cheap requests at a time therefore hardly waits, however many connections send costly
-ones or thousands in one read. Inside a group, the connections are served in the order of their arrival. One that is not
-done goes to the end.
+quarter. A client that sends a few cheap requests at a time therefore hardly waits, even if many other connections send
+costly requests, or thousands of requests in one read. Inside a group, the connections are served in the order of their
+arrival. A connection that still has requests goes to the end.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from rucola.remoting.turn import TURN_S, Turn
 from rucola.runtime.clock import thread_cpu_s
 
 SLICE_S = 0.001
-"""Time for one connection and turn, if many of its group wait."""
+"""Seconds for one connection in one turn, if many connections of its group wait."""
 
 
 class _Group:
     """Connections that share the fraction ``part`` of the processor time.
 
     Attributes:
-        used_s: processor time that the group has used, in seconds, divided by ``part``. The group with the least is
-            served next.
+        used_s: processor time that the group has used, in seconds, divided by ``part``. The group with the smallest
+            value is served next.
     """
 
     def __init__(self, part: float) -> None:
@@ -55,7 +55,8 @@ class DeferredReads:
         """Calls ``serve`` in a later turn.
 
         Args:
-            serve: serves requests of one connection until ``Turn.is_over``, at least one; may call ``add`` again.
+            serve: serves requests of one connection until ``Turn.is_over``, but at least one request; may call ``add``
+            again.
             begun: whether requests of the same read were served before.
             costly: whether the last request took long, or is not known.
         """

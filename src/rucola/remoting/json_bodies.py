@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SHORT_BYTES = 8 * 1024
 """Longest body that is parsed at once; parsing it takes at most 20 ms."""
 WAITING_BYTES_MAX = 32 * 1024 * 1024
-"""Limit for all bodies that wait to be parsed; requests beyond it are refused."""
+"""Largest number of bytes of all bodies that wait to be parsed; further requests are refused."""
 JSON_CODES = frozenset(
     {
         RequestCode.HEART_BEAT,

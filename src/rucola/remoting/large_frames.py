@@ -32,8 +32,8 @@ class _BegunFrame:
     Attributes:
         needed: size in bytes of the whole frame.
         size: bytes that have arrived.
-        since_s: when the frame began or was let in; ``since_size`` bytes had arrived then.
-        let_in: whether it waited and now has room reserved for all its missing bytes.
+        since_s: when the frame began or was given room; ``since_size`` bytes had arrived then.
+        let_in: whether the frame has waited and room is now reserved for all its missing bytes.
     """
 
     needed: int

@@ -190,7 +190,7 @@ def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -
 def serve_again(
     channel: Channel, command: RemotingCommand, processor: Callable[[Channel, RemotingCommand], Answer]
 ) -> None:
-    """Lets ``processor`` process a request again after its wait has ended; sends the response, if there is one."""
+    """Calls ``processor`` again for a request whose wait has ended; sends the response, if there is one."""
     try:
         answer = processor(channel, command)
     except Exception as error:  # noqa: BLE001 - see ProcessorTable.process

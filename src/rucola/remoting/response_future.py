@@ -1,7 +1,7 @@
 """Requests that wait for their responses on one connection, matched by ``opaque``. Responses may come in any order
-(protocol.md 1.1). One timer per connection expires late requests. It is set for the earliest deadline, and examines all
-waiting requests only when it fires. A request that is answered in time therefore costs one dictionary entry and no
-timer.
+(protocol.md 1.1). One timer per connection expires late requests. The timer is set for the earliest deadline, and
+examines all waiting requests only when it fires. A request that is answered in time therefore costs one dictionary
+entry and no timer.
 
 Everything here runs on the connection's event loop and uses ``loop.time()``.
 """
@@ -73,8 +73,8 @@ class ResponseTable:
         on_expired: called with requests that got no response in time, before their waiters.
 
     Attributes:
-        waiting: the waiters by ``opaque``; the dictionary is never replaced. Code that adds a waiter directly
-            calls ``expire_at`` if its deadline lies before ``timer_at``.
+        waiting: the waiters by ``opaque``; the dictionary is never replaced. Code that adds a waiter to this dictionary
+        must call ``expire_at`` if the waiter's deadline lies before ``timer_at``.
         timer_at: time of the next search for late requests.
     """
 

@@ -197,7 +197,7 @@ class RemotingServer:
     def opened(self, channel: Channel) -> None:
         """Called when ``channel`` was accepted."""
         if self._server is None:
-            channel.abort()  # the system accepted it before close() and reports it afterwards
+            channel.abort()  # accepted before close(), but reported afterwards
         self.channels.add(channel)
         too_many = self._watch.opened(channel, channel.descriptor)
         if too_many:

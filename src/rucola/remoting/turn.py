@@ -29,7 +29,7 @@ SERVED_READS = 64
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
-"""A connection whose last request took longer gets no request served in a turn whose time is up, not even one.
+"""A connection whose last request took more seconds gets no request at all served in a turn whose time is up.
 Otherwise, each of many connections could send one costly request per turn.
 """
 RESUMED_A_TURN = 1

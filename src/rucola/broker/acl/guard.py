@@ -107,7 +107,7 @@ class AccessGuard:
         quota: is told whose requests are served next.
 
     Attributes:
-        refused: number of requests refused since the start.
+        refused: number of requests refused since start-up.
         unknown_senders: number of refused requests without a valid signature.
     """
 
@@ -207,7 +207,8 @@ class AccessGuard:
         return self._stale(judged, peer, command, now_s) or self._forbidden(judged, peer, command)
 
     def _judge_later(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> None:
-        """Fetches the message that ``command`` refers to, then refuses or serves it. Its sender is already known."""
+        """Fetches the message that ``command`` refers to, then refuses or serves the request, whose sender is already
+        known."""
 
         fetched = partial(self._judge_again, channel, command, cold)
         if not self._cold_reads.start(channel, cold.fetch, fetched) and not command.is_oneway:

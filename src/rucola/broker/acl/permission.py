@@ -114,7 +114,7 @@ class Sender(Protocol):
 
     @property
     def secret_key(self) -> bytes:
-        """The secret that signs its requests."""
+        """The secret with which the sender signs requests."""
 
     @property
     def admin(self) -> bool:
@@ -122,7 +122,7 @@ class Sender(Protocol):
 
     @property
     def disabled(self) -> bool:
-        """Whether all of its requests are refused."""
+        """Whether all requests of the sender are refused."""
 
     @property
     def require_v2(self) -> bool:
@@ -130,7 +130,7 @@ class Sender(Protocol):
 
     @property
     def addresses(self) -> AddressStrategy | None:
-        """Where its requests may come from; None for anywhere."""
+        """The addresses from which requests of the sender may come; None for any address."""
 
     def allows(self, resource: Resource, address: Segments) -> bool:
         """Whether a peer at ``address`` gets the needed permission for ``resource``."""

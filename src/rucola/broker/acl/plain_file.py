@@ -103,7 +103,7 @@ def read_document(text: bytes, source: str) -> dict[str, Any]:
 
 
 def read_accounts(document: Mapping[str, Any], source: str, weak_secrets: bool) -> list[Account]:
-    """The accounts of a document.
+    """The accounts in a parsed ACL file.
 
     Args:
         document: from ``read_document``.

@@ -52,7 +52,7 @@ class PlainPermissionManager:
 
     Attributes:
         snapshot: the current accounts.
-        failures: number of failed loads since the start.
+        failures: number of failed loads since start-up.
         error: error of the last load; empty if it succeeded.
     """
 
@@ -195,7 +195,7 @@ class PlainPermissionManager:
     def _find(
         self, texts: Mapping[str, bytes], edit: Callable[[dict[str, Any]], bool]
     ) -> tuple[str, dict[str, Any] | None]:
-        """Applies ``edit`` to the first file that it changes."""
+        """Applies ``edit`` to the files in order, up to the first file that it changes."""
         for path, text in texts.items():
             document = read_document(text, path)
             if edit(document):
@@ -224,7 +224,7 @@ class PlainPermissionManager:
         event(_log, logging.WARNING, "accounts changed by an administrator", digest=self._seen[:12])
 
     def _read_good(self, failed: int) -> dict[str, bytes]:
-        """The documents of all files. A broken file must be repaired by hand and is not overwritten."""
+        """The texts of all files, if they are valid. A broken file must be repaired by hand and is not overwritten."""
         try:
             texts = self._read()
             self._parse(texts)

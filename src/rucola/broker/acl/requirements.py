@@ -187,8 +187,7 @@ def _text(body: Mapping[str, Any], key: str) -> str:
 
 Need = Topic | PoppedTopic | Group | MessageAt | InBody
 ADMIN: None = None
-"""Entry of codes that only administrators may send. The entry has the effect of a missing one, but states the
-intent.
+"""Entry of codes that only administrators may send. This has the same effect as a missing entry, but states the intent.
 """
 
 _PULL = (Topic("topic", SUB), Group("consumerGroup"))

@@ -1,9 +1,9 @@
 """Tells the members of a changed consumer group, so that they divide the queues among themselves again. Event loop
 only.
 
-A small group is told of every change. A large group is told once about many changes: after each round of notifications
-it rests, and changes during the round or the rest lead to one further round. The rest is proportional to the number of
-members, so notifying a large group that starts up takes only a share of the event loop's time.
+A small group is told of every change. A large group is told once about many changes: a pause follows each round of
+notifications, and changes during the round or the pause lead to one further round. The pause is proportional to the
+number of members, so notifying a large group that starts up takes only a share of the event loop's time.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from rucola.protocol.command import FLAG_ONEWAY, RemotingCommand
 from rucola.protocol.headers.client import NotifyConsumerIdsChangedRequestHeader
 
 _SMALL = 32
-"""Number of members of a small group."""
+"""Largest number of members with which a group counts as small."""
 _TOLD_IN_ONE_GO = 200
 _REST_S = 0.0002
-"""Seconds of rest for each member: ten times the time that notifying one member takes."""
+"""Seconds of pause for each member: ten times the time that notifying one member takes."""
 
 
 @dataclass(slots=True)
@@ -65,8 +65,8 @@ class GroupChanges:
         self._rounds: dict[str, _Round] = {}
 
     def tell(self, info: ConsumerGroup) -> None:
-        """Tells every member of the group to rebalance (40) once the name servers know its retry topic, because members
-        ask them for it.
+        """Tells every member of the group to rebalance (40) once the name servers know the group's retry topic, because
+        members ask the name servers for this topic.
         """
         if not info.clients:
             self._filters.unregister(info.group)

@@ -1,6 +1,6 @@
 """Live producers by group (RocketMQ 5.3.3, ``ProducerManager``). Event loop only.
 
-A connection records its own groups, so closing it costs time only for those.
+A connection records its own groups, so closing the connection costs time only for those groups.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Connection:
 
 
 class ProducerManager:
-    """Group → connection → client."""
+    """Maps group and connection to the client."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Peer, ClientChannel]] = {}
@@ -86,7 +86,7 @@ class ProducerManager:
         ]
 
     def _release_id(self, connection: _Connection, client: ClientChannel) -> None:
-        """Lowers the number of groups in which the connection uses the client id by one. At zero, the id no longer
+        """Decrements the number of groups in which the connection uses the client id. At zero, the id no longer
         leads to the connection.
         """
         connection.client_ids[client.client_id] -= 1

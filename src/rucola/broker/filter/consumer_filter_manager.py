@@ -35,7 +35,7 @@ class Subscription(Protocol):
 
 
 class ConsumerFilterManager:
-    """Topic → group → filter.
+    """Maps topic and group to the filter.
 
     Args:
         keep: creates the writer of ``consumerFilter.json``.

@@ -52,11 +52,11 @@ def read_filtered(
     may_block: bool,
     time: FilterTime,
 ) -> GetMessageResult:
-    """``MessageStore.get_message`` for messages that match ``expression``. If it finds none, the result says how far it
-    got.
+    """``MessageStore.get_message`` for messages that match ``expression``. If no message matches, the result tells up
+    to which offset the queue was examined.
 
-    A message that is not in memory ends the read, as a limit does. If it is the first message, the read waits for it
-    with ``may_block``; without ``may_block``, the result reports it in ``cold``.
+    A message that is not in memory ends the read, as a limit does. If the first message is not in memory, the read
+    waits for the disk with ``may_block``; without ``may_block``, the result reports the message in ``cold``.
     """
     found = _Found(expression, max_messages, store.config.max_transfer_bytes_on_message_in_memory)
     units_max = max(store.config.max_filter_message_size // UNIT_BYTES, max_messages)

@@ -47,7 +47,7 @@ class ColdReads:
         return len(self._running)
 
     def serve(self, step: Callable[[ColdRecords], Answer | Awaitable[Answer]]) -> Answer | Awaitable[Answer]:
-        """The result of ``step`` for a request; an awaitable if it must run again.
+        """The result of ``step`` for a request; an awaitable if ``step`` must run again.
 
         Raises:
             BrokerError: too many requests wait for the disk. Also raises whatever ``step`` raises.

@@ -2,8 +2,8 @@
 connection closes.
 
 Thus no client can use up the broker's limit of waiting requests. Official clients send one waiting request for each
-queue, all over one connection. The limit is therefore far above what reading needs, and a connection at the limit is
-still read, because its heartbeats arrive there, too.
+queue, all over one connection. The limit is therefore much higher than one consumer needs. A connection that has
+reached the limit is still read, because its heartbeats must be served, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ W = TypeVar("W")
 
 
 class ConnectionShare(Generic[W]):
-    """Connection → its waiting requests. Event loop only."""
+    """Maps each connection to its waiting requests. Event loop only."""
 
     def __init__(self) -> None:
         self._requests: dict[Peer, dict[W, None]] = {}

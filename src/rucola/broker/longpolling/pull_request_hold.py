@@ -59,7 +59,7 @@ class PullRequest:
     queue_offset: int
     max_messages: int
     timeout_ms: int = 0
-    """How long it may wait in ms; 0 answers at once."""
+    """Milliseconds for which the request may wait; with 0 it is answered at once."""
     moment: int = 0
     """Key of its deadline."""
     until_s: float | None = None
@@ -67,7 +67,7 @@ class PullRequest:
     moved: bool = False
     """Whether ``queue_offset`` was moved past messages that did not match; the consumer must be told."""
     woken: bool = False
-    """Whether it was woken and is resumed in a later iteration of the event loop."""
+    """Whether the request was woken and will be resumed in a later iteration of the event loop."""
 
 
 _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
@@ -190,7 +190,7 @@ class PullRequestHold:
         ends_s = self._monotonic() + TURN_S
         while self._woken and self._monotonic() < ends_s:
             request, final = self._woken.popleft()
-            if request.woken:  # it did not end in another way meanwhile
+            if request.woken:  # the request has not ended in the meantime
                 self._remove(request)
                 self._run(request, final)
         self._run_woken_soon()

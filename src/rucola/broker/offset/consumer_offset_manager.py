@@ -43,9 +43,10 @@ class ConsumerOffsetManager:
         self.data_version = DataVersion(0, wall_ms(), 0)
         self.table: dict[str, dict[int, int]] = {}
         self.clamped = 0
-        """Number of offsets that ``clamp`` changed since the start."""
+        """Number of offsets that ``clamp`` changed since start-up."""
         self.resets: dict[str, dict[int, int]] = {}
-        """Offsets that an administrator set, by the same keys. The group's next pull must learn of them."""
+        """Offsets that an administrator set, by the same keys. The response to the group's next pull must report
+        them."""
         self.pulled: dict[tuple[str, str, int], int] = {}
         """The next offset in the last response to a pull of a group, by group, topic and queue id. Only in memory."""
 
@@ -87,7 +88,7 @@ class ConsumerOffsetManager:
         return max(self.pulled.get((group, topic, queue_id), 0), consumed, 0)
 
     def reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Sets the offset, overriding the group's clients. Their next pull is told of it."""
+        """Sets the offset, overriding the group's clients. The response to their next pull reports the offset."""
         self.commit(group, topic, queue_id, consumer_offset)
         self.pulled.pop((group, topic, queue_id), None)
         self.resets.setdefault(topic_at_group(topic, group), {})[queue_id] = consumer_offset

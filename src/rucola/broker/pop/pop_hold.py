@@ -34,14 +34,14 @@ _Place = tuple[str, bool]
 
 @dataclass(slots=True, eq=False)
 class HeldPop:
-    """A waiting request, which pops or only looks.
+    """A waiting request, which pops messages or only asks whether there are any.
 
     Attributes:
-        resume: runs it again.
-        tag_codes: only messages with these codes matter to it; None: all messages do.
-        question: whether it only looks.
-        moment: key of its deadline.
-        waits: whether it is waiting.
+        resume: runs the request again.
+        tag_codes: the tag codes of the messages that the request wants; None: it wants all messages.
+        question: whether the request only asks and does not pop.
+        moment: key of the deadline in ``Deadlines``.
+        waits: whether the request is waiting.
     """
 
     channel: Peer
@@ -108,7 +108,7 @@ class PopHold:
         self._queue_max = queue_max
         self._queues: dict[_Queue, dict[_Place, _Waiting]] = {}
         self._retry_queues: dict[str, dict[_Queue, dict[_Place, None]]] = {}
-        """Retry topic → the topics and groups whose pops read it."""
+        """Maps each retry topic to the topics and groups whose pops read it."""
         self._count = 0
         self._numbers = itertools.count()
         self._share = ConnectionShare[HeldPop]()
@@ -152,7 +152,7 @@ class PopHold:
         return True
 
     def arrived(self, topic: bytes, queue_id: int, tags_code: int | None) -> None:
-        """Handles an arrival; ``tags_code`` is None if several messages came."""
+        """Handles the arrival of messages; ``tags_code`` is None if there are several."""
         name = topic.decode("utf-8", "replace")
         for queue in ((name, ALL_QUEUES), (name, queue_id)):
             for place in list(self._queues.get(queue, ())):

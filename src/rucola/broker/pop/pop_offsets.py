@@ -29,7 +29,7 @@ class PopOffsets:
     """Tracks the popped offsets.
 
     Args:
-        offsets: the consumer offsets; they count only pops whose checkpoints are synced.
+        offsets: the consumer offsets; they include only pops whose checkpoints are synced.
     """
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager) -> None:

@@ -34,7 +34,7 @@ class ReviveQueue:
 
     Attributes:
         next_offset: queue offset to read next.
-        finished: keys of checkpoints that were completed before the start and may appear once more.
+        finished: keys of checkpoints that were completed before start-up and may appear a second time.
         noted: the progress in the queue that was recorded last.
     """
 
@@ -62,7 +62,7 @@ class ReviveQueue:
         """The oldest pending checkpoint; None if there is none, or if an acknowledgement before it has no checkpoint
         yet."""
         first = next(iter(self._waiting.values()), None)
-        early = next(iter(self._early.values()), None)  # this includes the oldest one
+        early = next(iter(self._early.values()), None)  # the first entry is the oldest
         return None if first is None or (early is not None and early.queue_offset < first.queue_offset) else first
 
     def finish_first(self) -> None:
@@ -71,7 +71,7 @@ class ReviveQueue:
 
     def drop_acks_before(self, complete_ms: int) -> None:
         """Forgets acknowledgements that came before ``complete_ms``. Their checkpoints are in the log before that time,
-        so none can follow.
+        so no checkpoint can follow.
         """
         for key in [key for key, early in self._early.items() if early.came_ms < complete_ms]:
             del self._early[key]

@@ -56,7 +56,7 @@ class ColdDataProcessor:
 
     def set_read_mode(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 2004: whether a read of the log also loads the bytes after the record; the setting lasts until the
-        next start.
+        broker restarts.
         """
         text = command.ext_fields.get(READ_AHEAD_MODE)
         if text is None:

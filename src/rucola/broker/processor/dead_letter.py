@@ -32,7 +32,7 @@ class DeadLetterRule:
         self._locks = locks
 
     def apply(self, command: RemotingCommand) -> None:
-        """Changes the header of ``command`` if the message that it sends failed too often. An unknown group is refused
+        """Changes the header of ``command`` if its message failed too often. An unknown group is refused
         later.
 
         Raises:

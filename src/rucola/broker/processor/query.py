@@ -33,8 +33,8 @@ from rucola.store.results import Boundary
 
 
 class QueryProcessor:
-    """Serves requests from the store alone. If messages are not in memory, threads wait for the disk, not the event
-    loop.
+    """Serves requests from the store alone. If messages are not in memory, threads wait for the disk; the event loop
+    does not.
     """
 
     def __init__(self, services: BrokerServices) -> None:

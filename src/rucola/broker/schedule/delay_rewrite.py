@@ -60,7 +60,7 @@ def schedule(topic: str, queue_id: int, properties: dict[str, str], level_max: i
     level = delay_level(properties)
     if level <= 0:
         return None
-    for name in _TIMER_PROPERTIES:  # a level takes precedence over them
+    for name in _TIMER_PROPERTIES:  # a delay level takes precedence over these properties
         properties.pop(name, None)
     level = min(level, level_max)
     properties.update({DELAY: str(level), REAL_TOPIC: topic, REAL_QID: str(queue_id)})

@@ -39,7 +39,8 @@ class DelayedDelivery:
         self._work.start()
 
     def arrived(self) -> None:
-        """Looks for due messages, because one has arrived in the schedule topic and may be the first to become due."""
+        """Looks for due messages, because a message has arrived in the schedule topic; it may be the first to become
+        due."""
         self._work.soon()
 
     async def catch_up(self) -> None:

@@ -33,7 +33,8 @@ RETRY_MS = 100
 LOOK_AGAIN_MS = 1000
 """Longest pause while a message waits; it is limited because the wall clock may be set."""
 _BATCH = 64
-"""Number of messages of one level delivered at a time; between such batches the loop serves its sockets."""
+"""Largest number of messages of one level that are delivered at a time; between such batches the loop serves its
+sockets."""
 _TOPIC = SCHEDULE_TOPIC.encode()
 
 
@@ -146,8 +147,8 @@ class ScheduleMessageService:
             if self._new_queues >= NEW_QUEUES:
                 return 0
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, queue_offset)
-            # If the table of levels was changed, or the clock was set back under RocketMQ, a message must not wait for
-            # ever.
+            # If the table of levels was changed, or the clock was set back while RocketMQ ran, a message must not wait
+            # for ever.
             if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
                 return min(due_ms - now_ms, LOOK_AGAIN_MS)
             try:

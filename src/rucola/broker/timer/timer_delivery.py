@@ -106,7 +106,7 @@ class TimerDelivery:
             await self._writing.stop()
 
     def close(self) -> None:
-        """Writes the progress of delivery, if it was started. The store has synced everything."""
+        """Writes the progress of delivery, if delivery was started. Call it after the store has synced everything."""
         if self._writing is None:
             self._timers.close()
             return

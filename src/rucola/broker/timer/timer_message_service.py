@@ -166,7 +166,7 @@ class TimerMessageService:
         return self._wall_ms()
 
     def work(self, cold: ColdRecords | None = None) -> int | None:
-        """Takes and delivers what is possible, at most one batch.
+        """Takes and delivers as many messages as possible, at most one batch.
 
         Args:
             cold: see ``MessageStore.message_at``.
@@ -187,8 +187,8 @@ class TimerMessageService:
             if not self._take(step_now_ms):
                 return RETRY_MS
             if timers.queue_offset < self._store.max_queue_offset(TIMER, 0):
-                # Messages that were not taken yet may belong to the next step, or withdraw messages of it. After a
-                # start, all of them are taken before the first delivery.
+                # Messages that were not taken yet may belong to the next step, or withdraw messages of that step. After
+                # start-up, all messages in the queue are taken before the first delivery.
                 wait_for_backlog_ms = timers.geometry.span_ms if timers.queue_offset < self._first_end else _BACKLOG_MS
         if timers.is_empty:
             timers.read_time_ms = max(timers.read_time_ms, step_now_ms)
@@ -346,7 +346,7 @@ class TimerMessageService:
         timers.mark(self._stored_end)
 
     def _prepare(self, step_now_ms: int) -> bool:
-        """Prepares the messages of the current step once; returns whether to continue with it."""
+        """Prepares the messages of the current step once; returns whether to continue with the step."""
         if self._timers.read_time_ms != step_now_ms:
             return False
         if self._prepared_ms != step_now_ms:
@@ -420,8 +420,8 @@ class TimerMessageService:
         return -1 if waiting is None else waiting.queue_offset
 
     def _put(self, messages: list[StoreMessage]) -> int:
-        """Stores messages in order; returns how many are finished before the store refuses more, or before enough
-        queues are new.
+        """Stores messages in order; returns how many were stored before the store refused more, or before enough new
+        queues were created.
         """
         done = self._new_queues = 0
         for _, neighbours in groupby(messages, key=lambda m: (m.topic, m.born_host, m.store_host)):

@@ -95,7 +95,7 @@ class TimerRewriter:
         return True
 
     def due_ms(self, topic: str, properties: Mapping[str, str]) -> int | None:
-        """The time when the message is due; None if it goes now.
+        """The time when the message is due; None if it is delivered immediately.
 
         Raises:
             BrokerError: as in ``schedule``.
@@ -115,7 +115,7 @@ class TimerRewriter:
             due_ms = now_ms + due_ms * _FROM_NOW_MS[name]
         if due_ms <= now_ms:
             if TIMER_DEL_UNIQKEY in properties:
-                raise _illegal("a message that withdraws another one must be sent before that is due")
+                raise _illegal("a message that withdraws another one must be sent before the other is due")
             return None
         if due_ms - now_ms > self._config.timer_max_delay_sec * 1000:
             raise _illegal(f"the delay is longer than {self._config.timer_max_delay_sec} s")

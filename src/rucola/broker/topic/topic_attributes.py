@@ -52,7 +52,8 @@ def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str
         known: the current attributes; None for a new topic.
 
     Raises:
-        BrokerError: SYSTEM_ERROR with the reference's text if the reference refuses it too, else INVALID_PARAMETER.
+        BrokerError: SYSTEM_ERROR with the reference's text if the reference refuses the change too, else
+            INVALID_PARAMETER.
     """
     attributes = dict(known or {})
     seen = set()

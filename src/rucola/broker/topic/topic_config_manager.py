@@ -262,7 +262,7 @@ def describe(config: TopicConfig) -> str:
 
 
 def _initial_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """Topics that exist from the start. The first change writes them to the file (protocol.md 3.1)."""
+    """Topics that exist in a new store. The first change writes them to the file (protocol.md 3.1)."""
 
     def topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:
         return TopicConfig(name, queues, queues, perm)

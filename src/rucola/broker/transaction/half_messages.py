@@ -231,7 +231,7 @@ def identity_of(message: MessageExt) -> Identity:
 
 
 def _resumed(half: Half, given_up: MessageExt) -> bool:
-    """Whether ``half`` was put back after its message was given up as ``given_up``."""
+    """True if ``half`` is newer than ``given_up``, the given-up copy of its message: the message was put back."""
     return half.physical_offset > given_up.physical_offset
 
 

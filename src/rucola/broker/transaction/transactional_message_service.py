@@ -171,7 +171,7 @@ class TransactionalMessageService:
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
-            if is_removed:  # together with its segment, so it can no longer be decided
+            if is_removed:  # the log segment with the message is gone
                 self._finish(half.identity, 0)
             return
         if hopeless:
@@ -288,8 +288,8 @@ class TransactionalMessageService:
         return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
-        """Whether to give ``half`` up, because its checks are used up or because it is too old. Its age counts only if
-        no producer can be asked or none decided, because a clock that jumps forward makes all messages old.
+        """True if ``half`` should be given up: its checks are used up, or it is too old. The age counts only if no
+        producer can be asked or if no producer has decided, because a clock that jumps forward makes all messages old.
         """
         if half.checks >= self._rules.check_max:
             return True
