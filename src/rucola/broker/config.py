@@ -320,7 +320,11 @@ class BrokerConfig(TlsConfig):
         "enableSplitRegistration", False, "Whether the broker registers its topics in several requests."
     )
     split_registration_size: int = option(
-        "splitRegistrationSize", 800, "Number of topics in one such request.", minimum=1, maximum=1_000_000
+        "splitRegistrationSize",
+        800,
+        "Number of topics in one registration request if `enableSplitRegistration` is true.",
+        minimum=1,
+        maximum=1_000_000,
     )
     cold_data_flow_control_enable: bool = option(
         "coldDataFlowControlEnable",

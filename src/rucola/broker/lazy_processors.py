@@ -94,7 +94,8 @@ IMPORTED_FIRST = ("concurrent.futures.thread",)
 """These are imported first, because any request may need them: a thread reads long bodies and builds long responses."""
 IMPORTED_EARLY = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
 """These are imported after the broker has begun to serve requests, in this order: first the processors that consumers
-need."""
+need.
+"""
 ALL = (
     *IMPORTED_EARLY,
     topics,

@@ -109,7 +109,7 @@ class PopServices:
 
     @cached_property
     def looks(self) -> PopLookProcessor:
-        """Serves requests that look without popping."""
+        """Serves requests that read or look for messages without popping them."""
         peeker = Peeker(self._store, self._popped)
         return PopLookProcessor(self._services, peeker, self._orders, self.hold, self._locks, self._walk)
 
@@ -135,7 +135,7 @@ class PopServices:
         )
 
     async def catch_up(self) -> None:
-        """Revives the messages that are due after the clock was moved on."""
+        """Revives the messages that are due after the clock was moved forward."""
         if self._reviving is not None:
             self._revive.look_again()
             await self._reviving.catch_up()

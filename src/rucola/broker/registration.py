@@ -22,7 +22,7 @@ does not answer.
 """
 TOGETHER_MAX = 1000
 """Largest number of topics in one request; they take some milliseconds of the event loop here and in the name server. A
-frame of 16 MiB holds about 80,000.
+frame of 16 MiB holds about 80,000 topics.
 """
 
 
@@ -48,7 +48,8 @@ class Registration:
 
     async def begin(self) -> None:
         """Starts the first ``register``. Returns when this registration has ended, or after ``BEGIN_S``; the
-        registration then continues."""
+        registration then continues.
+        """
         self._first = self._run(self._register(self._topics.table))
         await asyncio.wait({self._first}, timeout=BEGIN_S)
 

@@ -172,7 +172,8 @@ def _unasked(kind: int, run_ended: bool, channel: Channel) -> int:
 
 def _run_end(table: array[int], row: int, count: int) -> int:
     """Returns the end (excluded) of the run of rows with the same topic that begins at ``row``; no Python code runs for
-    each row."""
+    each row.
+    """
     following = (row + 1) * ROW_WIDTH + _SAME_TOPIC
     if row + 1 == count or not table[following]:
         return row + 1
@@ -182,7 +183,8 @@ def _run_end(table: array[int], row: int, count: int) -> int:
 
 def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
     """Tells every client to reconnect elsewhere, in the way that its version understands, because the broker stops.
-    This is also limited to some rows in each iteration of the event loop, because the stop waits for other work, too.
+    This is also limited to some rows in each iteration of the event loop, because other work must also end before the
+    broker stops.
     """
     table = batch.table
     for row in range(first, batch.count):

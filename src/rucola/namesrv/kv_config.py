@@ -1,6 +1,6 @@
-"""Key-value configuration of the name server: namespace → key → value, stored in one JSON file.
+"""Key-value configuration of the name server: the values of each namespace by key, stored in one JSON file.
 
-It does no I/O: the caller loads and stores the text (RocketMQ 5.3.3, ``KVConfigManager``). The server itself reads only
+This module does no I/O: the caller loads and stores the text (RocketMQ 5.3.3, ``KVConfigManager``). The server itself reads only
 the namespace ``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
 """
 
@@ -14,7 +14,7 @@ from rucola.errors import FormatError
 
 NAMESPACE_ORDER_TOPIC = "ORDER_TOPIC_CONFIG"
 CHARACTERS_MAX = 4 << 20
-"""Limit for all names and values together, because each change writes all of them."""
+"""Largest number of characters in all names and values together; each change writes all of them."""
 
 
 class KVConfigManager:
@@ -56,8 +56,8 @@ class KVConfigManager:
         return None if table is None else dict(table)
 
     def pieces(self) -> Iterator[bytes]:
-        """The content of the file as it is now; any thread that iterates over it encodes it: ``{"configTable":
-        {namespace: {key: value}}}``.
+        """The current content of the file, ``{"configTable": {namespace: {key: value}}}``. The thread that iterates over
+        the result encodes it.
         """
         return _encoded({namespace: dict(table) for namespace, table in self._tables.items()})
 

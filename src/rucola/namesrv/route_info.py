@@ -95,7 +95,8 @@ class RouteInfoManager:
         """Topics of each broker name, so that removing a broker does not search all topics."""
         self._left: dict[str, None] = {}
         """Names of brokers that have no address any more and are being removed from their topics; their routes are
-        gone."""
+        gone.
+        """
         self.on_left: Callable[[], None] = lambda: None
         """Called when a broker has left more topics than are removed at once; then call ``drop_left``."""
 
@@ -328,7 +329,7 @@ class RouteInfoManager:
 
     @staticmethod
     def _speaks_for_topics(group: _Group, broker: BrokerRegistration) -> bool:
-        """Whether this broker's topics count: it is the master or, since 5.0, the slave with the smallest id."""
+        """True if the topics of this broker count: it is the master or, since 5.0, the slave with the smallest id."""
         if broker.broker_id == MASTER_ID:
             return True
         return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)

@@ -207,7 +207,8 @@ class Channel(asyncio.BufferedProtocol):
 
     def settle(self, size: int) -> None:
         """Releases a request that ``owe`` counted with the same ``size``, because it was answered or will never be
-        answered."""
+        answered.
+        """
         self._owed -= size + _REQUEST_BYTES
         if self.held_back and self._owed <= self._server.options.outbound_bytes_high // 4:
             self.held_back = False
@@ -423,7 +424,8 @@ class Channel(asyncio.BufferedProtocol):
 
     def _serve_rest(self) -> None:
         """Continues with the postponed rows, unless there is a reason to wait; ``_read_on`` then calls this method
-        again."""
+        again.
+        """
         self._rest_is_due = False
         transport = self._transport
         if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():

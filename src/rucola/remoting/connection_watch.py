@@ -53,8 +53,8 @@ class ConnectionWatch:
         """Counts ``channel``; returns why it must be closed, or an empty text.
 
         Args:
-            descriptor: descriptor of its socket. The system gives the lowest free number, so it tells how many are
-                open.
+            descriptor: descriptor of its socket. The operating system assigns the lowest free number, so the descriptor
+                tells how many are open.
         """
         refusal = self._refusal(channel, descriptor)
         self.refused += bool(refusal)

@@ -37,7 +37,7 @@ class Rule:
     decision: str
 
     def rank(self, resource: Resource, address: Segments) -> tuple[int, int, int] | None:
-        """How well the rule fits; larger is better. None if it does not apply."""
+        """How well the rule fits; larger is better. None if the rule does not apply."""
         kind, _, name = self.resource.partition(":")
         if self.resource == "*":
             fit = 0

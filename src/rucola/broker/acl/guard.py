@@ -208,7 +208,8 @@ class AccessGuard:
 
     def _judge_later(self, channel: Channel, command: RemotingCommand, cold: ColdRecords) -> None:
         """Fetches the message that ``command`` refers to, then refuses or serves the request, whose sender is already
-        known."""
+        known.
+        """
 
         fetched = partial(self._judge_again, channel, command, cold)
         if not self._cold_reads.start(channel, cold.fetch, fetched) and not command.is_oneway:

@@ -204,7 +204,8 @@ class PlainPermissionManager:
 
     def _replace(self, texts: dict[str, bytes], path: str, document: dict[str, Any], failed: int) -> None:
         """Writes the parsed ACL file ``document`` to ``path`` and applies it, if all ACL files together are then
-        valid."""
+        valid.
+        """
         entries = document.get("dataVersion")
         counter = str(entries[0].get("counter", "0")) if isinstance(entries, list) and entries else "0"
         document["dataVersion"] = [

@@ -35,7 +35,7 @@ class ConsumerGroup:
 
 
 class ConsumerManager:
-    """Group → :class:`ConsumerGroup`.
+    """Maps each group to its :class:`ConsumerGroup`.
 
     Args:
         on_change: called with the group when its clients or topics change and its members must rebalance.

@@ -20,7 +20,8 @@ from rucola.store.results import GetMessageResult, GetMessageStatus
 
 FILTER_S = 0.01
 """Limits of one request in seconds, rows and bytes. A request that reaches a limit returns the messages found so far
-and the offset at which to continue."""
+and the offset at which to continue.
+"""
 _ROWS_MAX = 256
 _BYTES_MAX = 128 * 1024 * 1024
 _POSITION = int(RecordColumn.RECORD_POS)

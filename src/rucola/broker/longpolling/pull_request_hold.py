@@ -45,7 +45,8 @@ class Admission:
     """The SQL92 expression; ``tag_codes`` is None then."""
     state: int = -1
     """Version of topics, groups and subscriptions at the time of the check; -1 if it is unknown whether the check is
-    still valid."""
+    still valid.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +64,7 @@ class PullRequest:
     moment: int = 0
     """Key of its deadline."""
     until_s: float | None = None
-    """Monotonic time at which it expires; None before it waits."""
+    """Monotonic time at which the request expires; None before the request waits."""
     moved: bool = False
     """Whether ``queue_offset`` was moved past messages that did not match; the consumer must be told."""
     woken: bool = False

@@ -25,7 +25,7 @@ _VERSION_STEP = 500
 
 
 class ConsumerOffsetManager:
-    """``topic@group`` → queue → consumer offset.
+    """Maps ``topic@group`` and queue id to the consumer offset.
 
     Args:
         keep: creates the writer of ``consumerOffset.json``.
@@ -46,7 +46,8 @@ class ConsumerOffsetManager:
         """Number of offsets that ``clamp`` changed since start-up."""
         self.resets: dict[str, dict[int, int]] = {}
         """Offsets that an administrator set, by the same keys. The response to the group's next pull must report
-        them."""
+        them.
+        """
         self.pulled: dict[tuple[str, str, int], int] = {}
         """The next offset in the last response to a pull of a group, by group, topic and queue id. Only in memory."""
 

@@ -124,7 +124,9 @@ class PopHold:
         return 0 if waiting is None else waiting.count
 
     def waits_for(self, topic: str, group: str, queue_id: int) -> bool:
-        """Whether a request of the group, to pop or only to look, waits for messages of the queue."""
+        """Whether a request of the group waits for messages of the queue, to pop them or only to report that there are
+        any.
+        """
         return any(
             place in self._queues.get((topic, waiting_for), ())
             for waiting_for in (ALL_QUEUES, queue_id)

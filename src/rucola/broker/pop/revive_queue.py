@@ -60,7 +60,8 @@ class ReviveQueue:
 
     def first(self) -> WaitingCheckpoint | None:
         """The oldest pending checkpoint; None if there is none, or if an acknowledgement before it has no checkpoint
-        yet."""
+        yet.
+        """
         first = next(iter(self._waiting.values()), None)
         early = next(iter(self._early.values()), None)  # the first entry is the oldest
         return None if first is None or (early is not None and early.queue_offset < first.queue_offset) else first

@@ -48,7 +48,8 @@ REMOTE_KEYS = frozenset(
     }
 )
 """Options of ``BrokerConfig`` that a request may change. The broker reads these options at each use, so a change
-applies at once."""
+applies at once.
+"""
 ADMINISTRATORS_KEYS = frozenset({"pullThreadPoolQueueCapacity", "rejectPullConsumerEnable"})
 """Options with which one peer could make the broker refuse all others. Without access control no request changes
 them.

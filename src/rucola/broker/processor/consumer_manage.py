@@ -61,7 +61,8 @@ class ConsumerManageProcessor:
 
     def _is_known(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
         """True if the queue exists, or if the group has progress in the queue from before the topic got fewer
-        queues."""
+        queues.
+        """
         topic, queue_id = header.topic, header.queue_id
         if queue_id is None or queue_id < 0:
             return False

@@ -75,7 +75,8 @@ class GroupManageProcessor:
 
     def group_forbidden(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 353: answers whether a group may read a topic; the permission is changed first if the request sets
-        it."""
+        it.
+        """
         header = GroupForbiddenRequestHeader.from_ext_fields(command.ext_fields)
         written = None
         if header.readable is not None:

@@ -58,7 +58,8 @@ _CODES = {
     GetMessageStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 """Codes for statuses other than FOUND. For the remaining statuses, the code is 19 if the requested offset is 0, and 21
-otherwise."""
+otherwise.
+"""
 
 
 class PullMessageProcessor:

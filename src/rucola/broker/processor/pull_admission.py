@@ -155,7 +155,7 @@ class PullAdmissions:
         topic_config = self._topics.get(topic)
         if topic_config is None:
             raise topic_missing(topic)
-        if not int(topic_config.perm) & _READ:  # the operators of enumerations are slow
+        if not int(topic_config.perm) & _READ:  # the operators of enum members are slow
             raise PullForbiddenError(ForbiddenType.TOPIC_FORBIDDEN, f"the topic[{topic}] pulling message is forbidden")
         if not 0 <= asked.queue_id < topic_config.read_queue_nums:
             raise BrokerError(

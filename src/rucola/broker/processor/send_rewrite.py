@@ -42,7 +42,8 @@ a message that it consumed.
 """
 _UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
 """Properties that must not be stored unchanged: they would move the record in its queue, or create entries in other
-queues."""
+queues.
+"""
 
 
 class MadeRow(NamedTuple):

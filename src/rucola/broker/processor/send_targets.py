@@ -29,7 +29,7 @@ class SendTarget:
     name: bytes
     config: TopicConfig
     queues: int
-    """Queue ids below it are accepted: the larger number of read and write queues."""
+    """The larger of the numbers of read and write queues; queue ids below this number are accepted."""
     registration: asyncio.Future[None] | None
     """Set for a topic that this send creates: producers get responses when the topic is synced and the name servers
     know it.
@@ -76,7 +76,7 @@ class SendTargets:
         return self._targets.get(name)
 
     def find(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
-        """The topic; it is checked now if necessary.
+        """The topic, which is first checked if necessary.
 
         Raises:
             BrokerError: sends to the topic are refused.

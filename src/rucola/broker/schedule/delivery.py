@@ -1,5 +1,6 @@
 """Schedules the delivery of delayed messages: when a message becomes due, and when a new message arrives. Event loop
-only."""
+only.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class DelayedDelivery:
 
     def arrived(self) -> None:
         """Looks for due messages, because a message has arrived in the schedule topic; it may be the first to become
-        due."""
+        due.
+        """
         self._work.soon()
 
     async def catch_up(self) -> None:

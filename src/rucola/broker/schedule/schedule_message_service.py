@@ -34,7 +34,8 @@ LOOK_AGAIN_MS = 1000
 """Longest pause while a message waits; it is limited because the wall clock may be set."""
 _BATCH = 64
 """Largest number of messages of one level that are delivered at a time; between such batches the loop serves its
-sockets."""
+sockets.
+"""
 _TOPIC = SCHEDULE_TOPIC.encode()
 
 

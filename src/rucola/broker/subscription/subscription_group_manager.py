@@ -36,12 +36,13 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 def is_system_group(group: str) -> bool:
     """True if this is a group under whose name tools and brokers read (RocketMQ 5.3.3,
-    ``MixAll#isSysConsumerGroupPullMessage``)."""
+    ``MixAll#isSysConsumerGroupPullMessage``).
+    """
     return group in BUILT_IN_GROUPS or group in _OTHER_SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)
 
 
 class SubscriptionGroupManager:
-    """Group → configuration.
+    """Maps each group to its configuration.
 
     Args:
         auto_create: whether an unknown group is created by the first request that names it.

@@ -28,7 +28,8 @@ _log = logging.getLogger(__name__)
 _EXPIRE_INTERVAL_S = 30.0
 _FLUSH_PAUSE_S = 0.05
 """Longest wait in seconds for a sync of the commit log. A message that is not synced by then is recorded the next
-time."""
+time.
+"""
 
 
 class TimerDelivery:

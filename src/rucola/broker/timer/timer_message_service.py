@@ -40,7 +40,8 @@ LOOK_AGAIN_MS = 1000
 """Longest pause while a message may be waiting; it is limited because the wall clock may be set."""
 _TAKE = 256
 """Largest number of messages that are taken, and delivered, at a time; between such batches the loop serves its
-sockets."""
+sockets.
+"""
 _EMPTY_STEPS = 20_000
 _AHEAD = 8192
 _AHEAD_BYTES = 16 << 20
@@ -456,7 +457,7 @@ class TimerMessageService:
         return groups
 
     def _settled(self, status: PutMessageStatus, message: StoreMessage) -> bool:
-        """Whether retrying a message is pointless."""
+        """Records the outcome of storing ``message``; returns False if storing it must be tried again."""
         if status is PutMessageStatus.SERVICE_NOT_AVAILABLE:
             return False
         if status is PutMessageStatus.PUT_OK:

@@ -50,7 +50,7 @@ class _Batch:
 
 
 class TopicConfigManager:
-    """Topic → configuration.
+    """Maps each topic to its configuration.
 
     Args:
         keep: creates the writer of ``topics.json``.

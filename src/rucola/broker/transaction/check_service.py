@@ -23,8 +23,8 @@ class TransactionCheckService:
 
     Args:
         interval_ms: pause between two rounds of checks.
-        op_interval_ms: how long after an outcome the op message is written; it holds this outcome and all that follow
-            until then.
+        op_interval_ms: how long after an outcome the op message is written; the op message holds this outcome and all
+            that follow until then.
     """
 
     def __init__(
