@@ -2,8 +2,9 @@
 
 Start: listen, open the store, load the tables, register. The port is opened first, so that nothing is changed if the
 port is in use. No request is served before the store is open, because all of start-up happens in one iteration of the
-event loop. Stop: refuse sends, unregister, release held pulls, close the store, answer requests that wait for the disk,
-close connections.
+event loop.
+Stop: refuse sends, unregister, release held pulls, close the store, answer requests that wait for the disk, close
+connections.
 """
 
 from __future__ import annotations

@@ -127,8 +127,8 @@ class BrokerConfig(TlsConfig):
     auto_create_per_account_max: int = option(
         "autoCreatePerAccountMax",
         1000,
-        "Number of topics and groups that one account may create by using new names, until the broker restarts. Rucola's "
-        "own.",
+        "Number of topics and groups that one account may create by using new names, until the broker restarts. "
+        "Rucola's own.",
         minimum=0,
         maximum=1_000_000,
     )

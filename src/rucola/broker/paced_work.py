@@ -11,7 +11,7 @@ from rucola.runtime.supervision import Supervisor
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 NEW_QUEUES = 4
-"""Largest number of new queues in which one step stores their first messages. The files of these queues are created
+"""A step ends after it has stored messages in this many new queues. The files of these queues are created
 before the next step, and each takes milliseconds.
 """
 _AFTER_ERROR_MS = 10_000

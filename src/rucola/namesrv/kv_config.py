@@ -1,7 +1,7 @@
 """Key-value configuration of the name server: the values of each namespace by key, stored in one JSON file.
 
-This module does no I/O: the caller loads and stores the text (RocketMQ 5.3.3, ``KVConfigManager``). The server itself reads only
-the namespace ``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
+This module does no I/O: the caller loads and stores the text (RocketMQ 5.3.3, ``KVConfigManager``). The server itself
+reads only the namespace ``ORDER_TOPIC_CONFIG``: topic → ``broker:queues;broker:queues``.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class KVConfigManager:
         return None if table is None else dict(table)
 
     def pieces(self) -> Iterator[bytes]:
-        """The current content of the file, ``{"configTable": {namespace: {key: value}}}``. The thread that iterates over
-        the result encodes it.
+        """The current content of the file, ``{"configTable": {namespace: {key: value}}}``. The thread that iterates
+        over the result encodes it.
         """
         return _encoded({namespace: dict(table) for namespace, table in self._tables.items()})
 

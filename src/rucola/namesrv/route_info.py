@@ -239,8 +239,7 @@ class RouteInfoManager:
         if len(self._topics) + len(topics) > limits.topics:
             total = len(self._topics) + sum(name not in self._topics for name in topics)
             if total > limits.topics:
-                return f"with these, there would be {total} topics, and {limits.topics} are allowed
-        (topicsMax)"
+                return f"with these, there would be {total} topics, and {limits.topics} are allowed (topicsMax)"
         return ""
 
     def route(self, topic: str, zone_name: str = "") -> TopicRouteData | None:

@@ -106,7 +106,7 @@ class Channel(asyncio.BufferedProtocol):
         closed: whether the connection is gone.
         costly: whether its last request used so much processor time that the next one waits for a turn of the event
             loop with time left. Also True if the connection has sent no request yet, because many new connections may
-        begin with a costly request.
+            begin with a costly request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.

@@ -56,7 +56,7 @@ class DeferredReads:
 
         Args:
             serve: serves requests of one connection until ``Turn.is_over``, but at least one request; may call ``add``
-            again.
+                again.
             begun: whether requests of the same read were served before.
             costly: whether the last request took long, or is not known.
         """

@@ -74,7 +74,7 @@ class ResponseTable:
 
     Attributes:
         waiting: the waiters by ``opaque``; the dictionary is never replaced. Code that adds a waiter to this dictionary
-        must call ``expire_at`` if the waiter's deadline lies before ``timer_at``.
+            must call ``expire_at`` if the waiter's deadline lies before ``timer_at``.
         timer_at: time of the next search for late requests.
     """
 

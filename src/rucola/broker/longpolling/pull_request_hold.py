@@ -100,8 +100,8 @@ class PullRequestHold:
         self._monotonic = monotonic
         self._call_later = call_later
         self._woken: deque[tuple[PullRequest, bool]] = deque()
-        """Woken requests that are not resumed yet, because one message woke many requests; each with whether it must
-        not wait again.
+        """Woken requests that are not resumed yet, because one message woke many requests. The flag of each is True if
+        the request must not wait again.
         """
         self._woken_are_due = False
         self._waiting: dict[tuple[bytes, int], _Waiting] = {}

@@ -106,8 +106,9 @@ class ReviveLog:
             properties = {TIMER_DELIVER_MS: str(due_ms), UNIQ_KEY: unique_key, TAGS: tag}
             text = encode_properties(java_order(properties.items()))
         except ValueError:
-            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "names hold characters that are not allowed in messages")
-        from None
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL, "names hold characters that are not allowed in messages"
+            ) from None
         message = StoreMessage(self._name, revive_queue, body, text, self._wall_ms(), host)
         result = self._store.put_message(self._timer.rewrite(message))
         if result.status is not PutMessageStatus.PUT_OK:

@@ -40,8 +40,8 @@ class OffsetManageProcessor:
         return command.answer(ResponseCode.SUCCESS, body=self._schedule.encode())
 
     def correction_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 308: for each queue, the smallest offset of all groups; without the queues in which ``compareGroup``
-        is behind that offset.
+        """Request 308: for each queue, the smallest offset of all groups; 2^63 - 1 if ``compareGroup`` is behind that
+        offset.
         """
         header = QueryCorrectionOffsetRequestHeader.from_ext_fields(command.ext_fields)
         left_out = {group.strip() for group in (header.filter_groups or "").split(",")}

@@ -26,7 +26,7 @@ class WaitingMessage(StoredRecord):
 
         Args:
             enqueue_ms: time when the message was taken from the queue; 2^63 - 1 if the message was already due at that
-            time.
+                time.
             dequeue_ms: current time.
 
         Raises:
