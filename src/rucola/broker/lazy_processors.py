@@ -91,10 +91,12 @@ pops: LazyProcessor[PopServices] = LazyProcessor(
 timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda services: services.timers)
 
 IMPORTED_FIRST = ("concurrent.futures.thread",)
-"""These are imported first, because any request may need them: a thread reads long bodies and builds long responses."""
+"""Modules that are imported first, because any request may need them: a thread reads long bodies and builds long
+responses.
+"""
 IMPORTED_EARLY = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
-"""These are imported after the broker has begun to serve requests, in this order: first the processors that consumers
-need.
+"""Processors that are imported after the broker has begun to serve requests, in this order: first the processors that
+consumers need.
 """
 ALL = (
     *IMPORTED_EARLY,

@@ -23,7 +23,7 @@ _BORN_HOST_V6, _STORE_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6), int(MessageSys
 
 
 class StoredRecord:
-    """A record of the log to be copied. Its checksums were checked when it was read from the log.
+    """A record of the log to be copied. The checksums of the record were checked when the record was read from the log.
 
     Attributes:
         properties: its properties, without the checksum of the record.

@@ -54,7 +54,7 @@ class _BegunFrame:
 
 
 class LargeFrames:
-    """The room for large frames. Event loop only.
+    """The memory ("room") that large frames may use. Event loop only.
 
     Args:
         bytes_max: maximum number of bytes of all incomplete large frames. A single frame may be larger.

@@ -1,8 +1,9 @@
 """Request processors by code: decodes a plain request, calls its processor, and always sends a response (protocol.md
 1.10).
 
-A processor takes the channel and the request. It returns the response, or None if it will answer later, or an awaitable
-of either. It refuses by raising ``BrokerError``. Any other exception fails only that request.
+A processor takes the channel and the request. The processor returns the response, or None if it will answer later, or
+an awaitable of either. A processor refuses a request by raising ``BrokerError``. Any other exception fails only that
+request.
 """
 
 from __future__ import annotations

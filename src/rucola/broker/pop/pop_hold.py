@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
-"""Time between the response to a waiting request and the moment when its client gives up."""
+"""Milliseconds between the response to a waiting request and the moment when the request's client gives up."""
 _REMOVED_MIN = 16
 """Number of removed entries that a heap may always contain."""
 _Queue = tuple[str, int]

@@ -2,8 +2,8 @@
 
 The unit of work is a run: consecutive rows of one read with the same topic. A clean run costs one check of its queue
 ids and three kernel calls, for inspection, append and responses, whatever its length. A row that is not clean has no
-UNIQ_KEY, or has a property that only the broker writes. It is rewritten into a one-row table and then processed in the
-same way. There is therefore only one path to the store.
+UNIQ_KEY, or has a property that only the broker writes. Such a row is rewritten into a one-row table and then processed
+in the same way. There is therefore only one path to the store.
 """
 
 from __future__ import annotations

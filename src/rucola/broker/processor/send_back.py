@@ -1,8 +1,8 @@
 """Takes back messages that a consumer could not process (RocketMQ 5.3.3,
 ``AbstractSendMessageProcessor#consumerSendMsgBack``; request 36).
 
-The message is stored again. It goes to the retry topic of the group, through the schedule topic, or to the group's
-dead-letter topic if it failed too often. Body and sysFlag stay unchanged.
+The message is stored again: in the retry topic of the group, after a delay in the schedule topic, or in the group's
+dead-letter topic if the message failed too often. Body and sysFlag stay unchanged.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class StatisticsProcessor:
         result = ConsumeStats()
         for name in listed or ([header.topic] if header.topic else self._offsets.topics_of(group)):
             topic = self._topics.get(name)
-            # Listed topics are included, even if the group has since changed its subscription.
+            # Topics that the request lists are included, even if the group no longer subscribes to them.
             if topic is not None and (listed or self._consumers.reads(group, name)):
                 yield from self._add_progress(result, group, topic, cold)
         return result

@@ -27,7 +27,9 @@ from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 QUEUES_MAX = 4096
-"""Limit of queues: pops, resets and assignments process all queues of a topic without a pause, at 20 µs each."""
+"""Largest number of queues of a topic: pops, resets and assignments process all queues of a topic without a pause, at
+20 µs each.
+"""
 
 
 class TopicManageProcessor:

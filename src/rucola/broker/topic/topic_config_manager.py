@@ -1,9 +1,9 @@
 """The broker's topics (RocketMQ 5.3.3, ``TopicConfigManager``). Event loop only.
 
-Every change raises the data version, and the listeners (the caches of the processors) are told of it at once. It is
-then written to ``topics.json`` together with other changes. After the write, the written changes are registered with
-the name servers. The future of a change ends after the registration, and the response to the request waits for that. A
-change that cannot be written is undone, unless consumers need it.
+Every change raises the data version, and the listeners (the caches of the processors) are told of it at once. The
+change is then written to ``topics.json`` together with other changes. After the write, the written changes are
+registered with the name servers. The future of a change ends after the registration, and the response to the request
+waits for that. A change that cannot be written is undone, unless consumers need it.
 """
 
 from __future__ import annotations
