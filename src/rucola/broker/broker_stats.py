@@ -88,8 +88,8 @@ class BrokerStats:
         return self._rates(now, lambda sample: sample.puts.get(key, 0)) if now else None
 
     def group_gets(self, topic: str, group: str) -> tuple[Rate, Rate, Rate] | None:
-        """Rates at which a group consumed messages of a topic, for the same periods; None if it never committed an
-        offset there.
+        """Rates at which a group consumed messages of a topic, for the same periods; None if the group never committed
+        an offset for the topic.
         """
         key = topic_at_group(topic, group)
         queues = self._offsets.table.get(key)

@@ -280,7 +280,8 @@ class BrokerConfig(TlsConfig):
     use_server_side_reset_offset: bool = option(
         "useServerSideResetOffset",
         True,
-        "Whether the broker resets the offsets of a group itself. Otherwise it tells the consumers to do it.",
+        "Whether the broker resets the offsets of a group itself. Otherwise the broker tells the consumers to reset "
+        "them.",
     )
     notify_consumer_ids_changed_enable: bool = option(
         "notifyConsumerIdsChangedEnable",
@@ -469,7 +470,7 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
 
     Raises:
         ConfigError: a value is not allowed, or neither RocketMQ nor this broker knows a key. ``OptionsError`` if there
-            are several such entries; it names each.
+            are several such entries; the error names all of them.
     """
     problems = ConfigProblems()
     with problems:

@@ -115,12 +115,12 @@ class LazyPopServices:
             self.started.hold.channel_closed(channel)
 
     def topic_deleted(self, topic: str) -> None:
-        """Forgets a deleted topic, so that a new one of that name starts afresh."""
+        """Forgets the pops of a deleted topic, so that a new topic with the same name starts without them."""
         if self.started is not None:
             self.started.forget(lambda queue: queue.topic == topic)
 
     def group_deleted(self, group: str) -> None:
-        """Forgets a deleted group, so that a new one of that name starts afresh."""
+        """Forgets the pops of a deleted group, so that a new group with the same name starts without them."""
         if self.started is not None:
             self.started.forget(lambda queue: queue.group == group)
 

@@ -142,7 +142,9 @@ class PopServices:
         self._locks.clock_moved()
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Forgets all pops from the queues of a deleted topic or group; a new one of that name starts afresh."""
+        """Forgets all pops from the queues of a deleted topic or group; a new one with the same name starts without
+        them.
+        """
         self._popped.forget_all(concerned)
         self._orders.forget_all(concerned)
 

@@ -108,8 +108,8 @@ def answer_when_told(
 ) -> Answer | asyncio.Future[Answer]:
     """Sends ``answer`` once the changes are synced and the name servers know them, or could not be reached.
 
-    A client asks the name servers for the route as soon as it has the response; if they do not know the topic, it asks
-    again only 20 s later.
+    A client asks the name servers for the route as soon as it has the response; if the name servers do not know the
+    topic, the client asks again only 20 s later.
 
     Args:
         told: futures of changes; if one of them fails, the first error replaces ``answer``.

@@ -1,7 +1,7 @@
 """Passes the frames of one read to the processors.
 
-Runs of sends go to the send processor as table rows, pulls row by row, and everything else as decoded commands. If a
-processor raises, only its own requests are answered with SYSTEM_ERROR.
+Runs of sends go to the send processor as table rows. Pulls go to the pull processor row by row. All other requests are
+decoded to commands for their processors. If a processor raises, only its own requests are answered with SYSTEM_ERROR.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class RequestHandler:
         self._table.process(channel, command)
 
     def _process_hot(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> int:
-        """Serves rows ``first`` to ``last`` (excluded); returns the first row that is left."""
+        """Serves rows ``first`` to ``last`` (excluded); returns the first row that was not served."""
         if kind == _PULL:
             self._before_read()
             self._pull.process_row(channel, batch.source, batch.table, first)

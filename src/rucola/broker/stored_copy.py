@@ -29,7 +29,7 @@ class StoredRecord:
         properties: its properties, without the checksum of the record.
 
     Raises:
-        FormatError: it is not a record.
+        FormatError: the bytes are not a record.
     """
 
     __slots__ = ("_record", "_row", "properties")

@@ -73,7 +73,7 @@ class NamesrvConfig(TlsConfig):
     )
     rocketmq_home: str = option("rocketmqHome", "", "Directory with `conf/plain_acl.yml`. Needed with `aclEnable`.")
     kv_config_path: str = option(
-        "kvConfigPath", "", "File of the key-value configuration. Empty: it is kept in memory only."
+        "kvConfigPath", "", "File of the key-value configuration. Empty: the configuration is kept in memory only."
     )
 
     brokers_max: int = option(

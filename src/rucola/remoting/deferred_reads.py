@@ -2,9 +2,9 @@
 all requests of another connection are served.
 
 Connections wait in three groups: those whose last request was costly, those that wait for the rest of a read, and all
-others. The group of the others gets half of the processor time of all three; each of the first two groups gets a
-quarter. A client that sends a few cheap requests at a time therefore hardly waits, even if many other connections send
-costly requests, or thousands of requests in one read. Inside a group, the connections are served in the order of their
+others. The third group gets half of the processor time of all three groups, and each of the first two gets a quarter. A
+client that sends a few cheap requests at a time therefore hardly waits, even if many other connections send costly
+requests, or thousands of requests in one read. Inside a group, the connections are served in the order of their
 arrival. A connection that still has requests goes to the end.
 """
 

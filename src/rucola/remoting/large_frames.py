@@ -20,7 +20,7 @@ GRACE_S = 2.0
 GRACE_AFTER_WAIT_S = 0.5
 """The same for a frame that had to wait: its next bytes have been on the way in the meantime."""
 RATE_MIN = 1024 * 1024
-"""Minimum rate in bytes per second of a frame after these seconds."""
+"""Minimum rate in bytes per second that is required of a frame after these seconds."""
 RETRY_S = 0.25
 """Interval in seconds at which waiting connections try again."""
 

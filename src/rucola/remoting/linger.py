@@ -2,9 +2,9 @@
 
 Sleeping and waking costs a broker more CPU time than serving several sends: about 17 µs on a virtual machine, whereas
 checking the sockets takes one or two. After a read with more than one request the loop therefore checks the sockets
-several more times before it sleeps. Requests that arrive meanwhile are served at once, and share the cost of a read, an
-append and a write. A connection with one request at a time gains nothing, because its next request is a round trip
-away.
+several more times before it sleeps. Requests that arrive during these checks are served at once, and share the cost of
+a read, an append and a write. A connection with one request at a time gains nothing, because its next request is a
+round trip away.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Linger:
         self._left = _LOOKS
 
     def _look(self) -> None:
-        """Keeps the event loop awake: with a callback due, the loop asks the system for new events without sleeping."""
+        """Keeps the event loop awake: while a callback is due, the loop asks the system for new events without
+        sleeping.
+        """
         self._left -= 1
         if self._left and self._loop is not None:
             self._loop.call_soon(self._look)

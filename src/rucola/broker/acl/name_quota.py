@@ -1,7 +1,7 @@
 """Limits the number of topics and consumer groups that an account may create by using them (security.md S-28).
 
-Each name costs memory, files and a line in every registration for as long as the broker lives, and nobody reviews it.
-Names that administrators create are not counted.
+Each name costs memory, files and a line in every registration for as long as the broker runs, and no administrator
+reviews the name. Names that administrators create are not counted.
 """
 
 from __future__ import annotations

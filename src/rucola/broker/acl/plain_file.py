@@ -1,7 +1,7 @@
 """``plain_acl.yml``: converts text to accounts and back (RocketMQ 5.3.2, ``PlainPermissionManager``; protocol.md 6.1).
 
 The file grants permissions, so it is read strictly: no tags, no aliases, no duplicate or unknown names, and limits on
-size and depth. A mistake is an error with its line, never an unintended permission.
+size and depth. A mistake raises an error with the line number; it never grants an unintended permission.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def read_global_addresses(document: Mapping[str, Any], source: str) -> list[str]
     """The patterns of ``globalWhiteRemoteAddresses``.
 
     Raises:
-        FormatError: it is not a list of patterns.
+        FormatError: the value is not a list of patterns.
     """
     patterns = document.get("globalWhiteRemoteAddresses") or []
     if not isinstance(patterns, list) or not all(isinstance(pattern, str) for pattern in patterns):

@@ -225,7 +225,9 @@ class PlainPermissionManager:
         event(_log, logging.WARNING, "accounts changed by an administrator", digest=self._seen[:12])
 
     def _read_good(self, failed: int) -> dict[str, bytes]:
-        """The texts of all files, if they are valid. A broken file must be repaired by hand and is not overwritten."""
+        """Reads and checks all files; returns their texts. A broken file must be repaired by hand and is not
+        overwritten.
+        """
         try:
             texts = self._read()
             self._parse(texts)

@@ -26,7 +26,7 @@ _WORDS = {PUB: "PUB", SUB: "SUB", ANY: "PUB or SUB"}
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A requirement: permission for the topic that an ext field names."""
+    """A requirement: permission for the topic that is named in an ext field."""
 
     field: str
     needed: int
@@ -46,7 +46,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A requirement: permission for the consumer group that an ext field names. An ``optional`` field may be
+    """A requirement: permission for the consumer group that is named in an ext field. An ``optional`` field may be
     missing.
     """
 
@@ -71,7 +71,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PoppedTopic:
-    """A requirement: permission for the topic of a popped message, which the ext field ``topic`` names. The field may
+    """A requirement: permission for the topic of a popped message, named in the ext field ``topic``. The field may
     name the group's retry topic for that topic.
 
     Such a name, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also be the retry topic of another group.
@@ -97,7 +97,7 @@ class PoppedTopic:
 @dataclass(frozen=True, slots=True)
 class MessageAt:
     """A requirement: permission for the topic of the message at the physical offset in an ext field. The topic of the
-    stored message counts, not the one that the request names.
+    stored message counts, not the topic that is named in the request.
     """
 
     field: str
@@ -119,13 +119,13 @@ class MessageAt:
 
 @dataclass(frozen=True, slots=True)
 class InBody:
-    """A requirement: permission for the groups and topics that the body names."""
+    """A requirement: permission for the groups and topics that are named in the body."""
 
     read: Callable[[Mapping[str, Any]], Iterator[Resource]]
     text: str
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
-        """All resources that the body names.
+        """All resources that are named in the body.
 
         Raises:
             FormatError: the body cannot be read, so what it names is unknown.

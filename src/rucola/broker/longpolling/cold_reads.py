@@ -63,7 +63,7 @@ class ColdReads:
         return _answer_of(acting)
 
     async def fetched(self, cold: ColdRecords) -> None:
-        """Fetches the messages that ``cold`` names, for a request that is not served through ``serve``.
+        """Fetches the messages that are listed in ``cold``, for a request that is not served through ``serve``.
 
         Raises:
             BrokerError: too many requests wait for the disk.

@@ -117,7 +117,7 @@ class OrderInfoManager:
         """Loads the file.
 
         Raises:
-            FormatError: it is not a table of pops.
+            FormatError: the text is not a table of pops.
         """
         if text is None:
             return

@@ -55,6 +55,6 @@ class OrderLocks:
         if free_at_ms is None:
             self._hold.wake(*queue)
         else:
-            # The wall clock may be set meanwhile, so it is read again when the time is over.
+            # The wall clock may be set during the wait, so the clock is read again when the wait is over.
             pause_s = max(free_at_ms - self._wall_ms(), 0) / 1000
             self._timers[queue] = self._call_later(pause_s, self.changed, queue)

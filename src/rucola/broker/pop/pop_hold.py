@@ -194,7 +194,7 @@ class PopHold:
                     yield from (pop for _, _, pop in heap if pop.waits)
 
     def _leave(self, pop: HeldPop) -> None:
-        """Resumes a pop in a separate iteration of the event loop, because it appends to the log."""
+        """Resumes a pop in a separate iteration of the event loop, because a pop appends to the log."""
         self._remove(pop)
         self._call_later(0, self._resume, pop)
 

@@ -76,7 +76,7 @@ class Receipt(NamedTuple):
         """Parses the text.
 
         Raises:
-            FormatError: it is not a receipt.
+            FormatError: the text is not a receipt.
         """
         words = text.split(" ")
         numbers = words[:4]

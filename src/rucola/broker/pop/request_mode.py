@@ -38,7 +38,7 @@ class RequestModeManager:
         """Loads the file.
 
         Raises:
-            FormatError: it is not a table of modes.
+            FormatError: the text is not a table of modes.
         """
         if text is None:
             return

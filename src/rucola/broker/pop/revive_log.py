@@ -49,7 +49,7 @@ class ReviveLog:
         """Appends a checkpoint; returns the physical offset after it.
 
         Raises:
-            BrokerError: it was not stored; its messages must not be delivered.
+            BrokerError: the checkpoint was not stored; its messages must not be delivered.
         """
         return self._put(
             checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, checkpoint_due_ms(checkpoint), revive_queue
@@ -59,7 +59,7 @@ class ReviveLog:
         """Appends an acknowledgement; returns the physical offset after it.
 
         Raises:
-            BrokerError: it was not stored.
+            BrokerError: the acknowledgement was not stored.
         """
         return self._put(ack.encode(), ack.tag, ack.unique_key, due_ms, revive_queue)
 
@@ -81,7 +81,7 @@ class ReviveLog:
             cold: as in ``MessageStore.message_at``.
 
         Raises:
-            NotInMemoryError: it must be fetched.
+            NotInMemoryError: the message must be fetched.
         """
         message = read_message(self._store, self._name, revive_queue, queue_offset, cold)
         return (None, 0) if message is None else (record_of(message), message.store_timestamp_ms)
@@ -153,7 +153,7 @@ def read_message(
         cold: see ``MessageStore.message_at``.
 
     Raises:
-        NotInMemoryError: it must be fetched.
+        NotInMemoryError: the message must be fetched.
     """
     physical_offset, size, _ = store.queue_unit(topic, queue_id, queue_offset)
     record = store.message_at(physical_offset, cold) if size else None

@@ -106,7 +106,7 @@ class OffsetResetProcessor:
             return None
 
     def _new_offsets(self, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords) -> dict[int, int]:
-        """The new offset of each queue that the request names."""
+        """The new offset of each queue that is named in the request."""
         name = header.topic.encode()
         queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
         if header.queue_id < 0 or header.offset is None or header.offset == -1:

@@ -41,8 +41,8 @@ _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
 a message that it consumed.
 """
 _UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
-"""Properties that must not be stored unchanged: they would move the record in its queue, or create entries in other
-queues.
+"""Properties that must not be stored unchanged: these properties would move the record in its queue, or create entries
+in other queues.
 """
 
 

@@ -107,7 +107,7 @@ class ScheduleMessageService:
             Milliseconds until the next call; None if no message waits.
 
         Raises:
-            NotInMemoryError: the next message must be fetched; those before it were delivered.
+            NotInMemoryError: the next message must be fetched; the messages before it were delivered.
         """
         self._new_queues = 0
         pauses_ms = [self._deliver_level(level, cold) for level in range(1, len(self._levels_ms) + 1)]

@@ -102,8 +102,8 @@ class SubscriptionGroupManager:
         """Creates or changes groups.
 
         Returns:
-            The future ends when the groups are synced. ``DiskError``: they cannot be written, and the table is as it
-            was before.
+            The future ends when the groups are synced. If the future fails with ``DiskError``, the groups were not
+            written and the table is unchanged.
         """
         for config in configs:
             self._undo.note(config.group_name, self.table.get(config.group_name))

@@ -223,7 +223,7 @@ class TimerMessageService:
                     break
                 timers.queue_offset += 1
                 safe_end = physical_offset + size
-        finally:  # this includes the case that the next message must be fetched
+        finally:  # also if the next message must be fetched
             timers.mark(max(safe_end, self._stored_end))
         return possible
 

@@ -133,7 +133,7 @@ class HalfMessages:
         return list(self._by_offset.values())
 
     def _scan(self, done: Set[int], cold: ColdRecords | None = None, count_max: int = sys.maxsize) -> None:
-        """Like ``scan``; ``done`` holds the queue offsets that op messages name."""
+        """Like ``scan``; ``done`` holds the queue offsets that are named in op messages."""
         ended: set[Identity] = set()
         end = min(self._store.max_queue_offset(HALF, 0), self._scanned + count_max)
         while self._scanned < end:
