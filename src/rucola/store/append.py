@@ -159,8 +159,8 @@ class MessageAppender:
         elif log.lacks_segment():
             condition.space_is_gone("segment")
             if not log.lacks_segment():
-                # The allocating thread has created the segment in the meantime, before there was an error that it could
-                # clear.
+                # The allocating thread created the segment before the error was recorded, so it could not clear the
+                # error.
                 condition.space_is_back("segment")
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:

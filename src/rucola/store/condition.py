@@ -6,9 +6,9 @@ Space may be missing for several causes at once. The store has space again when 
 cause    noted by                                         cleared by
 ======== ================================================ ====================================================
 segment  an append, while no next segment can be made     the allocating thread, once it has made one
-write    an append whose run could not be written         the keeper's thread a second later, for a retry
+write    an append whose run could not be written         the maintenance thread a second later, for a retry
 dispatch a dispatch without space for a queue             the next dispatch that succeeds
-ratio    the keeper's thread, by the share of the disk    the same thread, by the same share
+ratio    the maintenance thread, by the share of the disk the maintenance thread, by the share of the disk
 ======== ================================================ ====================================================
 
 Any thread may call any method. Each append reads ``state`` without the lock. ``state`` changes only under the lock, so
@@ -117,7 +117,7 @@ class StoreCondition:
 
     def judged(self, short: bool) -> None:
         """Sets or clears the cause ``ratio``: it is set while the used fraction of the disk exceeds the limit, and
-        cleared when it is far enough below. Called on the keeper's thread.
+        cleared when it is far enough below. Called on the maintenance thread.
         """
         if short:
             self.space_is_gone("ratio")
@@ -125,7 +125,7 @@ class StoreCondition:
             self.space_is_back("ratio")
 
     def try_again(self) -> None:
-        """Allows appends to try again, and requests a dispatch. Called at intervals on the keeper's thread."""
+        """Allows appends to try again, and requests a dispatch. Called at intervals on the maintenance thread."""
         self.space_is_back("write")
         if self._lacks_descriptors or "dispatch" in self.missing:
             self.tell()

@@ -198,7 +198,7 @@ class MessageStoreConfig:
     wake_commit_when_put_message: bool = option(
         "wakeCommitWhenPutMessage",
         True,
-        "With a store pool: whether each append triggers a commit instead of waiting for the interval.",
+        "With a store pool: whether each append triggers a commit immediately instead of at the end of the interval.",
     )
     warm_maped_file_enable: bool = option(
         "warmMapedFileEnable",

@@ -37,7 +37,8 @@ for each queue.
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 Arrival: TypeAlias = "tuple[bytes, int, int, int | None]"
-"""Topic, queue id, the queue's new maximum offset, and the tags code that all new messages share; None if they differ.
+"""Topic, queue id, the queue's new maximum offset, and the tags code that all new messages share (None if their codes
+differ).
 """
 
 _QUEUE_ID = int(RecordColumn.QUEUE_ID)

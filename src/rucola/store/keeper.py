@@ -1,7 +1,8 @@
-"""The keeper: a thread that syncs queues and index at intervals, and records how much of them is synced.
+"""The maintenance thread ``rucola-keeper`` syncs queues and index at intervals, and records how much of them is synced.
 
-It writes ``checkpoint``, for the case that RocketMQ opens the store next, and the watermark. Both lag behind: a value
-is written only after the sync that makes it true. The keeper also removes expired files (``retention``).
+The thread writes two files: the watermark and, for the case that RocketMQ opens the store next, ``checkpoint``. Both
+files lag behind, because a value is written only after the sync that makes it true. The thread also removes expired
+files (``retention``).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _THOROUGH_BYTES = 256 << 20
 
 
 class StoreKeeper:
-    """The keeper's thread and its state.
+    """The maintenance thread of a store, and its state.
 
     Attributes:
         failed: whether a sync of queues or index failed; from then on, their recorded progress stays unchanged.
@@ -162,9 +163,9 @@ class StoreKeeper:
     def _checkpoint(self, watermark: Watermark) -> StoreCheckpoint:
         """Returns the checkpoint for RocketMQ, which after a crash dispatches from these times on.
 
-        RocketMQ also removes index files whose end is later than the index time, including the file in use. It adds
-        their keys again only if the other times are as old as the index time. Therefore all three times stay old while
-        the store is in use.
+        RocketMQ also removes index files whose end is later than the index time, including the file in use. RocketMQ
+        adds the keys of these files again only if the other times are as old as the index time. Therefore all three
+        times stay old while the store is in use.
         """
         index_ms = self._index.full_timestamp_ms if self._index is not None else 0
         logics_ms = self._synced.store_timestamp_ms

@@ -1,7 +1,7 @@
 """The message store: the broker's interface to it. Each method passes its work to the responsible part of the store.
 
-Life: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods are for one thread, the thread of the
-event loop; other threads may read only ``flushed_offset`` and ``max_offset``. Callbacks: ``on_append`` is called on
+Life cycle: ``load`` (lock, open, recover), ``start``, use, ``shutdown``. All methods must be called on the thread of
+the event loop; other threads may only read ``flushed_offset`` and ``max_offset``. Callbacks: ``on_append`` is called on
 that thread, ``on_flushed`` on a thread of the store. ``dispatch`` calls no listener; ``take_arrivals`` returns the
 queues that got messages.
 """
@@ -137,7 +137,8 @@ class MessageStore:
         Raises:
             DiskError: a file cannot be created.
         """
-        # Space first: if the disk is full, the start fails here and leaves the directory unchanged.
+        # The log starts first, because it needs space: if the disk is full, start-up fails here and leaves the
+        # directory unchanged.
         self._log.start()
         try:
             self._marks.create_abort_file()
@@ -165,7 +166,8 @@ class MessageStore:
         except StoreError as error:
             event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
         finally:
-            # Whatever failed, threads end before files close: a thread that still syncs takes closed files for synced.
+            # Whatever failed, threads end before files are closed: a thread that still syncs treats closed files as
+            # synced.
             self._flush.end()
             self._keeper.end()
             self._close()
@@ -196,7 +198,7 @@ class MessageStore:
         try:
             count = self._dispatch_with_descriptors()
         except TooManyFilesError:
-            return 0  # The keeper requests the next attempt.
+            return 0  # The maintenance thread requests the next attempt.
         except DiskFullError as error:
             self._condition.space_is_gone("dispatch", error)
             return 0
@@ -397,12 +399,12 @@ class MessageStore:
         self._log.queue.set_read_ahead(ahead)
 
     def expire_now(self) -> None:
-        """Makes the keeper remove files older than ``fileReservedTime`` now, at any hour."""
+        """Makes the maintenance thread remove files older than ``fileReservedTime`` now, at any hour."""
         self._retention.look_soon()
         self._keeper.look_soon()
 
     def clock_moved(self) -> None:
-        """Makes the keeper remove expired files now, because the wall clock was moved deliberately."""
+        """Makes the maintenance thread remove expired files now, because the wall clock was moved deliberately."""
         self._retention.clock_moved()
         self._keeper.look_soon()
 
@@ -495,7 +497,7 @@ class MessageStore:
                 self.dispatch()
 
     def _remove_queues(self, queues: list[ConsumeQueue], paths: list[str]) -> None:
-        """Removes the files of deleted queues. Called on the keeper's thread. Files that are not removed now are
+        """Removes the files of deleted queues. Called on the maintenance thread. Files that are not removed now are
         removed by the next load.
         """
         for queue in queues:

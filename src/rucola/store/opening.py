@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class StoreOpening:
-    """Opens a store once for writing; call ``take`` before ``open``.
+    """Opens a store for writing. Each object is used once: first call ``take``, then ``open``.
 
     Attributes:
         recovered: whether the store had to be recovered; queues may then end earlier than before.
@@ -123,7 +123,7 @@ class StoreOpening:
         return end
 
     def _find_end(self, recovery: Recovery) -> LogEnd:
-        """Finds the end of the log. With ``quarantine`` it first moves all damage out of the way."""
+        """Finds the end of the log. With ``quarantine``, first moves all damaged parts out of the log."""
         last = ("", 0)
         while True:
             try:

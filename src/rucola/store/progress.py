@@ -46,7 +46,7 @@ class Unsynced(NamedTuple):
 
 
 class PublishedProgress:
-    """Passes progress from the dispatching thread, which publishes, to the keeper's thread, which takes it."""
+    """Passes progress from the dispatching thread, which publishes, to the maintenance thread, which takes it."""
 
     def __init__(self) -> None:
         # A plain tuple, because it is created at each dispatch and read only once a second.

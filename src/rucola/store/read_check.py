@@ -125,7 +125,9 @@ class ReadCheck:
         )
 
     def _sound_rows(self, part: LogPart, chosen: array[int], first: int, last: int, topic: bytes, queue_id: int) -> int:
-        """Returns how many units at the beginning have sound records. The records are adjacent in ``part``."""
+        """Returns the number of units before the first one whose record is damaged. The records of all these units are
+        adjacent in ``part``.
+        """
         table, view, start = self._table, part.view, part.start
         position = chosen[2 * first] - start
         limit = max(min(chosen[2 * last - 2] + chosen[2 * last - 1], part.end) - start, position)

@@ -1,10 +1,11 @@
 """Removes expired files and, if space is short, also files that have not expired (RocketMQ 5.3.3,
 ``CleanCommitLogService``, ``CleanConsumeQueueService``).
 
-Two threads share the work. The keeper's thread checks space, hours and ages, and removes files. Only the event loop's
-thread changes the lists of segments. A check therefore only decides up to which offset the log may be removed. The
-event loop then takes those segments out of its list, which makes the new minimum visible. Afterwards the keeper removes
-their files, oldest first, and syncs each removal before the next. A slice of a removed segment keeps its memory valid.
+Two threads share the work. The maintenance thread checks space, hours and ages, and removes files. Only the event
+loop's thread changes the lists of segments. A check therefore only decides up to which offset the log may be removed.
+The event loop then takes those segments out of its list, which makes the new minimum visible. Afterwards the
+maintenance thread removes their files, oldest first, and syncs each removal before the next. A slice of a removed
+segment keeps its memory valid.
 
 A segment is removed only after it is synced and dispatched, and its queue and index entries are synced too. Otherwise,
 after a crash, queue offsets that consumers have seen would be assigned again.
@@ -69,13 +70,13 @@ class _Removal(NamedTuple):
 
 
 class Retention:
-    """Decides which files expire, and removes them. ``look`` and ``remove`` are for the keeper's thread, ``hand_over``
-    is for the event loop's thread.
+    """Decides which files expire, and removes them. The maintenance thread calls ``look`` and ``remove``, the event
+    loop's thread ``hand_over``.
 
     Attributes:
         waiting: whether ``hand_over`` has something to do.
-        wants_sync: whether the keeper should sync the queues now, because segments wait for it while space is short, or
-            because queues or their files were removed.
+        wants_sync: whether the maintenance thread should sync the queues now, because segments wait for it while space
+            is short, or because queues or their files were removed.
 
     Args:
         condition: notified by ``look`` when the used space passes the warning ratio and when it falls below the ratio
@@ -128,7 +129,7 @@ class Retention:
         self._clocks = self._clock.wall_ms(), now
         self._derived_from = self._log.min_offset
 
-    # -- the keeper's thread -------------------------------------------------------------------------------------------
+    # -- the maintenance thread ----------------------------------------------------------------------------------------
 
     def look(self, safe_offset: int) -> None:
         """Decides, once per ``cleanResourceInterval``, what may expire. Every call also removes the files that the
@@ -155,7 +156,7 @@ class Retention:
             self._condition.tell()
 
     def look_soon(self) -> None:
-        """Makes the next call of ``look`` a check that includes expiry by age. Any thread may call it."""
+        """Makes the next call of ``look`` also check which files are too old. Any thread may call it."""
         self._asked = True
 
     def clock_moved(self) -> None:
@@ -193,7 +194,9 @@ class Retention:
             self._removals.popleft()
 
     def remove_later(self, removal: Callable[[], None]) -> None:
-        """Queues ``removal`` for the keeper, which retries it after a failure, and requests a sync of the queues."""
+        """Queues ``removal`` for the maintenance thread, which retries it after a failure, and requests a sync of the
+        queues.
+        """
         self._removals.append(_Removal(removal))
         self.wants_sync = True
 

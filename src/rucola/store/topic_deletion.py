@@ -7,7 +7,7 @@ the queues may still exist}}``. An entry is dropped when the log begins after it
 
 A deletion first writes the entry as pending, then renames the directories into ``deleted-queues``, then writes the
 entry again as completed. The next load completes a deletion that a crash interrupted, and dispatches again from the
-entry's end on, because a new topic with that name may have got messages since. The keeper's thread removes the files
+entry's end on, because a new topic with that name may have got messages since. The maintenance thread removes the files
 afterwards.
 """
 

@@ -200,7 +200,7 @@ def lags(path: str, files: Files | None = None) -> list[Lag]:
 
 
 def merged(tallies: Iterable[Tally], by: Sequence[str]) -> list[Tally]:
-    """Returns the sums of tallies that have equal values in the fields ``by``; other fields of a sum are empty, or -1
+    """Adds up the tallies that have equal values in the fields ``by``; in the sums, all other fields are empty, or -1
     for numbers.
     """
     sums: dict[Tally, tuple[int, int]] = {}

@@ -1,9 +1,9 @@
 """Replaces the queues and the index of a store by new ones, so that no broker ever opens a mixture of old and new.
 
-The file ``rucola-rebuild`` in the first directory of the log marks an exchange in progress. Neither Rucola nor RocketMQ
-opens a log with an unknown file among its segments. The mark is written after the new files are complete and synced. It
-names what is to be exchanged, so the next process that finds it can finish the exchange: each step is a rename, and
-steps already done are skipped. The mark is removed last.
+The file ``rucola-rebuild`` in the first directory of the log marks a replacement in progress. Neither Rucola nor
+RocketMQ opens a log with an unknown file among its segments. The mark is written after the new files are complete and
+synced. The mark names the parts to be replaced, so the next process that finds the mark can finish the replacement:
+each step is a rename, and steps already done are skipped. The mark is removed last.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PARTS = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")
 
 
 class Exchange:
-    """The exchange in one store, whose lock the caller holds.
+    """Replaces the parts of one store; the caller holds the store's lock.
 
     Args:
         root: the store's directory.
@@ -39,17 +39,17 @@ class Exchange:
         self._old = f"{staging}/old"
 
     def was_begun(self) -> bool:
-        """Whether an exchange was begun but not finished. Removes an incomplete mark, which an interrupted run left."""
+        """Whether a replacement was begun but not finished. Removes an incomplete mark that an interrupted run left."""
         if self._files.exists(f"{self._mark}.tmp"):
             self._files.remove(f"{self._mark}.tmp")
             self._files.sync_directory(self._mark.rpartition("/")[0])
         return self._files.exists(self._mark)
 
     def begin(self, parts: Sequence[str], log_end: int) -> None:
-        """Marks the store. After this call, only ``finish`` can complete the exchange.
+        """Marks the store. After this call, the store can be opened only after ``finish``.
 
         Args:
-            parts: the parts to exchange, from ``PARTS``; a part without new files is removed.
+            parts: the parts to replace, from ``PARTS``; a part without new files is removed.
             log_end: physical offset up to which the new parts cover the log.
         """
         files = self._files
@@ -60,7 +60,7 @@ class Exchange:
         files.replace_file(self._mark, json.dumps(plan).encode())
 
     def finish(self) -> None:
-        """Does the rest of the exchange that was begun.
+        """Finishes the replacement that was begun.
 
         Raises:
             StoreDamagedError: the mark cannot be read.
@@ -101,7 +101,7 @@ class Exchange:
         return made, gone, log_end
 
     def _write_watermark(self, log_end: int) -> None:
-        """Tells Rucola's next start that queues and index are complete."""
+        """Records for Rucola's next start-up that queues and index are complete."""
         file, count, later = WatermarkFile(self._files, self._root), 0, 0
         watermark = file.read()
         if watermark is None:

@@ -151,7 +151,7 @@ class Rebuild:
         self._work = Staged(files, self._staging, run, progress)
 
     def finish_exchange(self, commit_log_path: str | None) -> None:
-        """Finishes an exchange that was interrupted."""
+        """Finishes a replacement of queues and index that was interrupted."""
         exchange = self._exchange(log_directories(self._files, self._root, commit_log_path)[0])
         if exchange.was_begun():
             exchange.finish()

@@ -121,7 +121,7 @@ def find_job(
     try:
         end = store.end_offset()
         if watermark is None and marks.in_use:
-            # RocketMQ was killed: the end of the log is known only after the recovery at a start.
+            # RocketMQ was killed, so the end of the log must be found in the same way as by recovery.
             end = _end_of_recovery(files, root, store, marks)
         segments = [segment for segment in store.log_segments() if segment[1] < end]
         found = _options(files, root, store)

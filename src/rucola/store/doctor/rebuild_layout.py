@@ -71,7 +71,8 @@ class IndexWork:
     """An index file to be made.
 
     Attributes:
-        pieces: where the keys are: path, index of the first key and index after the last, in the order of the log.
+        pieces: the files that hold the keys, in the order of the log; for each file, its path, the index of the first
+            key, and the index after the last key.
         previous_end_ms, previous_end_offset: store time and physical offset of the last key of the previous file; -1
             for the first file.
         first_ms: store time of the record for which the broker would create the file.
@@ -133,7 +134,7 @@ class QueueLayout:
         for one in work:
             topic = one.topic.encode("utf-8", "surrogateescape")
             if not self._factory.can_hold(topic, one.queue_id):
-                continue  # this is how the broker's screen decides too
+                continue  # the broker leaves such records out too (``screen``)
             queue = self._factory.make(topic, one.queue_id)
             queue.open()
             for run in one.runs:

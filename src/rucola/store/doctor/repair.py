@@ -75,7 +75,7 @@ def repair(
     dry_run: bool = False,
     files: Files | None = None,
 ) -> RepairReport:
-    """Repairs the store in ``root``, whose log lies in ``commitlog``. An interrupted repair continues.
+    """Repairs the store in ``root``, whose log lies in ``commitlog``. If a repair was interrupted, continues it.
 
     Args:
         run: runs the tasks of the rebuild.
@@ -148,7 +148,7 @@ def _report(
     return RepairReport(root, found, corrected, changes, changed, left, after.findings)
 
 
-# -- the log ----------------------------------------------------------------------------------------------------------
+# -- the log -----------------------------------------------------------------------------------------------------------
 
 
 def _log_changes(files: Files, root: str, findings: Sequence[Finding]) -> Iterator[tuple[str, int, bytes]]:
@@ -175,7 +175,7 @@ def _log_changes(files: Files, root: str, findings: Sequence[Finding]) -> Iterat
 
 
 def _bits_between(one: bytes, other: bytes) -> int:
-    """Returns the number of bits in which two texts differ; -1 if their lengths differ."""
+    """Returns the number of bits in which two byte strings differ; -1 if their lengths differ."""
     if len(one) != len(other):
         return -1
     return (int.from_bytes(one, "big") ^ int.from_bytes(other, "big")).bit_count()
@@ -226,7 +226,7 @@ def _is_certain(content: bytearray, size: int, physical_offset: int) -> bool:
     return content[size + 4 : size + 7] == b"\xda\xa3\x20" and offset == physical_offset + size
 
 
-# -- queues, index, checkpoint ----------------------------------------------------------------------------------------
+# -- queues, index, checkpoint -----------------------------------------------------------------------------------------
 
 
 def _damaged_parts(findings: Sequence[Finding]) -> set[str]:
@@ -284,8 +284,8 @@ def _replace_queue(files: Files, root: str, journal: Journal, part: str, new: st
 
 
 def _with_expired(right: bytes, there: bytes, position: int, log_start: int) -> bytes:
-    """Returns ``right``; where its units point nowhere but existing units point to expired records, the existing units
-    are kept.
+    """Returns a copy of ``right`` in which units that point nowhere are replaced by the existing units, if these point
+    to expired records.
     """
     merged = bytearray(right)
     first = -position % UNIT_BYTES

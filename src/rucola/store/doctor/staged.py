@@ -30,10 +30,10 @@ def run_serially(phase: str, staging: str, numbers: Sequence[int], look: Callabl
 
 
 def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
-    """Runs one task; any process on any machine that sees the staging directory and the task's files may do so.
+    """Runs one task. Any process may call this, on any machine that sees the staging directory and the task's files.
 
     Args:
-        attempt: a name of letters, digits, ``-`` and ``_`` that no other attempt has.
+        attempt: the name of this attempt, unique among all attempts; consists of letters, digits, ``-`` and ``_``.
 
     Raises:
         StoreDamagedError: a log is damaged.

@@ -81,7 +81,8 @@ class _FileAudit:
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * file.slot_count
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
         self._view = memoryview(self._scratch)
-        # The seconds of the first entry may count from its own time, or from this time.
+        # The seconds of the first entry count either from its own time or from this time, the end time of the previous
+        # file.
         self._first_from_ms = 0
         self.left = 0
 

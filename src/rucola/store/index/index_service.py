@@ -3,7 +3,7 @@
 
 A file is named after its creation time. Where RocketMQ would give two files the same name, or a name that sorts before
 that of an older file, the next free name is used. Disk blocks for the slots of a file are allocated when it is created,
-blocks for its entries step by step. The event loop's thread puts keys and runs queries; the keeper's thread syncs.
+blocks for its entries step by step. The event loop's thread puts keys and runs queries; the maintenance thread syncs.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class IndexFile:
             self._file.ensure(max(end - _LOOK_BYTES, 0), min(_LOOK_BYTES, end))
 
     def check_slots(self) -> None:
-        """Reads from the disk what putting a key needs: all slots.
+        """Reads all slots from the disk, because keys are put through them.
 
         Raises:
             DiskError: the disk cannot read some of the slots.
@@ -198,8 +198,8 @@ class IndexService:
         files: the index files, oldest first.
         full_timestamp_ms: end time of the newest full and synced file, for the checkpoint; owned by the keeper's
             thread.
-        sync_when_full: whether a full file is synced before the next one is created. Recovery needs this: after another
-            crash it must be able to trust every file except the newest.
+        sync_when_full: whether a full file is synced before the next one is created. Recovery sets this, because after
+            a further crash every file except the newest must be trustworthy.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class IndexService:
 
         Args:
             sound: the files that agree with the log, oldest records first.
-            unclean: whether there was a crash: then only synced files are kept, and never the newest one.
+            unclean: True after a crash; then only synced files are kept, and never the newest one.
             synced_ms: store time; full files with an end time up to it were synced.
         """
         kept = sound
@@ -316,8 +316,8 @@ class IndexService:
             self._files.sync_directory(self.path)
 
     def _find_end(self, *begins: int) -> None:
-        """Returns the physical offset from which keys must be put: that of the newest known record, some of whose keys
-        may be in the index, or the lowest begin offset.
+        """Returns the physical offset from which keys must be put: the lowest of ``begins`` or, if lower, that of the
+        newest record in the index, some of whose keys may be missing.
 
         Notes that all full files were synced when they became full.
         """
@@ -336,13 +336,13 @@ class IndexService:
 
     @property
     def plausible(self) -> bool:
-        """Whether the header of every file is valid."""
+        """True if the headers of all files are valid."""
         return all(file.plausible for file in self.files)
 
     @property
     def end_offset(self) -> int:
-        """Returns the physical offset of the newest record with a key, or that just after it; 0 if there is no such
-        record.
+        """Returns the physical offset of the newest record with a key, or the offset just after that record; 0 if there
+        is no such record.
         """
         return self._end_offset
 
@@ -452,7 +452,7 @@ class IndexService:
         return written
 
     def sync(self, files: dict[IndexFile, int]) -> None:
-        """Syncs files that were written. Runs on the keeper's thread, or after that thread has ended.
+        """Syncs files that were written. Runs on the maintenance thread, or after that thread has ended.
 
         Args:
             files: the files to sync, each with the store time of its newest key if it was full, else 0.

@@ -32,7 +32,7 @@ class CommitService:
     """Commits, and owns the commit thread.
 
     Attributes:
-        failed: whether a write failed; the bytes from there on stay in memory.
+        failed: whether a write failed; bytes that were not written by then stay in memory.
 
     Args:
         pool: the pool to which buffers are returned.

@@ -156,7 +156,9 @@ class CommitLog(LogReader):
             self._erase()
 
     def lacks_segment(self) -> bool:
-        """Whether the allocating thread is retrying a segment that it could not create; the thread reports success."""
+        """True if the allocating thread could not create a segment and retries; the thread itself reports when it
+        succeeds.
+        """
         return self._allocator.failing
 
     @property
@@ -287,9 +289,9 @@ class CommitLog(LogReader):
         written.
 
         A failed write may leave part of the content in the file. Once other records follow, a recovery must not mistake
-        that part for stored messages, so it is erased before the next write. Readers of the files must not see it
-        either: with several records, the start of the first is written last, and no record is valid before that. A part
-        of a single record is no valid record.
+        that part for stored messages, so it is erased before the next write. Readers of the files must not mistake it
+        for messages either: if several records are written, the start of the first one is written last, and no record
+        is valid before that. A part of a single record is not a valid record.
         """
         file = self._file
         assert file is not None

@@ -130,7 +130,8 @@ class LogReader:
         """Yields the physical offsets from ``physical_offset`` up to ``end`` (excluded) at which intact records seem to
         start; searches only the segment of ``physical_offset``.
 
-        A body can contain the bytes of a record, so the caller must check whether the queue named in the record has it.
+        A body can contain the bytes of a record, so the caller must check whether the queue that is named in the record
+        has an entry for this offset.
         """
         file = self.queue.find(physical_offset)
         if file is None:

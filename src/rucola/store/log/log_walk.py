@@ -35,7 +35,7 @@ def records_of_kind(
 
 def queues_from(log: LogReader, physical_offset: int, limit: int) -> set[tuple[bytes, int]] | None:
     """Returns topic and queue id of the records from ``physical_offset``, where a record starts, to ``limit``, and
-    perhaps of some records after it. None if the log cannot be read up to ``limit``.
+    perhaps of some records after ``limit``. None if the log cannot be read up to ``limit``.
     """
     found: set[tuple[bytes, int]] = set()
     reached = physical_offset

@@ -96,7 +96,7 @@ class MappedFile:
 
     @property
     def segment(self) -> MappedSegment:
-        """The mapped file; mapped now if it was not."""
+        """The mapped file; maps the file if it is not mapped."""
         segment = self._segment
         if segment is None:
             segment = self._parked
@@ -209,7 +209,7 @@ class MappedFile:
             unsynced: whether the file was written after the last sync, so that the descriptor is kept for the next one.
 
         Returns:
-            Whether a descriptor is kept, of this mapping or of an earlier one.
+            True if a descriptor is kept, either of this mapping or of an earlier one.
         """
         segment = self._segment
         if segment is not None and unsynced:

@@ -17,7 +17,7 @@ from rucola.store.log.mapped_file import MappedFile
 
 _log = logging.getLogger(__name__)
 REBUILD_MARK = "rucola-rebuild"
-"""Name of a file that lies beside the segments of a log while its queues and index are being exchanged
+"""Name of a file that lies beside the segments of a log while its queues and index are being replaced
 (``doctor.publish``).
 """
 
@@ -235,7 +235,9 @@ class MappedFileQueue:
         return removed
 
     def detach_before(self, offset: int) -> list[MappedFile]:
-        """Removes from the list the segments that end at or before ``offset``, but never the last. Their files stay."""
+        """Removes from the list the segments that end at or before ``offset``, but never the last segment. Their files
+        stay.
+        """
         segments = self.segments
         count = sum(1 for file in segments[:-1] if file.end <= offset)
         self.segments = segments[count:]

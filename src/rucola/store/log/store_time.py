@@ -9,7 +9,7 @@ have waited. A slower store time is ahead of the clock for a shorter period, but
 clock is behind by  store time    waits take
 =================== ============= ===================================================================
 a minute or less    half speed    up to twice as long, for at most 2 minutes
-more                nine tenths   up to 1.12 times as long, for 10 times what is beyond the last minute
+more                nine tenths   up to 1.12 times as long, for 10 times the excess over a minute
 =================== ============= ===================================================================
 """
 

@@ -41,8 +41,8 @@ class SegmentWarmer:
         """Warms up the segment at ``path``, which is still empty.
 
         Args:
-            while_free: runs a step while no append uses the segment. It returns False, without running the step, once
-                an append uses the segment or when the thread should end.
+            while_free: a function that runs a step, as long as no append uses the segment. The function returns False
+                without running the step once an append uses the segment, or when the thread should end.
         """
         # The segment in use stays locked.
         while len(self._held) > 1:

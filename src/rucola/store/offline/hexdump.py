@@ -48,8 +48,8 @@ class Hexdump:
     Args:
         commit_log_path: the directory of the log if it is not in the store; several directories are separated by `,`.
 
-    All methods raise ``StoreDamagedError`` if the requested place does not exist, and ``FormatError`` if the file ends
-    inside it.
+    All methods raise ``StoreDamagedError`` if the requested position does not exist, and ``FormatError`` if the file
+    ends in the middle of the requested structure.
     """
 
     def __init__(self, files: Files, root: str, commit_log_path: str | None = None) -> None:

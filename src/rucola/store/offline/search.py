@@ -60,7 +60,7 @@ class MessageQuery:
     end_ms: int = (1 << 63) - 1
 
     def choose(self, view: memoryview, table: array[int], rows: int) -> list[int]:
-        """Returns the indices of those of the first ``rows`` rows that match. Positions in the rows refer to
+        """Returns the indices of the matching rows among the first ``rows`` rows. Positions in the rows refer to
         ``view``.
         """
         topic = None if self.topic is None else self.topic.encode("utf-8", "surrogateescape")

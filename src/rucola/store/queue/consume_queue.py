@@ -5,7 +5,7 @@ Both are determined when the queue is opened: the log tells whether the record t
 this queue. Entries are thus distinguished from holes, and from stale units that RocketMQ 5.3.3 leaves after a cut,
 without trust in any saved position.
 
-The event loop's thread puts and reads entries; the keeper's thread syncs.
+The event loop's thread puts and reads entries; the maintenance thread syncs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class ConsumeQueue:
         min_offset: queue offset of the oldest entry whose record is still in the log.
         max_offset: queue offset after the newest entry.
         found_offset: ``max_offset`` when the queue was opened. Units below it existed on disk.
-        touched: used by the dispatcher: whether entries were put since the last notification. ``tags_code`` is the tags
+        touched: whether entries were put since the last notification; used by the dispatcher. ``tags_code`` is the tags
             code that all these entries share, or None if they differ.
         counted: number of files of this queue that the store has counted.
         on_map: called whenever a segment has been mapped.
@@ -198,8 +198,8 @@ class ConsumeQueue:
         self.min_offset = self._next_known(low, self.max_offset)
 
     def _next_known(self, number: int, end: int) -> int:
-        """Returns the number of the first unit from ``number`` on that points into the log or before it; ``end`` if
-        there is none.
+        """Returns the number of the first unit, at or after unit ``number``, that points into the log or before it;
+        ``end`` if there is none.
 
         Units that point nowhere lie before the first entry, and wherever messages were lost together with a part of the
         log.
@@ -223,8 +223,8 @@ class ConsumeQueue:
         """Begins recovery, in which the records from ``physical_offset`` on are put again."""
 
     def detach_expired(self) -> list[MappedFile]:
-        """Removes from the list the leading segments whose last entry is older than the log, but never the last
-        segment.
+        """Removes from the list the oldest segments, as long as their last entry points to an expired record; never
+        removes the last segment.
 
         Their files stay. The caller must have corrected ``min_offset``.
         """
@@ -332,7 +332,7 @@ class ConsumeQueue:
         """Writes the units of the next ``count`` entries.
 
         Raises:
-            DiskFullError: there is space for some units only, which are written.
+            DiskFullError: there is space for only some of the units; these units are written.
         """
         done = 0
         while done < count:
@@ -355,7 +355,7 @@ class ConsumeQueue:
         put one by one.
 
         Raises:
-            DiskFullError: there is space for some units only, which are written.
+            DiskFullError: there is space for only some of the units; these units are written.
         """
         done, there = 0, min(count, self.max_offset - queue_offset)
         while done < there:
@@ -371,7 +371,9 @@ class ConsumeQueue:
         return True
 
     def _may_replace(self, start: int, units: bytearray) -> bool:
-        """Whether none of the units from byte ``start`` on, all in one segment, is the entry of another record."""
+        """True if the units from byte ``start`` on may be overwritten, because none of them is the entry of another
+        record. They must lie in one segment.
+        """
         file = self.files.find(start)
         if file is None:
             return True
@@ -393,8 +395,9 @@ class ConsumeQueue:
         lie between those of the neighbours. The queue must be opened again afterwards.
 
         Args:
-            queue_offset: as the record states it; its topic and queue id are those of this queue.
-            physical_offset, size, tags_code: of the record, which has passed all checks.
+            queue_offset: the queue offset that the record states; topic and queue id of the record are those of this
+                queue.
+            physical_offset, size, tags_code: values of the record, which has passed all checks.
         """
         place = physical_offset, size
         if not self.begins_at <= queue_offset <= self.max_offset or self._has_record(queue_offset):
@@ -441,8 +444,8 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _pass(self, physical_end: int) -> None:
-        """Skips one queue offset, whose record states a different one. A unit that was never written is made to point
-        to nothing.
+        """Skips one queue offset, whose record is lost or states another queue offset. If its unit was never written,
+        writes a unit that points to nothing.
         """
         queue_offset = self.max_offset
         physical_offset, size, tags_code = self.unit(queue_offset)
@@ -451,8 +454,8 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _write_again(self, start: int, units: bytes | bytearray) -> None:
-        """Writes existing units again, from byte ``start`` of the queue on and all in one segment, unless the segment
-        has expired.
+        """Writes existing units again, beginning at byte ``start`` of the queue, unless their segment has expired. All
+        units must lie in one segment.
 
         If a process was killed, or its sync failed, the units may be in memory only, in pages that the system considers
         written.
@@ -499,7 +502,8 @@ class ConsumeQueue:
         self._sync_to(self.max_offset * UNIT_BYTES)
 
     def _sync_to(self, end: int) -> None:
-        # Set before the sync: a put during the sync lowers the value, and the next sync covers that put.
+        # ``_synced`` is set before the sync, because a put during the sync lowers it; the next sync then covers that
+        # put.
         first, self._synced = self._synced, end
         for file in list(self.files.segments):
             if file.end > first and file.start < end:

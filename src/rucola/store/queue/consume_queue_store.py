@@ -1,5 +1,5 @@
-"""All consume queues of a store. Queues are opened when first needed, so the time of a start does not depend on their
-number.
+"""All consume queues of a store. Queues are opened when first needed, so the duration of start-up does not depend on
+their number.
 
 ``queue_factory`` knows the kind of a queue and where its files are. Topic names come from clients. Each name has been
 checked against the alphabet of topics. It is checked again here, so that it cannot lead out of the store's directory.
@@ -36,7 +36,7 @@ _PARKED_SHARE = 4
 
 
 class ConsumeQueueStore:
-    """The queues of a store. Used by the event loop's thread, except ``sync``, which the keeper's thread calls.
+    """The queues of a store. Used by the event loop's thread, except ``sync``, which the maintenance thread calls.
 
     A sync uses the descriptor with which the data was written. At the time of the sync, the path may lead to another
     file or to none, and a newly opened descriptor may not report an earlier error of the pages. ``_lock`` prevents a
@@ -166,7 +166,8 @@ class ConsumeQueueStore:
                 raise ValueError(f"queue id {queue_id} is out of range")
             queue = self.factory.make(topic, queue_id)
             if type(queue) is ConsumeQueue:
-                # Queues of other kinds are few, and a mapping has more effects on them than on the count.
+                # Mappings of other queues are not counted: there are few such queues, and mapping them has further
+                # effects.
                 queue.on_map = self._mapped
             queue.open()
             queues[queue_id] = queue
@@ -208,8 +209,8 @@ class ConsumeQueueStore:
                 self._grow(offsets, queue_count)
                 if queue_id < QUEUE_ID_MAX:
                     offsets[queue_id] = self.get(topic, queue_id).max_offset
-            # Stored only now that the queue is open: a queue that cannot be opened at the moment must not count as
-            # empty.
+            # ``offsets`` is stored only after the queue was opened: a queue that cannot be opened at the moment must
+            # not count as empty.
             self.next_offset_tables[topic] = offsets
             self.first_counts[topic] = sum(offsets)
         self._grow(offsets, queue_count)
@@ -275,7 +276,7 @@ class ConsumeQueueStore:
         return self._error is not None or self._held_count > self.held_max // 2
 
     def sync(self, queues: Iterable[ConsumeQueue]) -> None:
-        """Syncs queues that were written. Runs on the keeper's thread, or after that thread has ended.
+        """Syncs queues that were written. Runs on the maintenance thread, or after that thread has ended.
 
         Raises:
             DiskError: some units may not be on disk.
@@ -334,8 +335,8 @@ class ConsumeQueueStore:
                 self._park_one(queue)
 
     def park_idle(self, shares: int) -> None:
-        """Runs one of the ``shares`` calls of a round. A round checks each mapped queue once, and unmaps the queues
-        that were not used since the last round, which closes their descriptors.
+        """Does one part of a round, which consists of ``shares`` calls. A round checks each mapped queue once, and
+        unmaps the queues that were not used since the last round, which closes their descriptors.
 
         A queue that waits for a sync keeps its descriptors until the next round.
         """
@@ -363,8 +364,8 @@ class ConsumeQueueStore:
         self._map_count -= self._maps.pop(queue)
 
     def _sync_now(self, queue: ConsumeQueue) -> None:
-        """Syncs on the event loop's thread; the caller holds ``_lock``. The keeper reports a failure, after which no
-        progress is recorded.
+        """Syncs on the event loop's thread; the caller holds ``_lock``. The maintenance thread reports a failure, after
+        which no progress is recorded.
         """
         try:
             queue.sync()

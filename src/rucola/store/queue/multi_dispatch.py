@@ -73,7 +73,8 @@ def is_possible(entry: LightEntry) -> bool:
 
 
 def put_light_entry(queue: ConsumeQueue, entry: LightEntry) -> bool:
-    """Puts an entry into its queue; returns False if the entry of an older record is in its place.
+    """Puts an entry into its queue; returns False if the queue already has the entry of an older record at this queue
+    offset.
 
     Raises:
         DiskFullError: no space; the entry may be put again.

@@ -144,8 +144,8 @@ class Placement:
     def stands(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
         """Whether a unit that contradicts its record is right, because one field of the record is wrong.
 
-        It is wrong if the record's own checksum confirms its fields, or if the entry that the record states points to
-        it. Such a unit is a remainder of an earlier state.
+        The unit is wrong, a remainder of an earlier state, if the record's own checksum confirms the record's fields,
+        or if the entry that the record states points to the record.
         """
         if physical_offset >= self.trusted_to or self._log.in_gap(physical_offset):
             return False
@@ -189,8 +189,8 @@ class Placement:
     # -- without a unit ------------------------------------------------------------------------------------------------
 
     def _first(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """Returns the queue offset in a queue without entries: the one that the record states, unless the next record
-        of the queue contradicts it.
+        """Returns the queue offset for a record in a queue without entries: the one that the record states, unless the
+        next record of the queue contradicts it.
         """
         following = self._next_entry(queue, physical_offset)
         possible = 0 <= queue_offset < _QUEUE_OFFSET_MAX
@@ -201,8 +201,8 @@ class Placement:
         return following - 1
 
     def _between(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, following: int) -> int:
-        """Returns the queue offset of a record before other entries: that of an entry whose unit is missing or wrong;
-        ``NOWHERE`` if there is none.
+        """Returns the queue offset for a record that lies before other entries: the queue offset of a missing or wrong
+        unit; ``NOWHERE`` if there is no such unit.
         """
         first = following
         while first > queue.min_offset and not _leads_anywhere(queue.place_at(first - 1)):
@@ -217,8 +217,8 @@ class Placement:
         return queue_offset if not taken and queue.min_offset <= queue_offset < queue.max_offset else NOWHERE
 
     def _last(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """Returns the queue offset of a record after all entries: the one that it states if lost records explain the
-        gap, otherwise the next one.
+        """Returns the queue offset for a record that lies after all entries: the one that the record states if lost
+        records explain the gap, otherwise the next one.
         """
         end = queue.max_offset
         if not 0 < queue_offset - end <= self._lost(queue.place_at(end - 1)[0]):
@@ -227,8 +227,8 @@ class Placement:
         return queue_offset if following in (NOWHERE, queue_offset + 1) else end
 
     def _lost(self, physical_offset: int) -> int:
-        """Returns how many records may be missing after ``physical_offset``: one for an unknown cause, and those in
-        gaps.
+        """Returns how many records may be missing after ``physical_offset``: as many as the gaps can hold, and one more
+        that is lost for an unknown reason.
         """
         gaps = (gap.end - gap.start for gap in self._log.gaps if gap.end > physical_offset)
         return 1 + sum(gaps) // _RECORD_BYTES_MIN

@@ -1,12 +1,13 @@
-"""Writes single entries of queues again that were on the disk and lead nowhere.
+"""Rewrites single queue entries that were synced but no longer point to their records.
 
-After a crash, RocketMQ fills its queues again from the newest segment that was synced. Entries there that a disk has
-damaged come back that way. Recovery of Rucola trusts entries that were synced, so this search makes up for it: it
-compares the records of the same part of the log with their entries. Only an entry that leads to no record of its own is
-written, and only from a record that passes all checks; ``ConsumeQueue.mend`` has the rule. A damaged record therefore
-changes no entry of another.
+After a crash, RocketMQ fills its queues again from the newest segment that was synced. This restores entries of that
+part of the log that were damaged on the disk. Recovery of Rucola trusts entries that were synced, so it compares the
+records of the same part of the log with their entries separately. Only an entry that points to no record of its own is
+rewritten, and only from a record that passes all checks (``ConsumeQueue.mend``). A damaged record therefore changes no
+entry of another record.
 
-The work is limited. What lies beyond the limit stays as it is: ``verify`` names it, and ``repair`` mends it.
+The number of compared records is limited. Damaged entries of further records stay; ``verify`` reports them, and
+``repair`` corrects them.
 """
 
 from __future__ import annotations
@@ -27,16 +28,18 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 
 _log = logging.getLogger(__name__)
 _RECORDS_MAX = 4_000_000
-"""Records that are looked at; about 0.4 s of CPU."""
+"""Largest number of records that are examined; takes about 0.4 s of CPU time."""
 _RUNS_MAX = 100_000
-"""Runs of records of one queue whose entries are compared; about 0.5 s of CPU."""
+"""Largest number of runs of consecutive records of the same queue whose entries are compared; takes about 0.5 s of CPU
+time.
+"""
 _FOUND_MAX = 10_000
 _LIGHT = LMQ_PREFIX.encode()
 _PREPARED_BIT = 4
 
 
 class _Entry(NamedTuple):
-    """An entry as its record states it."""
+    """The values that an entry should have according to its record."""
 
     physical_offset: int
     size: int
@@ -44,7 +47,7 @@ class _Entry(NamedTuple):
 
 
 class QueueMend:
-    """One search, before the queues of ``dispatcher`` are used."""
+    """Searches a part of the log once; must be used before the queues of ``dispatcher`` are."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

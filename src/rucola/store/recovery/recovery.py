@@ -197,7 +197,8 @@ class Recovery:
         if watermark is None and self.unclean:
             end = self._scan(log.min_offset, CHECK_ALL, ALL_OFFSETS)
             synced_ms = self._marks.read_checkpoint().physic_msg_timestamp_ms - _CHECKPOINT_LAG_MS
-            # A crash may lose bytes that were not synced, but not a file that was created before a remaining one.
+            # A crash may lose bytes that were not synced. It cannot lose a file if a file that was created later still
+            # exists.
             is_lost = log.queue.find(end.physical_offset) is None
             self._refuse_hole(end, _FOREVER_MS if is_lost else synced_ms)
         elif watermark is None:
@@ -257,7 +258,8 @@ class Recovery:
                     raise StoreDamagedError(file.path, position, "the disk cannot read it", _ADVICE)
 
     def find_unreadable(self) -> None:
-        """Reads all files of queues and index. Other starts do not read them.
+        """Reads all files of queues and index, to find parts that the disk cannot read. A normal start-up does not read
+        these files.
 
         Raises:
             StoreDamagedError: the disk cannot read a part of a file, or a file of a queue is not a segment.
@@ -386,8 +388,8 @@ class Recovery:
         return min(watermark.queues_offset, end, replay_from)
 
     def _synced_segment(self) -> int:
-        """Start of the segment from which on the reference fills the queues again after a crash: the newest one that
-        begins with a record which was synced, its units as well, by the times of the checkpoint.
+        """Start of the segment from which on RocketMQ fills the queues again after a crash. It is the newest segment
+        whose first record was synced together with its units, according to the times in the checkpoint.
         """
         synced_ms, table = self._marks.read_checkpoint().min_timestamp_ms, new_table(1)
         for file in reversed(self._log.queue.segments):

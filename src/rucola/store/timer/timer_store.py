@@ -90,8 +90,8 @@ class TimerStore:
     Attributes:
         read_time_ms: time of the first time step that is not delivered yet.
         queue_offset: queue offset of the next message of the timer topic to take.
-        taken_offset: queue offset up to which messages of the timer topic were taken before this start. All of these
-            messages that were due before ``taken_time_ms`` were delivered.
+        taken_offset: queue offset up to which earlier runs took messages of the timer topic. Those that were due before
+            ``taken_time_ms`` were delivered.
         metrics: number of waiting messages by topic.
     """
 
@@ -113,8 +113,8 @@ class TimerStore:
         self._failed = False
         self._known: set[int] = set()
         self._marks: deque[tuple[int, int, int, int]] = deque()
-        """For each recorded state: the physical offset up to which the commit log must be synced before the state is
-        valid; read time, queue offset and log end.
+        """Four values of each recorded state: the physical offset up to which the commit log must be synced before the
+        state is valid, the read time, the queue offset, and the end of the timer log.
         """
         self._safe = (0, 0, 0)
         self._written = TimerCheckpoint()
@@ -215,7 +215,7 @@ class TimerStore:
         self._marks.append((physical_end, *place))
 
     def is_behind(self, flushed_offset: int) -> bool:
-        """Whether some progress is not valid yet because the commit log is not synced that far."""
+        """True if some recorded progress is not valid yet, because the commit log is not synced up to it."""
         return bool(self._marks) and self._marks[-1][0] > flushed_offset
 
     def changes(self, flushed_offset: int, now_ms: int) -> Changes | None:

@@ -19,7 +19,7 @@ _NO_UNIT = BatchUnit(0, 0, 0, 0, 0, 0)
 
 
 class BatchQueueCheck:
-    """One queue, and how far the walk over the log has come in it.
+    """One queue, and how many of its units the walk over the log has compared.
 
     Attributes:
         name: topic and queue id.

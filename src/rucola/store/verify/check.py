@@ -104,7 +104,7 @@ def verify(
     unclean = files.exists(f"{root}/abort")
     dispatched = watermark.queues_offset if watermark is not None else 0
     if live:
-        found.note("a broker is using the store: only what was complete at the beginning is checked")
+        found.note("a broker is using the store: only records that were complete when the check began are checked")
     elif unclean:
         found.note("the store was not stopped (file abort): the next start recovers it")
     directory, *others = log_directories(files, root, commit_log_path)
@@ -173,7 +173,7 @@ def verify(
 
 
 def _check_last_segments(found: Findings, log: LogCheck, directory: str, named_end: int, live: bool) -> None:
-    """Reports missing segments after the last one: if the last one is full and entries of queues point beyond it."""
+    """Reports missing segments after the last one, if the last one is full and queue entries point beyond it."""
     length, first = log.segment_bytes, log.segments_end
     if live or not length or not log.is_blank(log.end) or not first < named_end <= first + _SEGMENTS_MAX * length:
         return

@@ -17,7 +17,7 @@ class FindingKind(StrEnum):
     STRAY_FILE = "stray_file"
     """A file among segments or index files whose name is not that of a segment or an index file."""
     UNREADABLE = "unreadable"
-    """Bytes that the disk cannot read; the check takes them for zeros."""
+    """Bytes that the disk cannot read; the check treats them as zeros."""
     SEGMENT_LENGTH = "segment_length"
     """A segment that is shorter or longer than the others."""
     SEGMENT_MISSING = "segment_missing"

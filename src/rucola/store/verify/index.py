@@ -1,5 +1,5 @@
-"""Compares index files with the log: every entry must point to a record with a key of its hash, and every chain must
-end.
+"""Compares index files with the log: every entry must point to a record that has a key with the entry's hash, and every
+chain must end.
 
 The kernel that writes index files puts the keys of a batch of records into an empty index. The entries of this index
 are compared with the next entries of the file, as columns. Only entries that differ are examined one by one.
@@ -236,8 +236,8 @@ class IndexChecks:
         self._complete_to = newest if live or unclean or newest < 0 else _FOREVER
 
     def _check_order(self) -> None:
-        """Files with later names hold later records. If the writer's clock was set back, at least the store times are
-        in order.
+        """Checks the order of the files. A file with a later name must hold later records or, if the writer's clock was
+        set back, later store times.
         """
         for before, after in pairwise(check for check in self._checks if check.count > 1):
             if after.first_offset < before.first_offset and after.begin_ms < before.begin_ms:

@@ -211,8 +211,8 @@ class LogCheck:
         return len(rest) == BLANK.size and BLANK.unpack(rest)[1] == MAGIC_BLANK
 
     def is_entry(self, place: tuple[int, int], topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether there is a record with the offset and size ``place`` that states this topic, queue id and queue
-        offset.
+        """Whether there is a record that has the physical offset and size in ``place``, and states this topic, queue id
+        and queue offset.
         """
         hit = self.row_at(place[0])
         if hit is None:
@@ -336,7 +336,7 @@ class LogCheck:
 
     def _intact(self, file: MappedFile, position: int) -> Iterator[int]:
         """Yields the positions from ``position`` on at which intact records start. While the caller examines a record,
-        it is in ``_one_row``.
+        the record's row is in ``_one_row``.
         """
         for first, last in file.segment.data_ranges(position):
             # The bytes of a record before its magic code may lie before the range.

@@ -44,7 +44,7 @@ _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 
 
 class QueueCheck:
-    """One queue: its files, and how far the walk over the log has come in it.
+    """The files of one queue, and how many of its entries the walk over the log has compared.
 
     Attributes:
         path: path of the queue's directory.
@@ -154,7 +154,7 @@ class QueueChecks:
     Attributes:
         queues: the queues met so far, by topic and queue id; after ``finish`` all queues.
         units: number of units that agree with their record.
-        far: ends of the records of entries that point beyond the last segment.
+        far: for entries that point beyond the last segment, the physical offsets at which their records end.
 
     Args:
         path: the directory ``consumequeue``.
