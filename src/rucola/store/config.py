@@ -1,5 +1,5 @@
 """Options of the message store, with RocketMQ's keys (``MessageStoreConfig``). Defaults are those of RocketMQ 5.3.3
-unless an option's text says otherwise; a start without a configuration file chooses ``SYNC_FLUSH`` (``cli``).
+unless an option's text says otherwise; without a configuration file, the broker chooses ``SYNC_FLUSH`` (``cli``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CheckOnRead(Enum):
 
     NONE = "NONE"
     OLD = "OLD"
-    """Messages stored before this start, because their bytes come from the disk."""
+    """Messages stored before this start-up, because their bytes come from the disk."""
     ALL = "ALL"
 
 
@@ -302,7 +302,7 @@ class MessageStoreConfig:
     check_on_read: CheckOnRead = option(  # noqa: RUF009 - as above
         "checkOnRead",
         CheckOnRead.OLD,
-        "Which messages are compared with their checksums when they are read: those stored before this start, "
+        "Which messages are compared with their checksums when they are read: those stored before this start-up, "
         "all, or none. RocketMQ compares none. Rucola's own.",
     )
     damaged_message: DamagedMessage = option(  # noqa: RUF009 - as above
@@ -313,9 +313,8 @@ class MessageStoreConfig:
     quarantine: bool = option(
         "quarantine",
         False,
-        "Whether a start that finds damage moves the damaged parts to `quarantine/` and serves the rest, instead of "
-        "failing. "
-        "RocketMQ drops everything after the damage. Rucola's own.",
+        "Whether start-up moves damaged parts, if it finds any, to `quarantine/` and serves the rest, instead of "
+        "failing. RocketMQ drops everything after the damage. Rucola's own.",
     )
     message_delay_level: str = option(
         "messageDelayLevel",
@@ -359,7 +358,7 @@ class MessageStoreConfig:
     timer_congest_num_each_slot: int = option(
         "timerCongestNumEachSlot",
         (1 << 31) - 1,
-        "Number of messages due in one time step above which some are refused. Above twice that number, all are "
+        "Number of messages due in the same time step above which some are refused. Above twice that number, all are "
         "refused.",
         minimum=1,
         maximum=(1 << 31) - 1,

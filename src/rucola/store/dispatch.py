@@ -56,7 +56,7 @@ _PREPARED_BIT = 4
 def due_time(view: memoryview, table: array[int], row: int, levels_ms: Sequence[int]) -> int:
     """Returns the tags code of a unit in the schedule topic: store time plus the delay of the message's level.
 
-    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: levels above the highest count as the highest.
+    RocketMQ 5.3.3, ``CommitLog#checkMessageAndReturnSize``: a level above the highest one counts as the highest one.
 
     Args:
         view: the segment to which the row refers.
@@ -87,7 +87,7 @@ class Screen(Protocol):
 
 
 class Dispatcher:
-    """Dispatches records to queues and index, and keeps how far this has got. Other threads see only the published
+    """Dispatches records to queues and index, and keeps the progress of this work. Other threads see only the published
     progress.
 
     Attributes:

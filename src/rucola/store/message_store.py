@@ -63,7 +63,7 @@ class MessageStore:
     Attributes:
         config: the options.
         root: absolute path of the directory.
-        stats: counters since the start.
+        stats: counters since start-up.
         recovered: whether ``load`` had to recover the store; queues may then end earlier than before.
         mended: the number of entries of queues that ``load`` wrote again; other than 0 only after damage on the disk.
         append_rows: ``MessageAppender.append_rows``, as an attribute instead of a method, which saves a call for each
@@ -187,8 +187,8 @@ class MessageStore:
         return self._appender.put_messages(messages)
 
     def dispatch(self) -> int:
-        """Makes appended messages visible: adds them to queues and index and records arrivals. With SYNC_FLUSH, only
-        synced messages become visible.
+        """Makes appended messages visible: adds them to queues and index, and records their arrival. With SYNC_FLUSH,
+        only synced messages become visible.
 
         Returns:
             The number of messages dispatched.
@@ -386,7 +386,7 @@ class MessageStore:
         return self._queues.ids(topic)
 
     def appended_counts(self) -> dict[bytes, int]:
-        """Returns the number of messages appended since the start, by topic."""
+        """Returns the number of messages appended since start-up, by topic."""
         first = self._queues.first_counts
         return {topic: sum(offsets) - first[topic] for topic, offsets in self._queues.next_offset_tables.items()}
 
@@ -417,7 +417,7 @@ class MessageStore:
 
     @property
     def gaps(self) -> list[Gap]:
-        """Parts of the log that are lost, and that a start with ``quarantine`` has skipped."""
+        """Parts of the log that are lost and were skipped by a start-up with ``quarantine``."""
         return self._log.gaps
 
     def now_ms(self) -> int:

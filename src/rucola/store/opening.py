@@ -2,7 +2,7 @@
 
 Each part is opened after the parts that it relies on: lock, segments of the log, deleted topics, queues, index. Until
 recovery has found the end of the log, nothing is changed except the damage that ``quarantine`` moves. From then on the
-abort file marks the directory as in use, so that the next start treats an interrupted recovery like a crash.
+abort file marks the directory as in use, so that the next start-up treats an interrupted recovery like a crash.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class StoreOpening:
                 last = place
 
     def _follow(self, recovery: Recovery, end: LogEnd) -> int:
-        """Dispatches records to queues and index up to the end of the log. With ``quarantine``, it skips damage that
-        lies before the part searched for the end.
+        """Dispatches records to queues and index up to the end of the log. With ``quarantine``, also skips damage below
+        the offset from which the end of the log was searched for.
         """
         last = ("", 0)
         while True:

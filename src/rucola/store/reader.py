@@ -82,7 +82,9 @@ class MessageReader:
         self._codes: dict[Collection[int], array[int]] = {}
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Notes after recovery: records below the log's end may not be in memory, and gaps hold no messages."""
+        """Must be called after recovery. From then on, records below ``physical_end`` may not be in memory, and gaps
+        hold no messages.
+        """
         self._written_from = physical_end
         self.check.loaded(physical_end, gaps)
 
@@ -347,7 +349,7 @@ class MessageReader:
         return file is not None and cold.waits(file, physical_offset, length)
 
     def _may_be_cold(self, physical_offset: int) -> bool:
-        """Whether a record was written before the start, or so long ago that its page may no longer be in memory."""
+        """Whether a record was written before start-up, or so long ago that its page may no longer be in memory."""
         return physical_offset < max(self._written_from, self._log.max_offset - self._in_memory_bytes)
 
     def _compare_key(

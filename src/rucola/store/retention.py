@@ -4,8 +4,8 @@
 Two threads share the work. The maintenance thread checks space, hours and ages, and removes files. Only the event
 loop's thread changes the lists of segments. A check therefore only decides up to which offset the log may be removed.
 The event loop then takes those segments out of its list, which makes the new minimum visible. Afterwards the
-maintenance thread removes their files, oldest first, and syncs each removal before the next. A slice of a removed
-segment keeps its memory valid.
+maintenance thread removes their files, oldest first, and syncs each removal before the next. The memory of a removed
+segment stays valid as long as slices of it exist.
 
 A segment is removed only after it is synced and dispatched, and its queue and index entries are synced too. Otherwise,
 after a crash, queue offsets that consumers have seen would be assigned again.
@@ -123,7 +123,7 @@ class Retention:
         self._failed = False
 
     def start(self) -> None:
-        """Must be called when the store is loaded. The first check follows a minute later."""
+        """Must be called once the store is loaded. The first check follows a minute later."""
         now = self._clock.monotonic()
         self._next_look = now + _FIRST_LOOK_S
         self._clocks = self._clock.wall_ms(), now
@@ -188,7 +188,7 @@ class Retention:
                 removal()
                 self._removals.popleft()
                 return
-        # The removal belongs to no queue that could be forgotten, and may take long.
+        # No queue is affected, so the removal runs without the lock; it may take long.
         removal()
         with self._removing:
             self._removals.popleft()
@@ -201,7 +201,7 @@ class Retention:
         self.wants_sync = True
 
     def _watch_clocks(self, now: float) -> None:
-        # Set before the clock is read, so that this check sees the moved clock.
+        # ``_moved`` is read before the clock, so that this check sees the moved clock.
         moved, self._moved = self._moved, False
         wall_ms, (last_wall_ms, last) = self._clock.wall_ms(), self._clocks
         gained_ms = wall_ms - last_wall_ms - int((now - last) * 1000)
@@ -307,7 +307,7 @@ class Retention:
         try:
             queue.correct_min_offset()
         except DiskError as error:
-            # Pulls below the right minimum offset find that the records have expired, and continue.
+            # Pulls below the correct minimum offset find that the records have expired, and continue.
             event(_log, logging.ERROR, "minimum offset of a queue is too low", path=error.path, error=error)
 
     def _shorten_queue(self, topic: bytes, queue_id: int) -> None:

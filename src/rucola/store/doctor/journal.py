@@ -37,7 +37,7 @@ class ChangeKind(IntEnum):
     MADE = 2
     """A file or directory was made where none was."""
     MOVED = 3
-    """A file or directory was moved to the place that the old bytes name."""
+    """A file or directory was moved to the path that is recorded as the old bytes."""
     DONE = 4
     """The repair ended; the position is the end of the log."""
 
@@ -165,7 +165,7 @@ class Journal:
             aside = f"{self._aside}-undone"
             files.remove_tree(aside)
             files.make_directory(aside)
-            # Renamed first: a directory that is half removed must not be seen.
+            # The directory is renamed first, so that a half-removed directory is never seen at ``place``.
             files.rename(place, f"{aside}/0")
             files.sync_directory(place.rpartition("/")[0])
             files.remove_tree(aside)

@@ -77,7 +77,7 @@ class RebuildJob:
         return QueueOptions.of(self.config, self._is_batch_topic, None)
 
     def deleted_to(self) -> dict[bytes, int]:
-        """Returns ``deleted``, with the topics' bytes as keys."""
+        """Returns the content of ``deleted``; its keys are topics as bytes."""
         return {topic.encode("utf-8", _TEXT_ERRORS): end for topic, end in self.deleted.items()}
 
     def to_json(self) -> str:

@@ -10,7 +10,7 @@ The findings of ``verify`` decide what is touched:
 * An index with findings is moved out of the way and replaced by a rebuilt one.
 * Fields of the checkpoint that cannot be right are set to 0: the broker then trusts less of the store and checks more.
 
-Everything else stays as it is and is reported: it must be restored from a copy, or needs ``salvage`` or a start with
+Everything else stays as it is and is reported: it must be restored from a copy, or needs ``salvage`` or a start-up with
 ``--quarantine``.
 """
 
@@ -152,7 +152,7 @@ def _report(
 
 
 def _log_changes(files: Files, root: str, findings: Sequence[Finding]) -> Iterator[tuple[str, int, bytes]]:
-    """Yields file, position and right bytes for each item of the log that can be corrected."""
+    """Yields file, position and correct bytes for each part of the log that can be corrected."""
     for finding in findings:
         directory, _, name = finding.file.rpartition("/")
         start = segment_start(name)
@@ -182,7 +182,7 @@ def _bits_between(one: bytes, other: bytes) -> int:
 
 
 def flipped_bit(data: bytes, physical_offset: int) -> int:
-    """Returns the only bit whose flip turns the bytes at ``physical_offset`` into a right record; -1 if there is no
+    """Returns the only bit whose flip turns the bytes at ``physical_offset`` into a valid record; -1 if there is no
     such bit, or more than one.
 
     The end of the record must be proved: another record or a blank record follows, or the record's own checksum is
@@ -206,8 +206,8 @@ def flipped_bit(data: bytes, physical_offset: int) -> int:
 
 
 def _likely_size(data: bytes) -> int:
-    """Returns the bytes in which the flipped bit may lie: all up to the next record, which is recognized by its magic
-    code.
+    """Returns the bytes in which the flipped bit may lie: all bytes up to the next record, which is recognized by its
+    magic code.
     """
     for at in range(91, len(data) - BLANK.size):
         if data[at + 4 : at + 7] == b"\xda\xa3\x20" or data[at + 4 : at + 8] == b"\xcb\xd4\x31\x94":
@@ -297,7 +297,7 @@ def _with_expired(right: bytes, there: bytes, position: int, log_start: int) -> 
 
 
 def _differences(there: bytes, right: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yields position and right bytes of each range in which bytes differ; ranges at most a unit apart are joined."""
+    """Yields position and correct bytes of each range in which bytes differ; ranges at most a unit apart are joined."""
     if there == right:
         return
     different = [at for at, (old, new) in enumerate(zip(there, right, strict=True)) if old != new]

@@ -134,7 +134,7 @@ class SegmentWork:
 
     Attributes:
         start: physical offset of its first byte.
-        is_last: whether the log ends in it.
+        is_last: whether this is the last segment.
         stored_ms: latest store time of the records in earlier segments.
         rows: name of the file that lists the segment's records, below the staging directory.
     """
@@ -381,7 +381,7 @@ def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new
     gaps = [Gap(*gap) for result in results for gap in result["gaps"]]
     for result in results:
         path = f"{work.path}/{result['path']}"
-        if files.exists(path):  # otherwise an interrupted salvage has moved it
+        if files.exists(path):  # if not, an interrupted salvage has already moved it
             files.rename(path, f"{new}/commitlog/{path.rpartition('/')[2]}")
     files.sync_directory(f"{new}/commitlog")
     for gap in gaps:

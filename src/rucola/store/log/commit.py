@@ -36,7 +36,7 @@ class CommitService:
 
     Args:
         pool: the pool to which buffers are returned.
-        on_committed: called on the thread when the log's ``max_offset`` rises, and after a failure.
+        on_committed: called on the commit thread when the log's ``max_offset`` rises, and after a failure.
     """
 
     def __init__(

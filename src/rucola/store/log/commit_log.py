@@ -125,7 +125,7 @@ class CommitLog(LogReader):
 
     @property
     def buffered(self) -> bool:
-        """Whether new records go to a memory buffer first. They do not in a segment that existed at the start, nor when
+        """Whether new records go to a memory buffer first. They do not in a segment that existed at start-up, nor when
         no buffer was free.
         """
         return self._file is not None and self._file.pending is not None

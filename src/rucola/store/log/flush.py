@@ -33,7 +33,7 @@ class FlushService:
         wake: function to call after each append; it does something only with ``SYNC_FLUSH`` or a pool.
 
     Args:
-        condition: is notified, on the flush or commit thread, when ``flushed_offset`` rises, after a commit, and of a
+        condition: is notified on the flush or commit thread when ``flushed_offset`` rises, after a commit, and after a
             failure.
     """
 

@@ -18,11 +18,13 @@ CHECK_BODY_CRC = 1
 CHECK_RECORD_CRC = 2
 CHECK_PHYSICAL_OFFSET = 4
 CHECK_TORN_END = 8
-"""Checks for records that a crash may have torn: if the page with its checksum is lost, a record looks like one without
-a checksum.
+"""Also checks whether a crash may have torn a record. If the page with the record's checksum is lost, the record looks
+like one without a checksum.
 """
 CHECK_CRC_NAME = 16
-"""Checks for ``verify``: if the name of the checksum property is damaged, it looks like any other property."""
+"""Also checks the name of the checksum property; used by ``verify``. If the name is damaged, the property looks like
+any other property.
+"""
 CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
 
 CRC_PROPERTY_NAME = b"__CRC32#\x01"

@@ -209,7 +209,7 @@ class MappedFileQueue:
         return file
 
     def publish(self, file: MappedFile) -> None:
-        """Adds a segment that ``prepare`` returned to the list.
+        """Adds ``file``, a segment returned by ``prepare``, to the list.
 
         Raises:
             StoreDamagedError: the segment does not follow the last one, so ``find`` would return wrong segments.

@@ -53,7 +53,7 @@ class StoreInfo:
         messages: number of messages in all queues; a message with entries in light queues counts once.
         checkpoint: None if the file does not exist.
         watermark: None if the file does not exist, as in a store of RocketMQ.
-        abort: whether the abort file exists: then the store is in use or was not stopped cleanly.
+        abort: whether the abort file exists, because the store is in use or was not stopped cleanly.
         lock_held: whether a process is using the store.
     """
 

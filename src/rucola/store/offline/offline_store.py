@@ -270,8 +270,8 @@ class OfflineStore:
         return queue.start
 
     def _is_being_written(self, end: LogEnd) -> bool:
-        """Whether the end of the last record is missing (zero). In a log without checksums, a zero byte there is the
-        only sign of this.
+        """Whether the end of the last record is not written yet (zero). In a log without checksums, a zero byte at the
+        end of the record is the only sign of this.
 
         Only the last record can be incomplete. Earlier records may end in zero bytes that their senders wrote.
         """

@@ -58,7 +58,7 @@ class BatchConsumeQueue(ConsumeQueue):
     # -- opening -------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Opens the segments and finds both ends.
+        """Opens the segments and determines ``min_offset`` and ``max_offset``.
 
         Raises:
             StoreDamagedError: a file of the queue is not a segment.
@@ -73,7 +73,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.found_offset = self.max_offset
 
     def correct_min_offset(self) -> None:
-        """Raises ``min_offset`` to the first message whose record is not older than the log."""
+        """Raises ``min_offset`` to the first message whose record has not expired."""
         first = self._next_valid(self._first_from(self._log.min_offset))
         self.min_offset = self.unit_at(first).base_offset if first < self._end else self.max_offset
 
@@ -319,11 +319,10 @@ class BatchConsumeQueue(ConsumeQueue):
     ) -> int:
         """Returns the queue offset of the first message of a record, found by the store times in the units.
 
-        For times from the newest record's time on, both boundaries lead to that record. LOWER: the first record stored
-        at or after the time.
-        UPPER: the last record stored exactly at the time. For a time between two records, UPPER usually leads to
-        ``min_offset``, as in RocketMQ 5.3.3 (``BatchConsumeQueue#getOffsetInQueueByTime``). The argument ``store_time``
-        is not used.
+        For the time of the newest record and for later times, both boundaries lead to that record. LOWER: the first
+        record stored at or after the time. UPPER: the last record stored exactly at the time. For a time between two
+        records, UPPER usually leads to ``min_offset``, as in RocketMQ 5.3.3
+        (``BatchConsumeQueue#getOffsetInQueueByTime``). The argument ``store_time`` is not used.
         """
         if self._end == self._first:
             return 0
@@ -332,7 +331,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return min(max(found, self.min_offset), self.max_offset)
 
     def _search_time(self, timestamp_ms: int, boundary: Boundary) -> int:
-        """Returns the number of the unit; -1 where RocketMQ's search finds none."""
+        """Returns the number of the unit; -1 if RocketMQ's search would find no unit."""
         left, right = self._segment_at_time(timestamp_ms)
         if timestamp_ms >= self.unit_at(right).store_timestamp_ms:
             return right

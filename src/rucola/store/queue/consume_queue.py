@@ -1,9 +1,9 @@
 """One consume queue: an array of units of 20 bytes that point into the commit log (``formats.consume_queue``).
 
 Unit ``n`` lies at byte ``20 * n`` counted over all segments. Units are valid from ``min_offset`` up to ``max_offset``.
-Both are determined when the queue is opened: the log tells whether the record to which a unit points is that entry of
-this queue. Entries are thus distinguished from holes, and from stale units that RocketMQ 5.3.3 leaves after a cut,
-without trust in any saved position.
+Both are determined when the queue is opened: a unit is an entry if the record to which it points states this queue and
+this queue offset. Entries are thus distinguished from holes, and from stale units that RocketMQ 5.3.3 leaves after a
+cut. No saved position has to be trusted.
 
 The event loop's thread puts and reads entries; the maintenance thread syncs.
 """
@@ -123,7 +123,7 @@ class ConsumeQueue:
     # -- opening -------------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Opens the segments and finds both ends.
+        """Opens the segments and determines ``min_offset`` and ``max_offset``.
 
         Raises:
             StoreDamagedError: a file of the queue is not a segment.
@@ -186,7 +186,7 @@ class ConsumeQueue:
         return number
 
     def correct_min_offset(self) -> None:
-        """Raises ``min_offset`` to the first entry whose record is not older than the log."""
+        """Raises ``min_offset`` to the first entry whose record has not expired."""
         low, high, log_min = self.files.start // UNIT_BYTES, self.max_offset, self._log.min_offset
         while low < high:
             middle = (low + high) // 2
@@ -242,7 +242,7 @@ class ConsumeQueue:
         """Overwrites everything after ``max_offset`` with zeros and removes later segments; returns whether any byte
         was nonzero.
 
-        RocketMQ leaves those bytes, and takes them for entries again when the log has grown past their physical
+        RocketMQ leaves those bytes, and treats them as entries again when the log has grown past their physical
         offsets.
 
         Args:
@@ -253,7 +253,7 @@ class ConsumeQueue:
         self._file = None
         self._position = self._allocated = 0
         end = self.max_offset * UNIT_BYTES
-        # RocketMQ would take the zeros in a new file for an entry.
+        # RocketMQ would treat the zeros in a new file as an entry.
         changed = bool(self.files.remove_after(end - 1 if end == 0 else end))
         file = self.files.find(end)
         if file is not None and file.zero(end - file.start):
@@ -389,10 +389,11 @@ class ConsumeQueue:
         )
 
     def mend(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
-        """Recovery: writes an entry that leads nowhere again, or the one after the last; returns whether it did.
+        """Writes the entry of a record during recovery, if the existing entry points to no record or is the next one
+        after the last entry; returns whether the entry was written.
 
-        It does nothing if the entry leads to its record, if the record has an entry already, or if the record does not
-        lie between those of the neighbours. The queue must be opened again afterwards.
+        Does nothing if the entry points to its record, if the record already has another entry, or if the record does
+        not lie between the records of the neighbouring entries. The queue must be opened again afterwards.
 
         Args:
             queue_offset: the queue offset that the record states; topic and queue id of the record are those of this
@@ -418,7 +419,7 @@ class ConsumeQueue:
         return True
 
     def _has_record(self, queue_offset: int) -> bool:
-        """Whether an entry leads to its record, or to one that was lost."""
+        """Whether an entry points to its record, or to a record that was lost."""
         physical_offset, size, _ = self.unit(queue_offset)
         return size > 0 and (
             self._log.holds(physical_offset, size, self.topic, self.queue_id, queue_offset)

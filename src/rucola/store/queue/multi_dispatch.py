@@ -1,7 +1,7 @@
 """Puts the entries of light queues (``formats.light_queue``).
 
-RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``. There, a name that is not a light queue's stops dispatch
-permanently. Here, the name is counted and left out.
+RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``. In RocketMQ, a name that is not that of a light queue stops
+dispatch permanently. In Rucola, such a name is counted and left out.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def light_entries(
 
 
 def is_possible(entry: LightEntry) -> bool:
-    """Whether a store can have assigned the queue offset: as many records must fit into the log before this one."""
+    """Whether the queue offset is plausible: at least that many records must fit into the log before the entry's
+    record.
+    """
     return entry.queue_offset * _RECORD_BYTES_MIN <= entry.physical_offset
 
 

@@ -1,12 +1,13 @@
-"""Decides which entry of a queue a record is, if record and queue disagree.
+"""Decides to which queue offset a record belongs, if the record and its queue disagree.
 
 A record states its physical offset, its topic, its queue id and its queue offset. A unit states a physical offset and a
 size. Records of RocketMQ have no checksum over these fields, so only a comparison reveals a flipped bit in one of them.
 The decision uses the unit, its neighbours and the other fields, so that one wrong field moves neither a message nor its
 neighbours.
 
-It is made only where entries do not follow each other: by recovery, and by readers that met a difference. The size of
-the log limits how much is read and how many entries are left empty, whatever the bytes contain.
+A decision is needed only where the queue offsets of entries do not follow each other: in recovery, and when a reader
+has found a difference. The size of the log limits how much is read and how many entries are left empty, whatever the
+bytes contain.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Placement:
         self._reported: set[int] = set()
 
     def entry_of(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> int:
-        """Decides which entry of ``queue`` a record is. The record itself states ``queue_offset``.
+        """Decides to which queue offset of ``queue`` a record belongs. The record itself states ``queue_offset``.
 
         Returns:
             The queue offset; ``NOWHERE`` if the record has no place in the queue.

@@ -255,7 +255,7 @@ class QueueFactory:
                 MappedFileQueue(self._files, directory, segment_bytes, writable=False).load()
 
     def check_types(self) -> None:
-        """Checks that every batch queue belongs to a topic of type BatchCQ, as RocketMQ does at a start.
+        """Checks that every batch queue belongs to a topic of type BatchCQ, as RocketMQ does at start-up.
 
         Raises:
             StoreDamagedError: a topic has queues of another kind than its type requires, or of both kinds.

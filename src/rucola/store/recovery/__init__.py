@@ -1,1 +1,1 @@
-"""Recovery: what a start does with the files that a stop or a crash left."""
+"""Recovery: how start-up treats the files that a stop or a crash left."""

@@ -1,9 +1,9 @@
-"""The files in a store's directory that tell the next start how the last run ended.
+"""The files in a store's directory that tell the next run how the last run ended.
 
 ================== ==================================================================================
 file               content
 ================== ==================================================================================
-abort              exists while the store is in use; a start that finds it follows an unclean stop
+abort              exists while the store is in use; if it exists at start-up, the stop was unclean
 rucola-watermark   the offsets up to which data is known to be synced (``watermark``)
 checkpoint         the same as store times, for RocketMQ (``formats.checkpoint``)
 ================== ==================================================================================
@@ -56,7 +56,7 @@ class StoreMarks:
         """Removes the abort file after a clean stop. Syncs the removal.
 
         Raises:
-            DiskError: the file may still exist; the next start then recovers the store.
+            DiskError: the file may still exist; the next start-up then recovers the store.
         """
         self._files.remove(self._abort_path)
         self._files.sync_directory(self._root)

@@ -57,7 +57,7 @@ class Quarantine:
 
     def keep(self, physical_offset: int, content: bytes, log_end: int, reason: str) -> None:
         """Copies bytes of the log that are about to be overwritten."""
-        # Imported only when bytes are kept: importing OpenSSL's digests takes a hundredth of a start.
+        # Imported only when bytes are kept, because importing OpenSSL's digests takes a hundredth of the start-up time.
         import hashlib
 
         self._files.make_directory(self.path)

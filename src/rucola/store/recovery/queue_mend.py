@@ -117,7 +117,7 @@ class QueueMend:
             if (topic, queue_id) not in self._known or topic.startswith(_LIGHT):
                 continue
             queue = self._queues.get(topic, queue_id)
-            # Entries of other kinds hold what the record does not say.
+            # Entries of other kinds of queues contain values that the record does not state.
             if type(queue) is ConsumeQueue and not self._agree(queue, file, first, last):
                 self._compare(queue, file, first, last, deleted_to)
         return last

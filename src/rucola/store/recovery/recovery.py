@@ -61,7 +61,7 @@ class LogEnd:
         physical_offset: physical offset after the last good record.
         store_timestamp_ms: store time of that record; 0 if the scan met no record.
         problem: the reason why the scan stopped.
-        unreadable: whether a record may lie there that the disk cannot read.
+        unreadable: whether the disk cannot read the bytes after that record, which may be another record.
         torn_blanks: segment and position of each blank record whose size field was lost in a crash.
         last_record: physical offset of the last good record; -1 if the scan met none.
     """
@@ -283,7 +283,8 @@ class Recovery:
             segment.close()
 
     def repair(self, error: StoreDamagedError) -> None:
-        """Moves the damage that made ``find_end`` fail into quarantine. The caller then searches for the end again.
+        """Moves the damaged part because of which ``find_end`` failed into quarantine. The caller then searches for the
+        end again.
 
         Raises:
             StoreDamagedError: this damage cannot be moved.
@@ -345,9 +346,9 @@ class Recovery:
                 self._queues.get(topic, queue_id).rewind(queues_from)
         watermark = self._watermark
         if watermark is not None and queues_from < physical_end:
-            # Without this, a crash during this recovery would leave queues that look complete. It is written even if
-            # the file already has this content: a process that was killed, or whose sync failed, may have left it in
-            # memory only.
+            # Without this watermark, a crash during this recovery would leave queues that look complete. The watermark
+            # is written even if the file already has this content: a process that was killed, or whose sync failed, may
+            # have left it in memory only.
             queues_offset = min(queues_from, watermark.queues_offset)
             self._marks.watermark.write(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:

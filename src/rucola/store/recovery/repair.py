@@ -1,4 +1,5 @@
-"""Repairs a damaged store so that it can be served without the damaged parts: the start option ``--quarantine``.
+"""Repairs a damaged store so that it can be served without the damaged parts (start-up with the option
+``--quarantine``).
 
 No byte is lost: overwritten bytes are first copied to ``quarantine/``, and unknown files are moved there. Afterwards
 the log is complete again, also for RocketMQ. A damaged part becomes one record that belongs to no queue (a rolled-back
@@ -88,7 +89,7 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
                 "move the file away",
             )
         for start in missing:
-            # Recovery would take an empty segment for the end of the log.
+            # Recovery would treat an empty segment as the end of the log.
             files.write_at(queue.create(start), 0, BLANK.pack(queue.segment_bytes, MAGIC_BLANK))
             gap = Gap(start, start + queue.segment_bytes)
             quarantine.record_gap(gap)

@@ -1,8 +1,9 @@
 """Decides, while recovery dispatches a log that may be damaged, which records belong to the queue that they state.
 
 A record with a negative queue id, or with a topic that cannot be a directory name, belongs to no queue. A record that
-would be the first of a new queue belongs to it, unless the same entry of another queue points to the record. In that
-case the topic or the queue id of the record is damaged, and the existing unit is kept.
+would be the first of a new queue belongs to this queue, unless another queue has an entry with the same queue offset
+that points to the record. In that case the topic or the queue id of the record is damaged, and the existing unit is
+kept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _PREPARED_BIT = 4
 
 
 class QueueScreen:
-    """The rule above, as a ``dispatch.Screen``.
+    """A ``dispatch.Screen`` that decides which records get a unit in their queue, by the rule at the top of this
+    module.
 
     Args:
         factory: knows the existing queues.

@@ -64,8 +64,8 @@ class TimerLog:
     def recover(
         self, position: int, wheel: MappedSegment, precision_ms: int, physical_end: int, seen_from: int
     ) -> tuple[set[int], int]:
-        """Finds the end of the timer log, adds the units from the segment with ``position`` on to the wheel, and cuts
-        what follows the end.
+        """Finds the end of the timer log and cuts what follows it. Adds the units to the wheel, beginning with those of
+        the segment that holds ``position``.
 
         Args:
             physical_end: end of the commit log; units of records at or after it are cut.

@@ -1,13 +1,13 @@
-"""Manages timer log, timer wheel and checkpoint together, and recovers them at a start (RocketMQ 5.3.3,
+"""Manages timer log, timer wheel and checkpoint together, and recovers them at start-up (RocketMQ 5.3.3,
 ``TimerMessageStore``).
 
-The timer topic's queue in the commit log is the source from which timer log and wheel are derived. A start therefore
+The timer topic's queue in the commit log is the source from which timer log and wheel are derived. Recovery therefore
 cuts the timer log at its first unit that is damaged or whose record is gone. It corrects the wheel according to the
 units after the checkpoint, or all units if the wheel points beyond the end of the timer log. Then it decides from which
 queue offset on messages are taken from the queue again. It remembers existing units, so that no message waits twice.
 
 The files are created when the first message arrives. The event loop's thread does everything except ``write``, which
-one thread at a time may call.
+any thread may call, but only one at a time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TimerGeometry(NamedTuple):
 
 
 class TimerQueue(NamedTuple):
-    """Facts about the commit log and the timer topic's queue that a start needs.
+    """Facts about the commit log and the timer topic's queue that recovery needs.
 
     Attributes:
         physical_end: offset after the last record of the commit log.
@@ -179,11 +179,11 @@ class TimerStore:
         self._wheel.put(TimerSlot(slot.step, first, position, waiting))
 
     def known(self, physical_offset: int) -> bool:
-        """Whether this message, taken again after a start, is already waiting."""
+        """Whether this message, taken again after a restart, is already waiting."""
         return physical_offset in self._known
 
     def caught_up(self) -> None:
-        """Notes that all messages that were in the queue at the start have been taken."""
+        """Notes that all messages that were in the queue at start-up have been taken."""
         self._known = set()
 
     def newest(self, time_ms: int) -> int:

@@ -32,7 +32,9 @@ Progress = Callable[[int, int], None]
 """Called with the number of bytes checked and the total number of bytes."""
 
 _QUEUES_ASKED = 64
-"""Number of queues whose files determine the length of a queue segment: the length that most of them have."""
+"""Largest number of queues whose files are examined to determine the length of a queue segment; the most frequent
+length is used.
+"""
 
 
 _SEGMENTS_MAX = 64

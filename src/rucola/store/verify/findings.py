@@ -55,8 +55,7 @@ class FindingKind(StrEnum):
     UNIT_WITHOUT_RECORD = "unit_without_record"
     """An entry of a consume queue that points to no record with this queue and queue offset."""
     STALE_UNIT = "stale_unit"
-    """An entry after the last one of its queue, left over from a cut of the log. RocketMQ may take it for valid
-    again.
+    """An entry after the last one of its queue, left over from a cut of the log. RocketMQ may treat it as valid again.
     """
     QUEUE_HOLE = "queue_hole"
     """Entries in the middle of a consume queue that point to nothing."""
@@ -82,7 +81,7 @@ class Finding:
 
     Attributes:
         file: path below the store's directory.
-        position: position of the first byte concerned in that file; the end of the file if something is missing there.
+        position: position in that file of the first byte concerned; the end of the file if something is missing there.
         count: number of adjacent findings of this kind.
         detail: a description of the first of these findings.
     """

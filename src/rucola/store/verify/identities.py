@@ -1,8 +1,9 @@
-"""Distinguishes a record with one wrong field from a wrong entry: two of record, entry and neighbours must agree.
+"""Distinguishes a record with one wrong field from a wrong entry: at least two of the record, the entry and their
+neighbours must agree.
 
 A single fault in a record can appear twice: as a record without an entry, and as an entry that its record contradicts.
-The walk meets these two at different times, so the decision about records without an entry waits until all entries are
-checked.
+The walk meets these two at different times, so the decision about records without an entry is postponed until all
+entries are checked.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class RecordIdentities:
     """Reconciles records with entries.
 
     Attributes:
-        topics: for records that state a wrong topic or queue, the right topic by physical offset.
+        topics: for records that state a wrong topic or queue, the correct topic, by physical offset.
         leads_to: tells where the entries of queues point.
     """
 
@@ -42,14 +43,14 @@ class RecordIdentities:
             self._found.add(kind, *place, detail, length)
 
     def finish(self) -> None:
-        """Decides the waiting findings after all entries are checked."""
+        """Decides about the postponed findings, after all entries are checked."""
         for physical_offset, finding in self._waiting.items():
             if physical_offset not in self.topics:
                 self._found.add(*finding)
         self._waiting.clear()
 
     def is_right(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether an entry is right although its record states another one; in this case, the record is reported.
+        """Whether an entry is right although its record states another entry. If so, the record is reported.
 
         An entry is also right if the record's only fault is that it claims to have no entry (prepared or rolled back).
         """

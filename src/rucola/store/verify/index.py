@@ -44,8 +44,8 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
     """Determines the numbers of slots and entries (``maxHashSlotNum``, ``maxIndexNum``), which a file does not contain.
 
     The default numbers are used if they fit. Otherwise the numbers are computed from the position of the last nonzero
-    byte. It belongs to the newest entry, because hash and offset are not both zero. In both cases the first entries
-    must be plausible. Another process may add entries during the call.
+    byte. That byte belongs to the newest entry, because an entry's hash and offset are not both zero. In both cases the
+    first entries must be plausible. Another process may add entries during the call.
 
     Returns:
         Returns None if no numbers fit, or if the file has no entry.
@@ -161,7 +161,7 @@ class IndexFileCheck:
     def check_chains(self, found: Findings, live: bool) -> None:
         """Checks slots and chain links, entry by entry in the order of insertion.
 
-        Each entry points to the next older one of its slot, so a right chain has an end.
+        Each entry points to the next older one of its slot, so a correct chain has an end.
         """
         path, header = self.file.path, IndexHeader.decode(self.file.segment.view)
         words = self.words(0, self.count)
@@ -232,7 +232,7 @@ class IndexChecks:
             self._open(readable_file(files, f"{path}/{name}", 0, size, found))
         self._check_order()
         newest = max((check.last_offset for check in self._checks), default=-1)
-        # After a crash, the next start puts the keys that are missing after those in the newest file.
+        # After a crash, the next start-up puts the missing keys that follow those in the newest file.
         self._complete_to = newest if live or unclean or newest < 0 else _FOREVER
 
     def _check_order(self) -> None:
@@ -415,7 +415,7 @@ def _integers(words: memoryview) -> array[int]:
 
 
 def _by_offset(entries: bytes) -> dict[int, dict[int, int]]:
-    """For each physical offset, the seconds by hash."""
+    """Returns, for each physical offset, the seconds of its entries, by hash of the key."""
     known: dict[int, dict[int, int]] = {}
     for wanted_hash, physical_offset, seconds, _ in INDEX_ENTRY.struct.iter_unpack(entries):
         known.setdefault(physical_offset, {})[wanted_hash] = seconds

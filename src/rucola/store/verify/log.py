@@ -113,13 +113,13 @@ class LogCheck:
         records: number of records read so far.
         end: physical offset after the last record.
         times: checks the store times of the records.
-        sound_tail: whether no bytes after the end can have been a record.
+        sound_tail: False if bytes after the end may have been a record.
 
     Args:
         segments: the segments of the log, oldest first.
         found: collects the findings.
         unclean: whether the store was not stopped cleanly, so that the remains of a crash may lie after the end.
-        live_end: where a log in use ended when the check began, the end of a record; -1 for a log that is not in use.
+        live_end: for a log in use, the physical offset after the last record when the check began; otherwise -1.
         progress: called with the number of bytes walked.
     """
 

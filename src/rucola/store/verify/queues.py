@@ -362,7 +362,7 @@ class QueueChecks:
         """Checks the units from ``first`` to ``last`` (excluded), for which no record was met.
 
         Args:
-            inside: whether the units lie between entries that have their records.
+            inside: whether the units lie between two entries whose records were met.
         """
         for begin, end, there in queue.spans(first, last):
             if not there:
