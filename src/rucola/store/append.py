@@ -1,5 +1,5 @@
-"""Appends messages: assigns queue offsets, refuses what cannot be stored, and notifies whatever waits for an append.
-``CommitLog`` does none of this.
+"""Appends messages: assigns queue offsets, refuses what cannot be stored, and notifies the components that wait for
+appends. ``CommitLog`` does none of this.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MessageAppender:
 
     Args:
         flush: is woken after each append.
-        condition: tells whether the store accepts messages, and learns when a write fails.
+        condition: tells whether the store accepts messages, and is notified when a write fails.
         on_append: called after each append.
     """
 

@@ -12,7 +12,7 @@ ratio    the maintenance thread, by the share of the disk the maintenance thread
 ======== ================================================ ====================================================
 
 Any thread may call any method. Each append reads ``state`` without the lock. ``state`` changes only under the lock, so
-that a thread with outdated knowledge cannot overwrite an error.
+that a thread that has read an older state cannot overwrite an error.
 """
 
 from __future__ import annotations

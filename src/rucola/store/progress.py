@@ -1,7 +1,7 @@
 """The progress of queues and index, and their files that are not synced yet: both are published as one value.
 
 The syncing thread takes progress and files together. After the sync it records the progress that it took, never a value
-read at another time. The record can therefore never be ahead of the sync, whichever threads run in between.
+read at another time. The recorded progress can therefore never be ahead of the sync, whichever threads run in between.
 """
 
 from __future__ import annotations

@@ -332,7 +332,7 @@ class MessageReader:
         """Whether the disk can read a record, or ``length`` bytes of it.
 
         Raises:
-            NotInMemoryError: this is unknown before the record is fetched.
+            NotInMemoryError: the record must be fetched before this can be answered.
         """
         if cold is None or not self._waits(physical_offset, cold, length):
             return True

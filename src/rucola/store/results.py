@@ -83,8 +83,8 @@ class GetMessageResult:
         message_count: number of records in ``views``.
         message_bytes: total size of the records.
         suggest_slave: whether the messages are so old that they are assumed not to be in memory.
-        cold: if set, call it on any thread, then read again: it fetches what is not in memory. If ``cold`` is set, the
-            other fields are meaningless.
+        cold: if set, it fetches the records that are not in memory: call it on any thread, then read again. If ``cold``
+            is set, the other fields are meaningless.
     """
 
     status: GetMessageStatus

@@ -107,7 +107,7 @@ class TopicDeletion:
             self._write()
 
     def begin(self, topic: bytes, end: int) -> None:
-        """Records that ``topic`` is deleted up to ``end``, and syncs the record.
+        """Writes to the file that ``topic`` is deleted up to ``end``, and syncs the file.
 
         Raises:
             DiskError: the next load shows whether the topic is deleted.

@@ -1,7 +1,7 @@
 """Counts and finds messages of any number of stores, segment by segment, so that segments can be read in parallel.
 
-Nothing is changed, and brokers may use the stores: each is read up to the end that it has at the beginning. Damaged
-parts are skipped.
+Nothing is changed, and brokers may use the stores: each store is read up to the end that its log had when the work
+began. Damaged parts are skipped.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ def rebuild(
     Raises:
         StoreLockedError: a broker uses the store.
         StoreDamagedError: the log is damaged, or there is no store; the queues and the index are as before.
-        DiskError: a file cannot be written; the queues and the index are as before, or the next call finishes the
-            exchange.
+        DiskError: a file cannot be written; the queues and the index are as before, or the next call finishes their
+            replacement.
     """
     files = files if files is not None else Files()
     root = files.expand(root)
@@ -199,7 +199,7 @@ class Rebuild:
                 found = runs.setdefault((part.topic, part.queue_id, part.light), [])
                 found += [FileRun(f"{self._staging}/{scan.units}", *run) for run in part.runs]
         work = [QueueWork(*name, found) for name, found in sorted(runs.items())]
-        # A light queue may have the same name as a topic. Its own entries and those of other topics go to one queue.
+        # A light queue may have the same name as a topic. Then the entries of both go to the same queue.
         both = {(one.topic, one.queue_id) for one in work if one.light} & {
             (one.topic, one.queue_id) for one in work if not one.light
         }

@@ -90,7 +90,7 @@ class LayoutResult:
 
     Attributes:
         directory: name of the directory that holds the files, arranged as in a store.
-        queues, units, keys: numbers of each.
+        queues, units, keys: number of queues, units and keys in these files.
     """
 
     directory: str

@@ -1,6 +1,6 @@
 """Repairs a damaged store in place, with an undo journal (``journal``).
 
-The findings of ``verify`` decide what is touched:
+The findings of ``verify`` determine what is changed:
 
 * A record with one flipped bit is corrected if there is exactly one bit whose flip makes lengths, physical offset and
   checksums of the record right. With a checksum over the whole record, as Rucola writes it, the correction is certain.
@@ -10,8 +10,8 @@ The findings of ``verify`` decide what is touched:
 * An index with findings is moved out of the way and replaced by a rebuilt one.
 * Fields of the checkpoint that cannot be right are set to 0: the broker then trusts less of the store and checks more.
 
-Everything else stays as it is and is reported: it must be restored from a copy, or needs ``salvage`` or a start-up with
-``--quarantine``.
+All other damage stays as it is and is reported: it must be restored from a copy, or needs ``salvage`` or a start-up
+with ``--quarantine``.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class _FileAudit:
 
 
 def _next(audits: Iterator[_FileAudit], previous: _FileAudit | None) -> _FileAudit | None:
-    """Returns the next file to compare; None if there is none, or if its own content is inconsistent."""
+    """Returns the next file to compare; None if there is none, or if the content of the file is inconsistent."""
     audit = next(audits, None)
     if audit is None or not audit.begin(None if previous is None else previous.header):
         return None

@@ -400,8 +400,8 @@ class IndexService:
         return 0
 
     def detach_before(self, min_offset: int) -> list[IndexFile]:
-        """Removes from the list the leading files that refer only to records before ``min_offset``. The files
-        themselves are not deleted.
+        """Removes from the list the oldest files, as long as they refer only to records before ``min_offset``. The
+        files themselves are not deleted.
 
         Never removes the last file, or one that is not yet synced (RocketMQ 5.3.3, ``IndexService#deleteExpiredFile``).
         """

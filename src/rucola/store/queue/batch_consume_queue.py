@@ -125,7 +125,9 @@ class BatchConsumeQueue(ConsumeQueue):
 
     @property
     def begins_at(self) -> int:
-        """Queue offset of the first entry; if a unit before it is missing, its number of messages is unknown."""
+        """Queue offset of the first entry. Units before that entry are not counted, because the number of messages of a
+        missing unit is unknown.
+        """
         return self.min_offset
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:

@@ -270,9 +270,7 @@ class ConsumeQueueStore:
 
     @property
     def wants_sync(self) -> bool:
-        """Whether very many descriptors wait for a sync; then the next queues to be parked may have to be synced
-        first.
-        """
+        """Whether so many descriptors wait for a sync that the next queues to be parked may have to be synced first."""
         return self._error is not None or self._held_count > self.held_max // 2
 
     def sync(self, queues: Iterable[ConsumeQueue]) -> None:

@@ -114,7 +114,8 @@ class Placement:
         return self._found(queue, queue_offset, physical_offset, self._last(queue, queue_offset, physical_offset))
 
     def base_of(self, queue: PlacedQueue, said: tuple[int, ...], count: int, physical_offset: int) -> int:
-        """Returns, for a record after all others of a queue, the queue offset of the first of its ``count`` messages.
+        """Returns, for a record that lies after all other records of a queue, the queue offset of the first of its
+        ``count`` messages.
 
         Args:
             said: the queue offsets that the record states, in its field and in its properties.

@@ -93,8 +93,8 @@ class Quarantine:
         return target
 
     def _place(self, offset: int, content: bytes) -> tuple[str, bytes | None]:
-        """Returns the path at which to keep ``content``; and, if the file there already includes ``content``, the bytes
-        of that file.
+        """Returns the path at which to keep ``content``. Also returns the bytes of the file at this path if they
+        already include ``content``.
 
         After a crash while the log was being zeroed, the log has only a part of what an earlier recovery kept. A later
         cut at the same offset, with other bytes, gets a file of its own.

@@ -57,7 +57,7 @@ class QueueMend:
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
         self._runs = 0
-        # The newest record counts if two state the same entry: a topic may have been deleted and made again.
+        # If two records state the same entry, the newest one counts: a topic may have been deleted and created again.
         self._found: dict[tuple[ConsumeQueue, int], _Entry] = {}
 
     def run(self, start: int, end: int) -> int:
@@ -123,7 +123,7 @@ class QueueMend:
         return last
 
     def _agree(self, queue: ConsumeQueue, file: MappedFile, first: int, last: int) -> bool:
-        """Whether the entries are those of the records, byte for byte. They nearly always are."""
+        """Whether the entries are those of the records, byte for byte. This is nearly always the case."""
         table = self._table
         queue_ids = table[first * ROW_WIDTH + RecordColumn.QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH]
         first += queue_ids.index(queue.queue_id)

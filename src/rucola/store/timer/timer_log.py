@@ -179,7 +179,8 @@ class TimerLog:
         return end
 
     def remove_expired(self, min_offset: int) -> None:
-        """Removes leading segments whose records all lie before ``min_offset``; never the last segment.
+        """Removes the oldest segments, as long as all their records lie before ``min_offset``; never removes the last
+        segment.
 
         Raises:
             DiskError: a file cannot be removed.

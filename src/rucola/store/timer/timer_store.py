@@ -43,8 +43,8 @@ class TimerGeometry(NamedTuple):
     Attributes:
         log_segment_bytes: length in bytes of a segment of the timer log.
         precision_ms: length of a time step in ms.
-        slots: number of slots of the wheel. Half of the slots cover the longest stop after which every due message is
-            still found.
+        slots: number of slots of the wheel. If the broker was stopped for at most half the time that all slots cover,
+            every due message is still found.
     """
 
     log_segment_bytes: int
@@ -219,7 +219,7 @@ class TimerStore:
         return bool(self._marks) and self._marks[-1][0] > flushed_offset
 
     def changes(self, flushed_offset: int, now_ms: int) -> Changes | None:
-        """Returns the changes to write; None if nothing has changed, or after a failure, after which the next start
+        """Returns the changes to write; None if nothing has changed, or after a failure, after which the next start-up
         repairs the files.
         """
         if self._failed:

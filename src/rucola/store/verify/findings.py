@@ -1,5 +1,5 @@
-"""The kinds of findings of a check, and findings with kind, file and position. Adjacent findings of one kind count as
-one.
+"""The kinds of findings of a check, and findings with kind, file and position. Adjacent findings of the same kind count
+as one finding.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 LISTED_MAX = 1000
-"""Number of findings of one kind that are kept; further ones are only counted."""
+"""Largest number of findings of the same kind that are kept; further findings are only counted."""
 
 
 class FindingKind(StrEnum):

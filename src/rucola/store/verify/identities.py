@@ -36,7 +36,7 @@ class RecordIdentities:
         self._waiting: dict[int, tuple[FindingKind, str, int, str, int]] = {}
 
     def wait(self, physical_offset: int, kind: FindingKind, place: tuple[str, int], detail: str, length: int) -> None:
-        """Adds a finding that waits: it is dropped if an entry of another queue points to the record."""
+        """Adds a postponed finding: it is dropped if an entry of another queue points to the record."""
         if len(self._waiting) < _WAITING_MAX:
             self._waiting[physical_offset] = (kind, *place, detail, length)
         else:

@@ -298,7 +298,7 @@ class LogCheck:
         return behind
 
     def _one_fault(self, file: MappedFile, position: int) -> int:
-        """Reads a record whose only fault is a checksum or its own offset into ``_faulty_row``.
+        """Reads a record into ``_faulty_row`` if its only fault is a wrong checksum or a wrong physical offset.
 
         Returns:
             The position after the record; -1 if the bytes are anything else.

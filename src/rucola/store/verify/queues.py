@@ -237,8 +237,8 @@ class QueueChecks:
 
     @property
     def named_end(self) -> int:
-        """Physical offset up to which the log once extended, according to several entries; 0 if there are not
-        several.
+        """Physical offset up to which the log once extended, according to the entries that point beyond its end; 0 if
+        there are fewer than two such entries.
         """
         return max(self.far) if len(self.far) > 1 else 0
 

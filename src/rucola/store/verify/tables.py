@@ -35,8 +35,8 @@ NextOffsets = Mapping[tuple[bytes, int], int]
 def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, live: bool) -> None:
     """Checks the file ``checkpoint``.
 
-    The times in it may lag behind the log. They are ahead of the log only if it has lost records. The check reports
-    this only if the log itself shows no sign of it.
+    The times in it may lag behind the log. They are ahead of the log only if the log has lost records. Such times are
+    reported only if the log itself does not already show that it has lost records.
     """
     data = files.read_file(path)
     if data is None:
