@@ -103,7 +103,9 @@ class MessageStoreConfig:
         "Whether a message that names light queues (`%LMQ%...`) gets a queue offset in each of them.",
     )
     enable_multi_dispatch: bool = option(
-        "enableMultiDispatch", False, "Whether each light queue gets an entry for every message that names it."
+        "enableMultiDispatch",
+        False,
+        "Whether each message gets an entry in every light queue that is named in its properties.",
     )
     max_hash_slot_num: int = option(
         "maxHashSlotNum", 5_000_000, "Number of hash slots in an index file.", minimum=1, maximum=500_000_000

@@ -83,7 +83,7 @@ class Screen(Protocol):
         """Whether rows ``first`` to ``last`` (excluded), all of ``topic``, get units without a check of each row."""
 
     def admits(self, topic: bytes, file: MappedFile, table: array[int], row: int) -> bool:
-        """Whether row ``row`` gets a unit in the queue that it names."""
+        """Whether row ``row`` gets a unit in the queue that is stated in the row."""
 
 
 class Dispatcher:

@@ -70,8 +70,8 @@ class _Removal(NamedTuple):
 
 
 class Retention:
-    """Decides which files expire, and removes them. The maintenance thread calls ``look`` and ``remove``, the event
-    loop's thread ``hand_over``.
+    """Decides which files expire, and removes them. ``look`` and ``remove`` are called by the maintenance thread,
+    ``hand_over`` by the event loop's thread.
 
     Attributes:
         waiting: whether ``hand_over`` has something to do.

@@ -6,9 +6,8 @@ a segment, a record must also lie at the physical offset that it states; otherwi
 record would count as two. In other files, the offset that a record states is used.
 
 The new log has every record at its old physical offset, so queue offsets and the progress of consumers stay valid.
-Places without a record are filled in the same way as by ``recovery.repair``, and listed as gaps. Records that no queue
-contains any more reappear: those of deleted topics, and those whose queues were lost. A rebuild then creates queues and
-index.
+Places without a record are filled in the same way as by ``recovery.repair``, and listed as gaps. Records of deleted
+topics and of lost queues reappear. A rebuild then creates queues and index.
 
 ====== ========================= ===========================================================
 phase  one task for each         writes

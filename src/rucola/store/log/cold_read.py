@@ -1,7 +1,7 @@
 """Reads messages that may no longer be in memory: copies them from the file instead of accessing the file's map.
 
 An access through the map to a page that is not in memory stops the whole process until the disk has delivered it. If
-the disk cannot read the page, the process is killed. A copy by system call reports which case it is: the data is in
+the disk cannot read the page, the process is killed. A copy by system call reports which case applies: the data is in
 memory, it must be fetched from the disk, or the disk cannot read it.
 """
 

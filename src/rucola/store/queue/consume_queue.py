@@ -37,8 +37,8 @@ _PLACE_BYTES = 12
 
 
 class DispatchRequest(NamedTuple):
-    """A record to be put into its queue; used by queues that need more of its fields than ``ConsumeQueue.put``
-    takes.
+    """A record to be put into its queue; used by queues that need more of the record's fields than are passed to
+    ``ConsumeQueue.put``.
     """
 
     queue_offset: int
@@ -151,7 +151,7 @@ class ConsumeQueue:
                 high = middle
         end, newer = low, self._data_end(low)
         self._seen_end = newer
-        # If the store is read while it is written, very many units may point beyond the end of the log.
+        # If the store is read while it is being written, very many units may point beyond the end of the log.
         while end < newer:
             middle = (end + newer) // 2
             if self._place(middle) < self._log.max_offset:

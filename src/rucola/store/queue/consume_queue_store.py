@@ -36,7 +36,8 @@ _PARKED_SHARE = 4
 
 
 class ConsumeQueueStore:
-    """The queues of a store. Used by the event loop's thread, except ``sync``, which the maintenance thread calls.
+    """The queues of a store. ``sync`` is called by the maintenance thread, all other methods by the event loop's
+    thread.
 
     A sync uses the descriptor with which the data was written. At the time of the sync, the path may lead to another
     file or to none, and a newly opened descriptor may not report an earlier error of the pages. ``_lock`` prevents a

@@ -283,7 +283,7 @@ class Recovery:
             segment.close()
 
     def repair(self, error: StoreDamagedError) -> None:
-        """Moves the damaged part because of which ``find_end`` failed into quarantine. The caller then searches for the
+        """Moves into quarantine the damaged part because of which ``find_end`` failed. The caller then searches for the
         end again.
 
         Raises:

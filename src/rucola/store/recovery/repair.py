@@ -201,7 +201,9 @@ class LogRepair:
 
 
 def _read_around(file: MappedFile, first: int, last: int) -> bytes:
-    """Returns the bytes from ``first`` to ``last`` (excluded) of a segment, with zeros where the disk cannot read."""
+    """Returns the bytes from ``first`` to ``last`` (excluded) of a segment, with zeros in place of bytes that the disk
+    cannot read.
+    """
     content, at = bytearray(last - first), first
     while at < last:
         end = file.segment.readable_end(at, last)

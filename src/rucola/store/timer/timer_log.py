@@ -86,7 +86,7 @@ class TimerLog:
                 # covers it.
                 _ = file.segment
                 for at in range(0, file.size, _PIECE_BYTES):
-                    # Read, not mapped: once accessed, pages of a map stay in the memory of the process.
+                    # The bytes are read, not mapped: once accessed, pages of a map stay in the memory of the process.
                     piece = self._files.read_at(file.path, at, _PIECE_BYTES)
                     done, stop, count, newest = scan_units(
                         piece, 0, file.start + at, physical_end, wheel.buffer, precision_ms, seen_from, room

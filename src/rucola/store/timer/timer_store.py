@@ -90,8 +90,8 @@ class TimerStore:
     Attributes:
         read_time_ms: time of the first time step that is not delivered yet.
         queue_offset: queue offset of the next message of the timer topic to take.
-        taken_offset: queue offset up to which earlier runs took messages of the timer topic. Those that were due before
-            ``taken_time_ms`` were delivered.
+        taken_offset: queue offset up to which earlier runs took messages of the timer topic. Of these messages, all
+            that were due before ``taken_time_ms`` were delivered.
         metrics: number of waiting messages by topic.
     """
 
