@@ -53,7 +53,7 @@ class MessageStoreConfig:
         "storePathCommitLog",
         "",
         "Directory of the commit log, if not `commitlog` in the store directory. With several directories, separated "
-        "by `,`, each new segment goes to the next one.",
+        "by `,`, each new segment goes to the next directory.",
     )
     read_only_commit_log_store_paths: str = option(
         "readOnlyCommitLogStorePaths",
@@ -486,7 +486,7 @@ def delay_levels_ms(text: str) -> list[int]:
     """Returns the delays of ``messageDelayLevel`` in milliseconds, level 1 first.
 
     Raises:
-        ConfigError: an entry is not digits and one of s, m, h, d.
+        ConfigError: an entry does not consist of digits followed by s, m, h or d.
     """
     units_ms = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
     levels: list[int] = []

@@ -36,7 +36,7 @@ class StoreKeeper:
     Args:
         dispatcher: holds the queues and the index to sync.
         marks: writes the checkpoint and the watermark.
-        condition: is called once a second to retry operations that lacked space.
+        condition: is notified once a second, so that operations that lacked space are tried again.
     """
 
     def __init__(

@@ -281,8 +281,8 @@ class MessageStore:
         """Returns the record that starts at ``physical_offset``; None if there is none, or if the disk cannot read it.
 
         Args:
-            cold: if given, the method does not wait for the disk, but lists there what must be fetched before the next
-                attempt. All methods with the argument ``cold`` do so.
+            cold: if given, the method does not wait for the disk, but adds to ``cold`` what must be fetched before the
+                next attempt. All methods with the argument ``cold`` do so.
 
         Raises:
             NotInMemoryError: the record, or another one noted in ``cold``, must be fetched.
@@ -461,7 +461,7 @@ class MessageStore:
     @property
     def queue_sync_failed(self) -> bool:
         """Whether a sync of queues or index failed. If so, messages are still accepted, nothing expires, and the next
-        start recovers the store.
+        start-up recovers the store.
         """
         return self._keeper.failed
 

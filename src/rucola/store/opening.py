@@ -1,8 +1,9 @@
 """Locks a store's directory, opens the store and recovers it if necessary.
 
 Each part is opened after the parts that it relies on: lock, segments of the log, deleted topics, queues, index. Until
-recovery has found the end of the log, nothing is changed except the damage that ``quarantine`` moves. From then on the
-abort file marks the directory as in use, so that the next start-up treats an interrupted recovery like a crash.
+recovery has found the end of the log, nothing is changed, except that damaged parts are moved out of the log with
+``quarantine``. From then on the abort file marks the directory as in use, so that the next start-up treats an
+interrupted recovery like a crash.
 """
 
 from __future__ import annotations
@@ -139,8 +140,8 @@ class StoreOpening:
                 last = place
 
     def _follow(self, recovery: Recovery, end: LogEnd) -> int:
-        """Dispatches records to queues and index up to the end of the log. With ``quarantine``, also skips damage below
-        the offset from which the end of the log was searched for.
+        """Dispatches records to queues and index up to the end of the log. With ``quarantine``, also skips damaged
+        parts that the search for the end of the log did not read.
         """
         last = ("", 0)
         while True:

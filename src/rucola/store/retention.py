@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 _FIRST_LOOK_S = 60.0
 _HOUR_MS = 3_600_000
 _JUMP_MS = 60_000
-"""If, between two checks, the wall clock advances by this many ms more than the monotonic clock, it was set, or the
-process was suspended.
+"""If the wall clock advances by this many ms more than the monotonic clock between two checks, the wall clock was set,
+or the process was suspended.
 """
 _JUMP_PAUSE_S = 600.0
 _QUEUES_A_TURN = 256
@@ -288,7 +288,7 @@ class Retention:
     # -- the loop's thread ---------------------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """Takes expired segments out of the lists of log, index and queues, some in each call."""
+        """Takes expired segments out of the lists of log, index and queues, a limited number in each call."""
         self.waiting = False
         if self._expire_to > self._log.min_offset:
             self._shorten_log()

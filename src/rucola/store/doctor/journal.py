@@ -37,7 +37,7 @@ class ChangeKind(IntEnum):
     MADE = 2
     """A file or directory was made where none was."""
     MOVED = 3
-    """A file or directory was moved to the path that is recorded as the old bytes."""
+    """A file or directory was moved away; the old bytes contain its new path."""
     DONE = 4
     """The repair ended; the position is the end of the log."""
 

@@ -5,7 +5,7 @@ step   one task for each            writes
 ====== ============================ ==================================================================================
 scan   segment of the log           the units and keys of its records (``rebuild_scan``)
 queues group of queues              their files (``rebuild_layout``)
-index  index file                   that file: each file holds the same number of keys, so their count gives the places
+index  index file                   that file; the number of keys per file is fixed, so it is known which keys go where
 ====== ============================ ==================================================================================
 
 Everything is written below ``rebuild`` in the store's directory (``staged``). A rebuild that is started again skips

@@ -43,7 +43,7 @@ class QueuePart:
     """Units that the records of one segment add to one queue.
 
     Attributes:
-        light: whether this is a light queue, which records of other topics name.
+        light: whether this is a light queue, whose entries point to records of other topics.
         runs: units of the queue, in the order of the log.
     """
 

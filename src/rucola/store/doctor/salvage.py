@@ -1,9 +1,9 @@
 """Saves the records of damaged logs, partial files and disk images into a new store.
 
-Each file is searched for the magic numbers of records. The bytes there count as a record if the lengths in it agree
-with each other and its checksums are right. Otherwise the search continues one byte further. In a file with the name of
-a segment, a record must also lie at the physical offset that it states; otherwise a message that contains a stored
-record would count as two. In other files, the offset that a record states is used.
+Each file is searched for the magic numbers of records. The bytes around such a number count as a record if its lengths
+agree with each other and its checksums are right. Otherwise the search continues one byte further. In a file with the
+name of a segment, a record must also lie at the physical offset that it states; otherwise a message that contains a
+stored record would count as two. In other files, the offset that a record states is used.
 
 The new log has every record at its old physical offset, so queue offsets and the progress of consumers stay valid.
 Places without a record are filled in the same way as by ``recovery.repair``, and listed as gaps. Records of deleted
@@ -358,7 +358,9 @@ def _chosen(found: list[Found], segment_bytes: int) -> tuple[list[Found], int, i
 
 
 def _has_place(one: Found, last: Found | None, segment_bytes: int) -> bool:
-    """Whether a record can follow the last one at its offset: there is no space before it, or enough for a filler."""
+    """Whether a record can follow the last record: the space between them must be empty or large enough for a filler
+    record.
+    """
     position = one.physical_offset % segment_bytes
     if position + one.size + BLANK.size > segment_bytes:
         return False

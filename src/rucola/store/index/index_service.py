@@ -196,7 +196,7 @@ class IndexService:
 
     Attributes:
         files: the index files, oldest first.
-        full_timestamp_ms: end time of the newest full and synced file, for the checkpoint; owned by the keeper's
+        full_timestamp_ms: end time of the newest full and synced file, for the checkpoint; owned by the maintenance
             thread.
         sync_when_full: whether a full file is synced before the next one is created. Recovery sets this, because after
             a further crash every file except the newest must be trustworthy.

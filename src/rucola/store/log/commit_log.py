@@ -323,9 +323,7 @@ class CommitLog(LogReader):
         return True
 
     def _erase(self) -> None:
-        """Overwrites the bytes that a failed write may have left after the end of the log with zeros, and syncs
-        them.
-        """
+        """Overwrites with zeros any bytes that a failed write left after the end of the log, and syncs them."""
         if self._left_behind:
             assert self._file is not None
             segment = self._file.segment

@@ -1,4 +1,4 @@
-"""Walks over parts of the log: searches for records of one kind, and for the queues that have records there."""
+"""Walks over parts of the log: searches for records of a given kind, and for the queues that have records there."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The store time of messages: the wall clock, but never earlier than the newest message.
 
 The wall clock is behind the newest message if it was set back, or if it was ahead for a while. Store time then
-continues from the newest message, more slowly than the clock, until the clock has caught up. It must not stand still:
-messages that wait for a time after their store time (delayed messages, retries) could otherwise not tell how long they
-have waited. A slower store time is ahead of the clock for a shorter period, but makes those waits longer:
+continues from the newest message, more slowly than the clock, until the clock has caught up. Store time must not stand
+still: messages that wait for a time after their store time (delayed messages, retries) could otherwise not tell how
+long they have waited. A slower store time is ahead of the clock for a shorter period, but makes those waits longer:
 
 =================== ============= ===================================================================
 clock is behind by  store time    waits take

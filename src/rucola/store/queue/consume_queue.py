@@ -372,7 +372,7 @@ class ConsumeQueue:
 
     def _may_replace(self, start: int, units: bytearray) -> bool:
         """True if the units from byte ``start`` on may be overwritten, because none of them is the entry of another
-        record. They must lie in one segment.
+        record. All these units must lie in the same segment.
         """
         file = self.files.find(start)
         if file is None:
@@ -389,8 +389,8 @@ class ConsumeQueue:
         )
 
     def mend(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
-        """Writes the entry of a record during recovery, if the existing entry points to no record or is the next one
-        after the last entry; returns whether the entry was written.
+        """Writes the entry of a record during recovery, if the existing entry points to no record, or if the record's
+        entry follows the last entry of the queue; returns whether the entry was written.
 
         Does nothing if the entry points to its record, if the record already has another entry, or if the record does
         not lie between the records of the neighbouring entries. The queue must be opened again afterwards.

@@ -82,8 +82,8 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
 
     Args:
         trusted_to: physical offset; below it, a record whose only fault is a wrong physical offset field does not end
-            the log. Either the record after it must have the right offset, or the queue entry that it states must point
-            to it.
+            the log. Either the next record must have the right offset, or the queue entry that the faulty record states
+            must point to that record.
         is_entry: reads the queue entry that a record states, to tell whether it points to the record.
     """
     table, offset, timestamp_ms, last = new_table(ROWS_MAX), start, 0, -1

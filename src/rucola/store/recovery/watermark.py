@@ -1,8 +1,9 @@
 """The file ``rucola-watermark``: the offsets up to which data is known to be synced. RocketMQ's ``checkpoint`` is in
 the same directory.
 
-RocketMQ ignores the watermark. With it, recovery starts from offsets instead of comparing times, and can tell damage
-from the end of the log: a bad record below ``flushed_offset`` is damage; a bad record above it was torn by a crash.
+RocketMQ ignores the watermark. With the watermark, recovery starts from offsets instead of comparing times, and can
+tell damage from the end of the log: a bad record below ``flushed_offset`` is damage; a bad record above it was torn by
+a crash.
 
 Writes alternate between two slots of 512 bytes, so that one slot is complete at any moment. A slot begins with
 ``WATERMARK_SLOT``; the CRC-32 of its 48 bytes follows.

@@ -89,7 +89,7 @@ class TimerStore:
 
     Attributes:
         read_time_ms: time of the first time step that is not delivered yet.
-        queue_offset: queue offset of the next message of the timer topic to take.
+        queue_offset: queue offset of the next message to take from the timer topic.
         taken_offset: queue offset up to which earlier runs took messages of the timer topic. Of these messages, all
             that were due before ``taken_time_ms`` were delivered.
         metrics: number of waiting messages by topic.
@@ -202,7 +202,7 @@ class TimerStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no message was ever added."""
+        """True if no message was ever added."""
         return not self._open
 
     # -- to the disk ---------------------------------------------------------------------------------------------------

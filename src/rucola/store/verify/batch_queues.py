@@ -83,7 +83,7 @@ class BatchQueueChecks:
     Attributes:
         queues: the queues met so far, by topic and queue id; after ``finish`` all queues.
         units: number of units that agree with their record.
-        far: ends of the records of units that point beyond the last segment.
+        far: for units that point beyond the last segment, the physical offsets at which their records end.
 
     Args:
         path: the directory ``batchconsumequeue``.

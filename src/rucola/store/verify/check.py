@@ -74,7 +74,7 @@ class VerifyReport:
 
     @property
     def clean(self) -> bool:
-        """Whether there are no findings."""
+        """True if there are no findings."""
         return not self.counts
 
 
@@ -180,7 +180,7 @@ def _check_last_segments(found: Findings, log: LogCheck, directory: str, named_e
     if live or not length or not log.is_blank(log.end) or not first < named_end <= first + _SEGMENTS_MAX * length:
         return
     count = -(-(named_end - first) // length)
-    detail = f"{count} segments from here on are missing, into which queues point"
+    detail = f"{count} segments from here on are missing, although queues point into them"
     found.add(FindingKind.SEGMENT_MISSING, f"{directory}/{segment_name(first)}", 0, detail)
 
 

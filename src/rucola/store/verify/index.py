@@ -110,7 +110,7 @@ class IndexFileCheck:
         return self._entries_at + INDEX_ENTRY.size * number
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
-        """Returns hash, physical offset, seconds and number of the previous entry of an entry."""
+        """Returns the fields of an entry: hash, physical offset, seconds, and number of the previous entry."""
         fields: tuple[int, int, int, int] = _entry(self.file.segment.view, self.position(number))
         return fields
 
