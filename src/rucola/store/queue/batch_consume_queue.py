@@ -321,10 +321,11 @@ class BatchConsumeQueue(ConsumeQueue):
     ) -> int:
         """Returns the queue offset of the first message of a record, found by the store times in the units.
 
-        For the time of the newest record and for later times, both boundaries lead to that record. LOWER: the first
-        record stored at or after the time. UPPER: the last record stored exactly at the time. For a time between two
-        records, UPPER usually leads to ``min_offset``, as in RocketMQ 5.3.3
-        (``BatchConsumeQueue#getOffsetInQueueByTime``). The argument ``store_time`` is not used.
+        For the time of the newest record and for later times, both boundaries lead to that record.
+        LOWER: the first record stored at or after the time.
+        UPPER: the last record stored exactly at the time. For a time between two records, UPPER usually leads to
+        ``min_offset``, as in RocketMQ 5.3.3 (``BatchConsumeQueue#getOffsetInQueueByTime``). The argument ``store_time``
+        is not used.
         """
         if self._end == self._first:
             return 0
