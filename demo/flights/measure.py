@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import ceil
 
 QUANTILES = (0.5, 0.9, 0.99)
-"""Fractions of the flights for which a latency is shown: this fraction was in gold no later."""
+"""For each of these fractions, a latency is shown within which this fraction of the flights reached gold."""
 
 
 @dataclass(frozen=True, slots=True)

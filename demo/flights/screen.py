@@ -133,7 +133,7 @@ def closing_table(gold: Sequence[CarrierMonth]) -> Table:
 
 
 def _worst(rows: Sequence[CarrierMonth]) -> str:
-    """The month with the latest arrivals, and their mean delay."""
+    """The month with the largest mean delay of arrivals, and this delay."""
     delays = [(row.arrival_delay_mean_min, row.month) for row in rows if row.arrival_delay_mean_min is not None]
     if not delays:
         return "-"

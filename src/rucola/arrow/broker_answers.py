@@ -16,11 +16,11 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, RucolaError
 
 ANSWER_PATIENCE_S = 1.0
-"""How long the answer of one broker may hold up the queues of the others."""
+"""Seconds for which the answer of one broker may hold up the queues of the other brokers."""
 DOUBT_PATIENCE_S = 0.05
-"""The same for a broker that was late or failed the last time."""
+"""Like ``ANSWER_PATIENCE_S``, for a broker that was late or failed the last time."""
 AWAY_PAUSE_S = 0.2
-"""A broker that failed gets no request for this long."""
+"""Seconds for which a broker that failed gets no request."""
 
 T = TypeVar("T")
 BoundsOf = Callable[[PullConsumer, MessageQueue], Awaitable[Bounds]]
@@ -86,7 +86,7 @@ class BrokerAnswers:
         self._absences[broker_name] = _Absence(error, self._link.seconds() + AWAY_PAUSE_S)
 
     def close(self) -> None:
-        """Gives up the open questions."""
+        """Cancels the questions to brokers that have no answer yet."""
         for question in self._open.values():
             question.answers.cancel()
         self._open.clear()

@@ -19,12 +19,12 @@ from rucola.errors import ClientError, FormatError, RemotingError, RucolaError
 from rucola.formats.message import decode_messages
 
 QUEUES_AGE_MAX_S = 1.0
-"""How long a list of queues is used; a topic or queue created meanwhile is noticed after that time."""
+"""Seconds for which a list of queues is cached; a topic or queue created meanwhile is noticed after that time."""
 BOUNDS_AGE_MAX_S = 0.02
-"""How long bounds are used; an idle stream asks for them about 75 times per second."""
+"""Seconds for which bounds are cached; an idle stream asks for them about 75 times per second."""
 SAMPLE_MESSAGES = 32
 GONE_PATIENCE_S = 10.0
-"""How long a queue must be missing from the routes while its broker is registered, before it counts as deleted."""
+"""Seconds for which a queue must be missing from the routes, while its broker is registered, to count as deleted."""
 PAUSE_S = 0.1
 
 log = logging.getLogger(__name__)

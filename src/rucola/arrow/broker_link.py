@@ -64,8 +64,8 @@ class BrokerLink:
 
         Args:
             question: coroutine function that makes the calls; runs on the client's event loop, possibly several times.
-            known: whether the topics certainly exist, so that a name server which does not know them has only just
-                started.
+            known: True if the topics certainly exist. A name server that does not know them has then only just started,
+                and is asked again.
 
         Raises:
             RucolaError: the last failure, if it is permanent or the time limit is reached.

@@ -34,8 +34,8 @@ PULLS_AT_A_TIME = 8
 CHUNK_BYTES = 8 << 20
 """Size in bytes of the records that are gathered before batches are built from them."""
 MISSING_PATIENCE_S = 10.0
-"""How long a task waits for planned messages that are missing: a broker that has just started may still be catching
-up.
+"""Seconds for which a task waits for planned messages that are missing: a broker that has just started may still be
+catching up.
 """
 PAUSE_S = 0.1
 WARNING_PAUSE_S = 60.0

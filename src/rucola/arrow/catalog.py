@@ -78,7 +78,7 @@ class Catalog(Protocol):
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
-        """Pieces with all wanted messages of the ranges, and perhaps others; None if no index helps.
+        """Pieces with all wanted messages of the ranges, and perhaps other messages; None if no index helps.
 
         A message is wanted if it has one of ``keys`` in KEYS or as UNIQ_KEY, or begins at one of ``physical_offsets``.
         """
@@ -134,7 +134,8 @@ def starting_offsets(
     """The start offset of each queue; ``default`` is ``earliest`` or ``latest``.
 
     Raises:
-        ConfigError: a document does not fit the queues, or a queue has nothing at or after the starting time.
+        ConfigError: a JSON document of offsets or times does not fit the queues, or a queue has nothing at or after
+            the starting time.
         DataLossError: a requested offset is gone or does not exist yet, and ``failOnDataLoss`` is set.
     """
     position = options.starting or Position(name=default)
@@ -155,7 +156,7 @@ def ending_offsets(options: ReadOptions, catalog: Catalog, queues: Sequence[Mess
     """The end offset of each queue in a batch. It is read once, so that messages stored later stay out.
 
     Raises:
-        ConfigError: a document does not fit the queues.
+        ConfigError: a JSON document of offsets or times does not fit the queues.
     """
     position = options.ending
     bounds = catalog.bounds(queues)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 HOST_BYTES_V4 = 8
 HOST_BYTES_V6 = 20
 SCRATCH_COLUMN = ROW_WIDTH - 1
-"""Index of a column after those of ``RecordColumn``, for lengths that the table does not contain."""
+"""Index of a spare column behind the columns of ``RecordColumn``; it takes lengths that a reader computes."""
 HOSTS_KEPT = 4096
 ROOM_OF_WORDS = 1 << 12
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
@@ -122,8 +122,8 @@ class Rows:
     def properties_json(self) -> pa.Array:
         """The properties of each row as the text of a JSON object."""
         length, _ = _columns_cy.count_bytes(self.table, self.count, RecordColumn.PROPERTIES_LEN)
-        # In each pair, quotes, colon and comma replace two separators; more space is rarely needed. The last row gets
-        # the room without which the kernel takes a slower way.
+        # In each pair, quotes, colon and comma replace two separators; more space is rarely needed. ``ROOM_OF_WORDS``
+        # is spare space, so that the kernel can use its faster code for the last row, too.
         room = length * 3 // 2 + 2 * self.count + ROOM_OF_WORDS
         offsets = pa.allocate_buffer(4 * (self.count + 1))
         while True:

@@ -72,7 +72,7 @@ def all_columns(options: ReadOptions) -> tuple[Column, ...]:
 
 
 def chosen_columns(options: ReadOptions) -> tuple[Column, ...]:
-    """The columns of a query without a user schema: the columns that option ``columns`` names, in its order, or all.
+    """The columns of a query without a user schema: those listed in option ``columns``, in its order, or all columns.
 
     Raises:
         ConfigError: option ``columns`` names a column that does not exist, or names one twice.

@@ -154,9 +154,9 @@ class StoreCatalog:
     def holders(
         self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[MessageQueue]:
-        """The queues of records that the index finds, and of records that are not in the index.
+        """The queues of the records that the index finds, and of all records that are not in the index.
 
-        Returns all queues if the index cannot be used. To read the bounds of a queue takes half a millisecond. Without
+        Returns all queues if the index cannot be used. Reading the bounds of a queue takes half a millisecond. Without
         this function, a lookup in a store with very many queues would spend its time on queues without the key.
         """
         store, files = self._store, Files()

@@ -106,7 +106,7 @@ class PartitionReader:
             buffer, start = buffer[at:], start + at
 
     def at_offset(self, offset: int) -> Found:
-        """Returns the record with this offset, or the next one; begins to read where the offset index says."""
+        """Returns the record with this offset, or the next record; the offset index tells where reading begins."""
         position = self._offsets.entry_before(offset)[1]
         return next(record for record in self.records(position) if record.offset >= offset)
 

@@ -40,8 +40,8 @@ class Amount(float):
 
 
 class Rows(dict[X, float]):
-    """Numbers by row. The names ``first``, ``middle`` and ``last`` also find a row, because rows differ between sizes
-    of a run.
+    """Numbers by row. ``first``, ``middle`` and ``last`` also name rows, because runs of different size have different
+    rows.
     """
 
     def __missing__(self, row: X) -> float:

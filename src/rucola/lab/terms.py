@@ -21,7 +21,7 @@ class Size(Enum):
     """The size of a run: how long a lesson takes."""
 
     SMALL = "small"
-    """A second, for tests; the numbers say little."""
+    """About a second; for tests, because the numbers mean little."""
     NORMAL = "normal"
     """Under a minute."""
     LARGE = "large"

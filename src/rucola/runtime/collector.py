@@ -1,9 +1,9 @@
 """Keeps full garbage collections short.
 
 A full collection looks at every object of the process: with 100,000 topics and 10,000 connections it stops everything
-for half a second each time. An object that has survived a full collection usually lives long, and like any other is
-freed together with its last reference. So full collections skip it from then on. The price: if it later becomes part of
-an unreachable cycle, it stays in memory until the process ends.
+for half a second each time. An object that has survived a full collection usually lives long. Like any object, it is
+freed as soon as nothing refers to it, without a collection. So full collections skip it from then on. The price: if it
+later becomes part of an unreachable cycle, it stays in memory until the process ends.
 """
 
 from __future__ import annotations

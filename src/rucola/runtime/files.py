@@ -408,7 +408,7 @@ class Files:
         """Whether a process, possibly this one, holds the lock of the store in ``path``. Changes nothing."""
         name = f"{path}/lock"
         if self._identity(name) in _locked_here:
-            # As above, the file is not even opened.
+            # As in ``lock``, a file that this process has locked is not even opened.
             return True
         try:
             with DiskCall(name, "look at the lock"):

@@ -57,12 +57,14 @@ class LoopWatch:
         self._due_s = 0.0
         self._window_began_s = 0.0
         self._longest_s = [0.0, 0.0]
-        """The longest turn of the current interval, and that of the previous one."""
+        """Durations of the longest turn in the current interval and in the previous interval."""
         self._longest_cpu_s = [0.0, 0.0]
         self._logged_s = float("-inf")
         self._not_logged = 0
         self._seen: tuple[float, str] | None = None
-        """The late tick, and what the loop was doing when the thread looked; written as one value."""
+        """The time of a late tick, and what the loop was doing when the watching thread looked. Both are one value, so that
+        the loop never reads the time of one tick with the text of another.
+        """
 
     @property
     def longest_s(self) -> float:

@@ -208,7 +208,7 @@ class SourceOptions(ReadOptions):
     trigger_delay_max_ms: int
     push_filters: bool
     use_index: bool | None
-    """None means true for option ``keys``, and false for filters."""
+    """None if not set: then option ``keys`` uses the index, and filters do not."""
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:

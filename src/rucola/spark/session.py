@@ -80,7 +80,8 @@ def command_session(name: str, *, master: str | None = None, **conf: str) -> Spa
 
     Args:
         name: application name.
-        master: Spark master; None for that of ``spark-submit``, or without it all processors of this machine.
+        master: Spark master; None means the master of ``spark-submit``; without ``spark-submit``, None means all
+            processors of this machine.
         conf: further settings.
 
     Raises:

@@ -48,7 +48,7 @@ SINK_OPTIONS: tuple[Option, ...] = (
         "send statuses that count as success, separated by commas; after other statuses (`FLUSH_DISK_TIMEOUT`, "
         "`FLUSH_SLAVE_TIMEOUT`, `SLAVE_NOT_AVAILABLE`) the message is sent again",
     ),
-    Option("producerGroup", "rucola-spark", "producer group that send requests name"),
+    Option("producerGroup", "rucola-spark", "producer group named in send requests"),
     *ACCESS_OPTIONS,
     Option("batchBytes", str(256 << 10), "largest number of message bytes in one request"),
     Option(
@@ -70,7 +70,7 @@ ELSEWHERE = {
     "storepath": "nameServer; messages are sent to brokers, not written to a directory",
 }
 OF_SPARK = frozenset({"checkpointlocation", "queryname"})
-"""Options that Spark passes to every streaming sink; it passes the second one in a declarative pipeline."""
+"""Options that Spark itself passes to a streaming sink: the first always, the second in a declarative pipeline."""
 
 _TEXT = ("string",)
 _BYTES = ("string", "binary")

@@ -93,7 +93,7 @@ class RowPacker:
 
         Args:
             rows: the rows, of a layout that can be packed.
-            properties: the properties of each row, if they come from more than text columns; None to take the text
+            properties: the properties of each row, if not only text columns contribute to them; None to take the text
                 columns.
 
         Returns:

@@ -142,7 +142,7 @@ class RowReader:
         return self._row_by_row(rows)
 
     def _has_objects(self, rows: pa.RecordBatch) -> bool:
-        """Whether the properties of a row come from more than text columns."""
+        """True if columns of other types than text contribute to the properties of a row."""
         keys = self._layout.fields.get("keys")
         return "properties" in self._layout.fields or (
             keys is not None and not pa.types.is_string(rows.column(keys).type)

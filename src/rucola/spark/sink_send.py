@@ -175,7 +175,7 @@ class RowSender:
         return self._missing[topic]
 
     async def _queue(self, topic: str, broker_name: str, queue_id: int) -> MessageQueue | RucolaError:
-        """The queue of a topic that a row names, or the reason for a refusal if it does not exist at the time limit."""
+        """The queue that is named in a row, or the reason for a refusal if it does not exist when the time is over."""
         place = topic, broker_name, queue_id
         patience = _Patience(self._clock, self._patience_s)
         while place not in self._missing_queues:
@@ -236,7 +236,7 @@ class RowSender:
         return refused
 
     def _batches(self, messages: Sequence[Message], numbers: list[int]) -> list[list[int]]:
-        """Divides the messages into batches; message sizes are estimated from above."""
+        """Divides the messages into batches by an upper estimate of each message's size."""
         parts: list[list[int]] = []
         size, storing = self._batch_bytes_max + 1, True
         for number in numbers:
@@ -251,7 +251,7 @@ class RowSender:
         return parts
 
     async def _until_settled(self, messages: Sequence[Message], numbers: list[int], attempt: Attempt) -> Refused:
-        """Makes attempts until each message is stored or refused.
+        """Repeats attempts until each message is stored or refused.
 
         A broker refuses a batch as a whole, whichever message is the reason. The messages of a refused batch are then
         sent one by one and in order, so that each gets its own response.
@@ -348,7 +348,7 @@ class _Patience:
 
 
 def _is_about_account(error: BrokerError) -> bool:
-    """Whether ``error`` refuses the account: its code is usually temporary, but here no retry can help."""
+    """Whether ``error`` refuses the account. Errors with its code are usually temporary, but here no retry can help."""
     return error.code in error.RETRIABLE_CODES and not error.retriable
 
 

@@ -193,7 +193,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.options.starting == Position(name="earliest")
 
     def _starts(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> QueueOffsets:
-        """Start offsets of queues that do not continue at an old offset: new queues, and queues that were replaced."""
+        """Start offsets of the queues without an earlier offset to continue at: new queues and replaced queues."""
         catalog = self._open()
         starts: QueueOffsets = {}
         if not begin.offsets and self._initial is None and self._begins_earliest:

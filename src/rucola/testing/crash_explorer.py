@@ -197,7 +197,7 @@ class CrashExplorer:
             sample: number of random crash states in addition to the fixed ones, at each simulated power failure.
 
         Returns:
-            Whether a call failed; if none did, the workload makes fewer calls than the plan counts.
+            True if a call failed; False if the workload made too few calls to reach the call that was to fail.
 
         Raises:
             Violation: the store breaks a promise.

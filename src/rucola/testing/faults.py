@@ -40,7 +40,7 @@ class Effect(Enum):
 
 
 class Fault:
-    """One fault; it begins when it is created. Its methods may be called from any thread.
+    """One fault. It takes effect as soon as the object exists. Its methods may be called from any thread.
 
     Attributes:
         effect, codes, seconds, code, remark: its effect on requests with these codes (None: on all requests).

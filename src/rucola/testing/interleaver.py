@@ -167,7 +167,7 @@ class Interleaver:
             raise error
 
     def _ended(self, thread: _Thread, task: Task, error: BaseException | None) -> None:
-        """Lets another thread continue, or after an error the first thread; called in the thread of ``task``."""
+        """Lets another thread continue (after an error: the first thread). Called in the thread of ``task``."""
         task.done = True
         self._tasks.remove(task)
         self._idle.append(thread)

@@ -384,8 +384,8 @@ class StoreLife:
                 )
 
     def begin_to_expire(self, passes: int) -> None:
-        """Simulates low disk space for ``passes`` passes of the keeper: expired segments leave the lists, but not all
-        files are removed.
+        """Simulates low disk space while the clean-up of old files runs ``passes`` times: expired segments leave the
+        lists, but not all files are removed.
         """
         self._full_segments_may_expire()
         self.disk.used_percent = _SHORT_OF_SPACE

@@ -67,11 +67,11 @@ class VirtualClock:
         _process.advance(round(step.total_seconds() * 1000))
 
     def open(self) -> None:
-        """Starts to share the time of this process."""
+        """Makes this clock follow the time that all clocks of this process share."""
         _process.open(self._catch_up)
 
     def close(self) -> None:
-        """Stops sharing the time of this process."""
+        """Ends what ``open`` began: this clock no longer follows the shared time."""
         _process.close(self._catch_up)
 
 

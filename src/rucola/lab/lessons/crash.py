@@ -1,4 +1,4 @@
-"""The states in which a crash at each moment may leave a disk, and what recovery makes of them."""
+"""The states in which a crash at each moment may leave a disk, and the result of recovery from each."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def short(text: str) -> str:
 
 
 def every_state(number: int) -> list[Listing]:
-    """Returns all states with whole pages at one moment under ASYNC_FLUSH, and what recovery makes of each.
+    """Returns all states with whole pages at one moment under ASYNC_FLUSH, each with the result of its recovery.
 
     Raises:
         ConfigError: there is no such moment.

@@ -61,7 +61,7 @@ def by_plain_log(directory: Path, group: int, syncs: int) -> float:
 
 
 def by_engine(directory: Path, group: int, syncs: int) -> float:
-    """Lets ``group`` senders wait until each message of 1 KiB is on the disk, ``syncs`` times; returns seconds."""
+    """Repeats ``syncs`` times: ``group`` senders each send 1 KiB and wait for the disk. Returns seconds."""
     flushed = Event()
     senders = Run.of([message(number, 1024) for number in range(group)])
     with open_store(directory, flushed.set, flush_disk_type=FlushDiskType.SYNC_FLUSH) as store:

@@ -126,7 +126,7 @@ def partition_by_time(kafka: Path, wanted: Wanted) -> int:
 
 
 def queue_by_time(store: MessageStore, wanted: Wanted) -> int:
-    """Finds a message by a binary search over units; the record that a unit leads to tells its time."""
+    """Finds a message by a binary search over units; the time of each is read from the record to which it points."""
     return same(store.offset_by_time(TOPIC, wanted.queue, wanted.time_ms), wanted.offset)
 
 
@@ -220,8 +220,8 @@ LESSON = Lesson(
             lambda n: (
                 f"It takes {ratio(n['disk'][ENGINE][BY_KEY], n['disk'][KAFKA][BY_KEY])} times as much: the system "
                 f"reads "
-                "ahead around slot, entry and record. A partition is short here; what is read of it grows with its "
-                "length, and what the index takes does not. Without an index one also has to know the partition, or "
+                "ahead around slot, entry and record. A partition is short here: a longer one takes more reads "
+                "from the disk, the index does not. Without an index one also has to know the partition, or "
                 "read all of them."
             ),
         ),

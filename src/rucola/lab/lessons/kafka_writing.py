@@ -54,7 +54,7 @@ def run(bench: Workbench) -> None:
 
 
 def counted(burst: Burst) -> tuple[float, float, float]:
-    """Sends a burst; returns its two times, and the KiB of pages that it made dirty and that were clean before."""
+    """Sends a burst; returns the two times of ``Burst``, and the KiB of clean pages that the burst made dirty."""
     dirtied = page_cache.disk_bytes_dirtied()
     written, durable = burst()
     return written, durable, (page_cache.disk_bytes_dirtied() - dirtied) / 1024
@@ -67,7 +67,7 @@ def growth(quantity: str, name: str, n: Numbers) -> float:
 
 @contextmanager
 def partitions(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
-    """Writes a log per partition, in directories of their own. Each log that got a record needs a sync of its own."""
+    """Writes one log per partition, each in its own directory. Each log that got a record needs its own sync."""
     writers = [PartitionWriter(directory / str(number)) for number in range(queues)]
     value = body_of(BODY_BYTES)
 
@@ -87,7 +87,8 @@ def partitions(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
 
 @contextmanager
 def one_log(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
-    """Writes like RocketMQ: all messages to one log, their units to a file per queue later. Only the log is synced."""
+    """Writes like RocketMQ: all messages to one log, then a unit for each to the file of its queue. Syncs the log only.
+    """
     log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT)
     value, end = body_of(BODY_BYTES), 0
 
@@ -168,7 +169,7 @@ def say_page_cache(n: Numbers) -> str:
     slower = say_queues(n, "write", lambda kafka, plain: plain >= kafka)
     return (
         f"With {slower} it is slower. The program opens and closes the file of each queue to write its units, and with "
-        "many queues that is a file for a unit or two. The logs of all partitions stay open."
+        "many queues it does so for only one or two units. The logs of all partitions stay open."
         if slower
         else "The medians agree with the claim, but the repetitions differ too much."
     )

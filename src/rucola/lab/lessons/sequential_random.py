@@ -172,7 +172,7 @@ LESSON = Lesson(
             f"with 100 messages in a group, {{durable[{PLACES}][100]}} µs per message at random places, "
             f"{{durable[{LOG}][100]}} µs in one log",
             "At a random place a record costs the disk a block of its own; at the end of a log four records share one.",
-            "This disk has no arm to move, and one sync writes all places of a group.",
+            "This disk has no arm to move, and one sync writes all messages of a group.",
         ),
         Claim(
             "Kafka's documentation (Design, Persistence)",

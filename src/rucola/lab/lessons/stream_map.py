@@ -142,9 +142,9 @@ def say_winners(n: Numbers) -> str:
     if len(warm) == len(RECORD_BYTES):
         parts.append("With warm pages, the map beats a call for each record at every size.")
     elif warm:
-        parts.append(f"With warm pages, the map beats a call for each with records of {listed(warm)} only.")
+        parts.append(f"With warm pages, the map beats a call for each record only with records of {listed(warm)}.")
     else:
-        parts.append("Even with warm pages, the map beats a call for each record at no size.")
+        parts.append("Even with warm pages, the map is slower than a call for each record, at every size.")
     return " ".join(parts)
 
 
@@ -168,7 +168,7 @@ LESSON = Lesson(
     design=(
         "Segments are written through their map, because the time to store a message that comes alone delays the "
         "response to its sender. With `writeWithoutMmap`, one call writes all messages of a network read. The store "
-        "has fresh pages made, some at a time, ahead of the writer. The reasons for the choice are in "
+        "lets the system create fresh pages ahead of the writer, some at a time. The reasons for the choice are in "
         "`docs/decisions/0005-map-or-calls.md`."
     ),
     quantities=(
@@ -217,7 +217,7 @@ LESSON = Lesson(
             lambda n: (
                 "The faults are gone, but they cost too little here for the difference to show."
                 if n["faults"][WARM][4096] < 0.1 * n["faults"][MAP][4096]
-                else "Pages that were touched before fault again: the system has write-protected them."
+                else "Pages that had been touched cause a second fault: the system has write-protected them."
             ),
         ),
         Claim(

@@ -56,7 +56,7 @@ def run(bench: Workbench) -> None:
 
 
 def places(size: int, apart: int) -> Slices:
-    """Returns position and length of the pieces to send; records side by side are one piece."""
+    """Returns position and length of the pieces to send; adjacent records form one piece."""
     if apart == NEAR:
         return [(0, size * RECORDS)]
     return [(number * size * apart, size) for number in range(RECORDS)]
@@ -179,15 +179,15 @@ LESSON = Lesson(
         "pages of the file, and the process never sees the bytes; this is commonly called **zero copy**. A **gathered "
         "write** (`sendmsg`) hands over many pieces of mapped memory with one call. Records of one queue lie side by "
         "side if the log has no other queue, so one call can send them all. In a log of many queues they lie apart "
-        f"(here {APART - 1} others lie between two), and each takes a call of its own. The log is in the page cache, "
-        "so the figures are CPU time of the sender. With a filter by property the broker has to look into each record "
-        "first."
+        f"(here with {APART - 1} other records between two), and each takes a call of its own. The log is in the page "
+        "cache, so the figures are CPU time of the sender. With a filter by property the broker has to look into each "
+        "record first."
     ),
     design=(
         "The broker sends a response with one gathered write of views of the mapped log. Neighbouring records are one "
-        "view, and compiled code copies small records that lie apart together. The broker never uses `sendfile`: a "
-        "filter needs the bytes, and records that lie apart need a call each. TLS and a checksum on read need the "
-        "bytes too; they are not measured here."
+        "view. Small records that lie apart are copied into one buffer by compiled code. The broker never uses "
+        "`sendfile`: a filter needs the bytes, and records that lie apart need a call each. TLS and a checksum on "
+        "read need the bytes too; they are not measured here."
     ),
     quantities=(
         Quantity("near", "Records side by side", "µs of CPU per response", "record size, bytes"),

@@ -44,7 +44,7 @@ def index_bytes(entries: int) -> bytes:
 
 
 def look_up(path: Path, warm: bool, step: int) -> tuple[int, float]:
-    """Looks up the newest record again and again while the index grows, as a reader does that keeps up.
+    """Looks up the newest record again and again while the index grows, like a reader that keeps up with the log.
 
     Returns:
         Number of pages of the index that the searches brought into memory, and mean time of a search in microseconds.

@@ -56,7 +56,7 @@ def archive(
         decode: adds typed columns to the rows; needs a session. For example ``partial(decode, schema="...")`` with
             ``rucola.spark.decoding.decode``.
         record: adds column ``record``, the stored bytes of each message.
-        messages_per_commit: limit of one commit.
+        messages_per_commit: largest number of messages in one commit.
         every_s: interval between runs, in seconds; None for a single run.
         stop: ends a continuous run.
         on_step: gets each commit.

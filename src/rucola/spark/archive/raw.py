@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_TOPIC = "#log"
-"""Stands for the commit log where offsets are kept by topic; no topic can have this name."""
+"""Name under which the offset of the commit log is kept, among offsets by topic; no topic can have this name."""
 RECORD, BLANK, BYTES = "record", "blank", "bytes"
 """Kinds of rows."""
 LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
@@ -87,7 +87,7 @@ class RawArchiver:
         spark: the session whose executors read and write; None for this process.
         broker_name: name of the store's broker; a table may hold the logs of several brokers.
         commit_log_path: directory of the log if it is elsewhere; several are separated by commas.
-        segments_per_commit: limit of one step.
+        segments_per_commit: largest number of segments in one commit.
         clock: source of time.
     """
 
