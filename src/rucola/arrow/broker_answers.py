@@ -36,7 +36,7 @@ class BrokerAnswers:
 
     Args:
         link: the brokers.
-        bounds_of: asks for one queue.
+        bounds_of: asks for the bounds of one queue.
     """
 
     def __init__(self, link: BrokerLink, bounds_of: BoundsOf) -> None:
@@ -49,7 +49,7 @@ class BrokerAnswers:
         """The bounds of queues whose brokers respond.
 
         Raises:
-            RucolaError: an error that has nothing to do with an absence.
+            RucolaError: an error other than that a broker is unavailable.
         """
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
@@ -92,7 +92,7 @@ class BrokerAnswers:
         self._open.clear()
 
     def _question(self, broker_name: str, queues: list[MessageQueue]) -> _Question | None:
-        """The open question to a broker, or a new one; None if it failed a moment ago."""
+        """The open question to a broker, or a new question; None if the broker failed a moment ago."""
         if broker_name not in self._open:
             if self.is_away(broker_name):
                 return None
@@ -119,7 +119,7 @@ class BrokerAnswers:
 
 @dataclass(frozen=True)
 class _Question:
-    """The queues whose bounds a broker was asked for, and its answers when they are there."""
+    """A request to one broker: the queues whose bounds are requested, and a future of the broker's answers."""
 
     queues: list[MessageQueue]
     answers: Future[list[Bounds | BaseException]]

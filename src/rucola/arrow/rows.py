@@ -140,7 +140,7 @@ class Rows:
         return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
 
     def same_host(self, pos_column: RecordColumn, v6: MessageSysFlag) -> bytes | None:
-        """The host of all rows, if it is the same and has 8 bytes; otherwise None. The arguments are those of
+        """The host, if all rows have the same one and it has 8 bytes; otherwise None. The arguments are those of
         ``hosts``.
         """
         if self.sys_flags & int(v6):

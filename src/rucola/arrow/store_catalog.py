@@ -35,9 +35,11 @@ from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.offline.search import index_hits, indexed_span
 
 REFRESH_S = 0.1
-"""How old the view of a live directory may be, in seconds; an idle stream asks for it about 75 times per second."""
+"""Largest age of the view of a live directory, in seconds; an idle stream asks for the view about 75 times a second."""
 REFRESH_PAUSE = 10
-"""The view's age may also be this multiple of the time to make a view (1 s for some thousand queues)."""
+"""If a refresh of the view takes long, the view may get this many times as old as the refresh takes (about 1 s for some
+thousand queues).
+"""
 SAMPLE_UNITS = 512
 SAMPLE_UNITS_MIN = 4
 SAMPLE_UNITS_TOTAL = 16_384

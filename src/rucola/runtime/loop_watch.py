@@ -62,8 +62,8 @@ class LoopWatch:
         self._logged_s = float("-inf")
         self._not_logged = 0
         self._seen: tuple[float, str] | None = None
-        """The time of a late tick, and what the loop was doing when the watching thread looked. Both are one value, so that
-        the loop never reads the time of one tick with the text of another.
+        """The time of a late tick, and what the loop was doing when the watching thread looked. Both are one value, so
+        that the loop never reads the time of one tick with the text of another.
         """
 
     @property

@@ -187,8 +187,8 @@ def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
         .when(text.isNull(), "not UTF-8")
         .when(f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{_RECORD}").isNotNull(), "not JSON of the schema")
     )
-    # ``explode`` takes the value from an array with one element. Otherwise Spark would move a filter on the error in front of the
-    # computed columns, and parse each body three times. Spark moves no filter in front of ``explode``.
+    # ``explode`` takes the value from an array with one element. Otherwise Spark would move a filter on the error in
+    # front of the computed columns, and parse each body three times. Spark moves no filter in front of ``explode``.
     decoded = rows.withColumn(_DECODED, f.explode(f.array(value))).withColumn(_PROBLEM, problem)
     return decoded.withColumn(_DECODED, f.when(f.col(_PROBLEM).isNull(), f.col(_DECODED)))
 

@@ -147,8 +147,8 @@ class _Task:
 
 @contextmanager
 def _counted(rows: DataFrame, progress: Callable[[int], None] | None) -> Iterator[Accumulator[int] | None]:
-    """Makes an accumulator of the messages from ended tasks; meanwhile calls ``progress`` with its value at
-    intervals.
+    """Makes an accumulator that counts the messages sent by ended tasks. Within the block, ``progress`` is called with
+    its value at intervals.
     """
     if progress is None:
         yield None

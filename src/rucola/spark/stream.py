@@ -112,7 +112,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         moved = {queue: end[queue] - 1 for queue in end if queue in starts or end[queue] != own[queue]}
         marks = catalog.marks({queue: at for queue, at in moved.items() if at >= look.bounds[queue].min})
         for queue in [queue for queue in marks if marks[queue] is None]:
-            # Its broker went away just now. A micro-batch with its messages would wait for it, with all other messages.
+            # The queue's broker has just become unavailable. A micro-batch with messages of this queue would wait for
+            # the broker, and all other messages would wait, too.
             del moved[queue], end[queue]
             starts.pop(queue, None)
             if queue in own:
@@ -213,7 +214,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: at for queue, at in starts.items() if at != own.get(queue)}
 
     def _replaced(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> list[MessageQueue]:
-        """Queues that end before their offset, or whose last read record was replaced while new messages follow it."""
+        """Queues that end before the offset to continue at, or hold another record than the one that was read last."""
         grown = {
             queue: own[queue] - 1
             for queue in own.keys() & begin.marks.keys() & look.bounds.keys()

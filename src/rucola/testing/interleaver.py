@@ -46,7 +46,7 @@ class Interleaver:
     """The threads of one process; the thread that creates the interleaver is the first.
 
     Attributes:
-        open_to_start: returns functions that start the background work which may start now.
+        open_to_start: returns functions, each of which starts background work that may begin now.
 
     Args:
         random: source of all choices.

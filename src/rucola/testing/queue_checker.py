@@ -211,7 +211,7 @@ def _repetitions(history: History) -> Iterator[Finding]:
 
 
 def _send_order(history: History) -> Iterator[Finding]:
-    """Finds sends that began after another one was acknowledged, but have a lower offset."""
+    """Finds sends that began after another send was acknowledged, but have a lower offset."""
     lines: dict[tuple[str, str], list[Send]] = defaultdict(list)
     for send in history.sends:
         if send.outcome is Outcome.OK and send.offset is not None and not send.retries:

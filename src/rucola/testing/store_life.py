@@ -290,8 +290,8 @@ class StoreLife:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Within the block no ``meanwhile`` runs: only one thread appends, so nothing is appended while it waits for
-        the disk.
+        """Within the block the disk calls no ``meanwhile``: only one thread appends, so nothing is appended while that
+        thread waits for the disk.
         """
         self._refuses = self._io_error
         meanwhile, self.disk.meanwhile = self.disk.meanwhile, None
@@ -316,7 +316,7 @@ class StoreLife:
         self._allocator.run()
 
     def keep(self) -> None:
-        """Runs one pass of the keeper."""
+        """Does the work of the thread that removes old files and watches the disk space, once."""
         self._keeper.run()
 
     @property
@@ -408,8 +408,8 @@ class StoreLife:
         self.disk.used_percent = 0
 
     def _full_segments_may_expire(self) -> None:
-        """Allows full segments to expire. The log's end shows which are full: a blank record fills one even without
-        space for the next.
+        """Allows full segments to expire. The log's end shows which segments are full: a blank record fills a segment
+        even if there is no space for the next one.
         """
         end, size = self.store.max_offset, self.model.segment_bytes
         self.model.may_expire = end - end % size

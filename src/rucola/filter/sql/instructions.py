@@ -47,7 +47,9 @@ class Kind(Enum):
 
 
 Instruction = tuple[Op, "str | int | float | tuple[str, ...] | None", bool]
-"""Operation, operand, and whether the result is negated. A jump is counted in instructions, from its own place."""
+"""Operation, operand, and whether the result is negated. The operand of a jump is a number of instructions, counted
+from the jump.
+"""
 
 
 @dataclass(slots=True)

@@ -146,7 +146,7 @@ LESSON = Lesson(
             ", ".join(
                 f"{{time[{REMOVE}][{p}]}} ms per MiB against {{time[{COMPACT}][{p}]}} when {p} % stay" for p in STAYING
             ),
-            "To remove a segment, no message is read.",
+            "Removing a segment reads no message.",
             "Removing reads no message, but the file system takes time to free the blocks.",
         ),
     ),

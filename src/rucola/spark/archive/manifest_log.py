@@ -39,7 +39,7 @@ class ManifestLog:
     Args:
         root: directory of the table; the first commit creates it.
         kind: kind of a new table, or the required kind of an existing one; None accepts an existing table of any kind.
-        files: door to the disk.
+        files: access to the disk.
         clock: source of time.
     """
 

@@ -65,7 +65,7 @@ class TableWriter:
         schema: the columns of the files, in order.
         fixed: the one partition of all rows, which keep their order; None partitions the rows by topic and day.
         bloom: columns that get a Bloom filter.
-        files: door to the disk.
+        files: access to the disk.
     """
 
     def __init__(
