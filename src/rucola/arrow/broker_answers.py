@@ -1,4 +1,6 @@
-"""The bounds of queues from several brokers, of which some may be slow or away. A stream asks for each micro-batch."""
+"""The bounds of queues from several brokers, some of which may be slow or away. A stream requests the bounds for each
+micro-batch.
+"""
 
 from __future__ import annotations
 

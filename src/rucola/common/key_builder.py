@@ -20,7 +20,7 @@ TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_TOPIC_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
-"""Followed by the cluster's name: the topic of the broker's POP checkpoints and acknowledgements."""
+"""This prefix and the cluster's name form the topic of the broker's POP checkpoints and acknowledgements."""
 
 SYSTEM_TOPICS: Final = frozenset(
     {

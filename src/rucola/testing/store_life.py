@@ -107,7 +107,7 @@ class StoreLife:
 
         Raises:
             StartRefused: a disk call failed.
-            Mismatch: entries of queues that were said to be on the disk are not; the start has mended them.
+            Mismatch: some queue entries that had been reported as synced are not on the disk; the start mended them.
         """
         self._kept_end = self.kept_end
         self.end()
@@ -396,7 +396,7 @@ class StoreLife:
         self.disk.used_percent = 0
 
     def expire(self) -> None:
-        """Simulates low disk space for some time: the keeper removes the oldest segments that may expire."""
+        """Simulates low disk space for some time: the store removes the oldest segments that may expire."""
         self._full_segments_may_expire()
         self.disk.used_percent = _SHORT_OF_SPACE
         for _ in range(2):

@@ -43,7 +43,7 @@ class Ticking(SystemClock):
     now_ms = FIRST_MS
 
     def wall_ms(self) -> int:
-        """The store time of the current run of messages."""
+        """The store time of the messages that are being written."""
         return self.now_ms
 
 

@@ -180,7 +180,7 @@ def say_pages(n: Numbers) -> str:
     clean, dirty = n["pages"][CLEAN]["last"], n["pages"][PLAIN]["last"]
     text = f"When all queue files were written back before the burst, one log changes {clean} KiB per message"
     if clean < 1.5 * dirty:
-        return f"{text}, hardly more than without that."
+        return f"{text}, hardly more than with queue files that are still dirty."
     return (
         f"{text}: with so few messages per queue, nearly every unit of 20 bytes then makes another page dirty. A unit "
         "in a page that is already dirty costs nothing more. RocketMQ syncs queue files only now and then, so up to "
@@ -199,7 +199,7 @@ LESSON = Lesson(
         "documentation relies on replication, and leaves the writing to the operating system. Both layouts are written "
         "in plain Python here, so that they can be compared. A third column shows the real engine, whose inner loops "
         "are compiled, with up to 1,000 queues. The program counts a page as changed when it becomes dirty. For the "
-        "one log it counts twice: with queue files that are still dirty from the burst before, as they mostly are in a "
+        "one log there are two counts: with queue files that are still dirty from the previous burst, as is usual in a "
         "broker, and with clean files, after all were written back."
     ),
     design=(
@@ -228,7 +228,7 @@ LESSON = Lesson(
             "with one)",
             lambda n: growth("durable", PLAIN, n) < 3,
             f"with the most queues {{durable[{PLAIN}][last]}} µs per message, with one {{durable[{PLAIN}][first]}} "
-            f"µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most that it was given, "
+            f"µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most queues that were tried, "
             f"{{durable[{ENGINE}][first]}} µs with one",
             "One file is synced, whatever the number of queues.",
             "There is still one sync, but each queue takes a write of its units to a file of its own.",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MESSAGES_PER_COMMIT = 20_000_000
 CONFLICTS_MAX = 20
-"""Number of plans in a row that may be lost to other writers."""
+"""Largest number of plans in a row that may become useless because another writer committed first."""
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Archiver:
         options: where and what to read; all messages of the topics are taken.
         spark: the session whose executors read and write; None for this process, which needs no Java.
         decode: adds typed columns; needs a session.
-        messages_per_commit: limit of one step, so that a failure does not make a long backlog start over.
+        messages_per_commit: largest number of messages in one step; after a failure, only that step starts over.
         clock: source of time.
 
     Raises:
