@@ -70,7 +70,7 @@ class Catalog(Protocol):
     def holders(
         self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[MessageQueue]:
-        """The queues among ``queues`` that may hold a wanted message; others certainly hold none.
+        """The queues among ``queues`` that may hold a wanted message; the other queues certainly hold none.
 
         A message is wanted if it has one of ``keys`` in KEYS or as UNIQ_KEY, or begins at one of ``physical_offsets``.
         """

@@ -49,7 +49,7 @@ def _resident(path: Path) -> int:
     size = path.stat().st_size
     if size == 0:
         return 0
-    # The map is writable because the system tells only a process that may write the file which pages are in memory.
+    # The map is writable, because the system reports the pages in memory only to a process that may write the file.
     with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as mapped:
         flags = (ctypes.c_ubyte * -(-size // PAGE))()
         first = ctypes.c_char.from_buffer(mapped)

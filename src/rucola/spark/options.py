@@ -105,7 +105,7 @@ OPTIONS: tuple[Option, ...] = (
         "batch only: `latest` or offsets as for `startingOffsets`; the message at the given offset is not read",
     ),
     Option("endingTimestamp", "", "batch only: milliseconds; read only messages that were stored before this time"),
-    Option("endingOffsetsByTimestamp", "", "batch only: such end times for each queue"),
+    Option("endingOffsetsByTimestamp", "", "batch only: end times for each queue, in the form of `startingOffsetsByTimestamp`"),
     Option(
         "failOnDataLoss",
         "true",
@@ -286,7 +286,7 @@ def _check_directories(values: dict[str, str]) -> None:
 
 
 def _group(values: dict[str, str], subscription: Subscription) -> str:
-    """The consumer group that pull requests name."""
+    """The consumer group named in pull requests."""
     prefix = values["groupIdPrefix"]
     if not prefix:
         return values["consumerGroup"]

@@ -251,4 +251,4 @@ class Faults:
 
 
 def _nothing(_fault: Fault) -> None:
-    """Does nothing: the action at the end of a fault without one."""
+    """Does nothing: stands for the end action of a fault that needs none."""

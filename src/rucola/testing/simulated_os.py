@@ -426,8 +426,8 @@ class _Fcntl:
         """Does nothing: the lock is free."""
 
     def fcntl(self, _descriptor: int, _command: int, question: bytes) -> bytes:
-        """Returns the result of ``F_GETLK`` that says no lock: in the first field on Linux, elsewhere in the last but
-        one.
+        """Returns the result of ``F_GETLK`` that means "no lock". The lock type is the first field on Linux, and the
+        last field but one elsewhere.
         """
         number = self.F_UNLCK.to_bytes(2, sys.byteorder)
         return number + question[2:] if sys.platform == "linux" else question[:-4] + number + question[-2:]

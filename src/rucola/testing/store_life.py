@@ -214,7 +214,7 @@ class StoreLife:
             self.keep()
             self.finish()
         if store._keeper.failed:
-            raise Mismatch("the keeper gave up although no call had failed")
+            raise Mismatch("the removal of old files gave up although no call had failed")
 
     def finish(self) -> None:
         """Lets the threads finish their work in progress."""

@@ -76,7 +76,9 @@ class VirtualClock:
 
 
 class _ProcessTime:
-    """How far this process's wall clock is ahead of the system's clock, which it replaces while it has users."""
+    """The shared wall clock of this process, and how far it is ahead of the system's clock. While any ``VirtualClock``
+    is open, it replaces the system's clock.
+    """
 
     def __init__(self) -> None:
         self.ahead_ms = 0

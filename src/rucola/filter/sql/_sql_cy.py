@@ -288,7 +288,7 @@ def _put(work: cython.longlong[::1], slot: cython.Py_ssize_t, answer: cython.int
 def _negate(
     work: cython.longlong[::1], work_doubles: cython.double[::1], slot: cython.Py_ssize_t, top: cython.Py_ssize_t
 ) -> cython.void:
-    """Negates a number; everything else becomes null. A literal is never the one number that cannot be negated."""
+    """Negates a number; everything else becomes null. No literal is the smallest integer, whose negation overflows."""
     if work[slot] == TYPE_INT or work[slot] == TYPE_LONG:
         work[slot + 1] = -work[slot + 1]
     elif work[slot] == TYPE_DOUBLE:

@@ -1,4 +1,4 @@
-"""The data that the parser passes to the program's layout: instructions, and the conditions that they belong to."""
+"""The output of the parser, from which a program is built: instructions, and the conditions to which they belong."""
 
 from __future__ import annotations
 

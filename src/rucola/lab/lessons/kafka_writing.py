@@ -147,8 +147,7 @@ def _space(size: Size) -> int:
 
 
 def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool]) -> str:
-    """Returns a phrase for the numbers of queues at which ``holds`` is true of partitions and the one log; may be
-    empty.
+    """Returns a phrase that lists the numbers of queues for which ``holds(partitions, one log)`` is true; may be empty.
     """
     rows: list[X] = [row for row, one in n[quantity][PLAIN].items() if holds(n[quantity][KAFKA][row], one)]
     return "" if not rows else "1 queue" if rows == [1] else f"{listed([f'{row:,}' for row in rows])} queues"

@@ -145,7 +145,7 @@ LESSON = Lesson(
         "Then the program reads a file in order and at random, **cold** and **warm**. For comparison it copies the "
         "same bytes within its memory."
     ),
-    design="There is one log per broker, and one `fdatasync` covers all messages since the one before.",
+    design="There is one log per broker, and one `fdatasync` covers all messages since the previous one.",
     quantities=(
         Quantity("durable", "Make messages of 1 KiB durable", "µs per message", "messages in a group"),
         Quantity("read", "Read a file", "MiB/s", "order and size of the reads"),
