@@ -7,18 +7,18 @@ which drives Spark and draws the screen. `job` is the whole story; each of the o
     java        is there a Java that Spark can run on
     data        rows of the packaged CSV files as messages
     produce     the producer process
-    workplace   the working directory, one run's only
+    workplace   the working directory, which belongs to one run at a time
     processes   start, kill and restart the processes
     deadline    a time limit for calls that have none
     pipeline    bronze to silver to gold, as functions from DataFrame to DataFrame
-    tables      where the tables lie, and one micro-batch written exactly once in effect
+    tables      the tables on disk, and how a micro-batch is written with the effect of exactly once
     tasks       what each task of a micro-batch does
     columns     the work on each flight, column by column
     figures     the gold figures as plain rows
-    expected    the same figures straight from the CSV, by another road
-    compare     every figure against every figure
+    expected    the same figures, computed independently from the CSV
+    compare     each figure of gold against the figure from the CSV
     reports     Spark's reports about the micro-batches
-    measure     rates and latencies from what was observed
+    measure     rates and latencies, computed from the observations of the run
     picture     one page of pictures
     screen      progress bars and the closing table
 """

@@ -36,7 +36,7 @@ REPORT_INTERVAL_S = 0.1
 PACE_INTERVAL_S = 0.002
 RESEND_PAUSE_S = 0.1
 STALL_TIMEOUT_S = 60.0
-"""How long nothing may be acknowledged before the producer gives up, in seconds."""
+"""The producer gives up after this time without an acknowledgement, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

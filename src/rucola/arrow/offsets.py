@@ -29,7 +29,7 @@ OFFSET_MAX = (1 << 63) - 1
 
 
 def queue_text(queue: MessageQueue) -> str:
-    """A queue as texts for the user name it."""
+    """The name of a queue in texts for the user."""
     return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
 
 

@@ -1,6 +1,6 @@
 """The scans of a store directory, run in tasks. One scan reads the log in order, one reads the records to which the
 units of a queue point, and one reads single records. No scan opens the store: before the first row, a task maps all
-files that its range names, so it does not matter if a file is deleted later.
+files of its range, so it does not matter if a file is deleted later.
 """
 
 from __future__ import annotations

@@ -378,7 +378,7 @@ class Files:
         Once the lock is held, the content ``lock`` is written. Before that, no other file is touched.
 
         Raises:
-            StoreLockedError: another process, or another store in this one, holds it.
+            StoreLockedError: another process, or another store in this process, holds the lock.
         """
         name = f"{path}/lock"
         if self._identity(name) in _locked_here:

@@ -73,7 +73,7 @@ class LoopWatch:
 
     @property
     def longest_cpu_s(self) -> float:
-        """Most processor time in seconds that one turn took in the last one to two minutes; exact to ``PERIOD_S``."""
+        """Largest processor time of one turn in the last one to two minutes, in seconds; exact to ``PERIOD_S``."""
         return max(self._longest_cpu_s)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -105,7 +105,11 @@ OPTIONS: tuple[Option, ...] = (
         "batch only: `latest` or offsets as for `startingOffsets`; the message at the given offset is not read",
     ),
     Option("endingTimestamp", "", "batch only: milliseconds; read only messages that were stored before this time"),
-    Option("endingOffsetsByTimestamp", "", "batch only: end times for each queue, in the form of `startingOffsetsByTimestamp`"),
+    Option(
+        "endingOffsetsByTimestamp",
+        "",
+        "batch only: end times for each queue, in the form of `startingOffsetsByTimestamp`",
+    ),
     Option(
         "failOnDataLoss",
         "true",
@@ -167,8 +171,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "consumerGroup",
         DEFAULT_GROUP,
-        "consumer group that pull requests name; no progress is stored for it; the default group exists on every "
-        "broker",
+        "consumer group named in pull requests; no progress is stored for it; the default group exists on every broker",
     ),
     Option(
         "groupIdPrefix",

@@ -3,7 +3,7 @@
 The sink sends at least once: a failed task runs again, and a broker that crashes may have stored messages without a
 response. The UNIQ_KEY of a message depends on its row and not on the attempt, so repeats have the same id. The id has
 the form that clients use: 32 upper-case hex digits, with the milliseconds since the start of the month in bytes 10 to
-13. Here these are 0. RocketMQ's tools search from the time in an id, so they search from the start of the month.
+13. Here these bytes are 0. RocketMQ's tools search from the time in an id, so they search from the start of the month.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def replay_batches(
     clock: Clock | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> Tally:
-    """Sends messages to the topic that ``options`` name.
+    """Sends messages to the topic named in ``options``.
 
     Args:
         batches: rows of the source with at least ``COLUMNS``.

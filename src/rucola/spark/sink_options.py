@@ -40,7 +40,7 @@ SINK_OPTIONS: tuple[Option, ...] = (
         "",
         "column with the id of the queue to send to; the default is `queueId`, unless the rows have a source position",
     ),
-    Option("deadLetterTopic", "", "topic for rows that cannot be sent; without it or a path, they fail the query"),
+    Option("deadLetterTopic", "", "topic for rows that cannot be sent; without it and `deadLetterPath`, such rows fail the query"),
     Option("deadLetterPath", "", "directory, or its URI, for rows that cannot be sent, as Parquet files"),
     Option(
         "acceptedStatus",
@@ -232,7 +232,7 @@ def _accepted(text: str) -> frozenset[SendStatus]:
 
 
 def _named(options: SinkOptions, option: str, numbers: Mapping[str, int]) -> int | None:
-    """Index of the column that an option names; None if the option is not given."""
+    """Index of the column named in an option; None if the option is not given."""
     name = options.id_column if option == "idColumn" else options.queue_column
     if name and name.lower() not in numbers:
         raise ConfigError(option, name, "a column of the rows: " + ", ".join(numbers))

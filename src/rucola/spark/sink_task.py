@@ -150,7 +150,7 @@ class _Task:
         return chunk.invalid | {numbers[at]: error for at, error in refused.items()}
 
     async def _send_packed(self, chunk: Chunk) -> Refused:
-        """Sends packed requests. If some fail, sends their messages again, unpacked and with the same ids."""
+        """Sends packed requests. If some requests fail, sends their messages again, unpacked and with the same ids."""
         failed = await self._sender.send_packed(chunk.topic, chunk.packed)
         numbers = [number for batch in failed for number in range(batch.first, batch.first + batch.rows)]
         if not numbers:

@@ -150,7 +150,7 @@ class Session:
                 self._connection.register(name, self._datasets[name])
 
     def _named_by(self, query: str) -> list[str]:
-        """The views that a query names; all views if the query may use more than those found."""
+        """The views named in a query; all views if the query may use more views than those found."""
         try:
             tables = {name.lower() for name in self._connection.get_table_names(query)}
         except duckdb.Error:  # the query is wrong and will be refused, or it has several statements

@@ -151,7 +151,9 @@ class Change:
     names: dict[str, Inode | Directory | None]
 
     def without(self, later: Change) -> Change:
-        """What is left of this change when ``later`` is certain: other names than those that ``later`` changes."""
+        """Returns this change without the names that ``later`` changes, too: if ``later`` is on the disk, only the other
+        names of this change can still be lost or kept.
+        """
         names = {name: node for name, node in self.names.items() if name not in later.names}
         return self if len(names) == len(self.names) else Change(self.kind, names)
 

@@ -96,7 +96,7 @@ def parse(text: str) -> Condition:
     """Compiles the condition in ``text``.
 
     Raises:
-        FormatError: Java refuses it too, or it is longer or deeper than allowed here.
+        FormatError: Java refuses the condition, too, or it is longer or deeper than this package allows.
     """
     if len(text) > LENGTH_MAX:
         raise FormatError(_WHAT, LENGTH_MAX, f"at most {LENGTH_MAX} characters", f"{len(text)}")

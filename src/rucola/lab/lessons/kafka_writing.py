@@ -154,7 +154,7 @@ def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool])
 
 
 def say_when(n: Numbers) -> str:
-    """Says how many times as long as one log partitions take, and with how many queues it is more than three times."""
+    """Says how much longer partitions take than one log, and with how many queues they take over three times as long."""
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (

@@ -27,7 +27,7 @@ FORMAT = 1
 CHECKPOINT_EVERY = 16
 DIGITS = 20
 FORGET_MS = int(7 * STALE_S * 1000)
-"""How long a checkpoint lists a removed file, in milliseconds."""
+"""Time for which checkpoints list a removed file, in milliseconds."""
 _COMMIT = re.compile(rf"(\d{{{DIGITS}}})\.json")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
 _CHECKPOINT = re.compile(rf"(\d{{{DIGITS}}})\.checkpoint")
@@ -164,7 +164,7 @@ class ManifestLog:
             "version": state.version,
             "schema": state.schema,
             "files": [one.to_json() for one in state.files.values()],
-            # ``clean`` finds files that this list no longer names by their age.
+            # A removed file that is no longer in this list is found by ``clean``, by its age.
             "removed": {path: at for path, at in state.removed.items() if state.time_ms - at < FORGET_MS},
             "offsets": state.offsets.to_document(),
         }

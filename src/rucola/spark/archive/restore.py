@@ -97,7 +97,7 @@ def write_store(
 
 
 def _rebuild(place: str, spark: SparkSession | None, options: Mapping[str, str]) -> None:
-    """Builds queues and index of the store at ``place``; ignores store directories that ``options`` name."""
+    """Builds queues and index of the store at ``place``; ignores store directories named in ``options``."""
     kept = {name: value for name, value in options.items() if not name.startswith("storePath")}
     try:
         doctor.rebuild(place, run_serially if spark is None else in_spark(spark), kept)
