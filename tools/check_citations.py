@@ -129,7 +129,7 @@ class Repository:
 
 
 def _prose(source: str) -> Iterator[tuple[int, str]]:
-    """Docstrings and comments of Python source, each with its line number; comments of successive lines are one text."""
+    """Docstrings and comments of Python source, with line numbers; comments of successive lines are one text."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value

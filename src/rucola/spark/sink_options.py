@@ -40,7 +40,11 @@ SINK_OPTIONS: tuple[Option, ...] = (
         "",
         "column with the id of the queue to send to; the default is `queueId`, unless the rows have a source position",
     ),
-    Option("deadLetterTopic", "", "topic for rows that cannot be sent; without it and `deadLetterPath`, such rows fail the query"),
+    Option(
+        "deadLetterTopic",
+        "",
+        "topic for rows that cannot be sent; without this option and `deadLetterPath`, such rows fail the query",
+    ),
     Option("deadLetterPath", "", "directory, or its URI, for rows that cannot be sent, as Parquet files"),
     Option(
         "acceptedStatus",

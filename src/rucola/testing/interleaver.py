@@ -52,7 +52,7 @@ class Interleaver:
         random: source of all choices.
         chance: probability that another thread continues at a system call.
         on_switch: called whenever another thread continues.
-        starts_max: limit on the number of background works that start by themselves.
+        starts_max: largest number of times that background work starts by itself.
     """
 
     def __init__(

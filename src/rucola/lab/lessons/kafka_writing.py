@@ -87,8 +87,7 @@ def partitions(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
 
 @contextmanager
 def one_log(directory: Path, queues: int, messages: int) -> Iterator[Burst]:
-    """Writes like RocketMQ: all messages to one log, then a unit for each to the file of its queue. Syncs the log only.
-    """
+    """Writes like RocketMQ: all messages to one log, then a unit of each to its queue's file. Syncs only the log."""
     log = os.open(directory / "log", os.O_WRONLY | os.O_CREAT)
     value, end = body_of(BODY_BYTES), 0
 
@@ -147,14 +146,13 @@ def _space(size: Size) -> int:
 
 
 def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool]) -> str:
-    """Returns a phrase that lists the numbers of queues for which ``holds(partitions, one log)`` is true; may be empty.
-    """
+    """Returns a phrase with the numbers of queues for which ``holds(partitions, one log)`` is true; may be empty."""
     rows: list[X] = [row for row, one in n[quantity][PLAIN].items() if holds(n[quantity][KAFKA][row], one)]
     return "" if not rows else "1 queue" if rows == [1] else f"{listed([f'{row:,}' for row in rows])} queues"
 
 
 def say_when(n: Numbers) -> str:
-    """Says how much longer partitions take than one log, and with how many queues they take over three times as long."""
+    """Compares the time of partitions with that of one log; says with how many queues it is over three times as long."""
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (

@@ -151,7 +151,7 @@ def say_requests(n: Numbers) -> str:
     held, short = n["requests"][HELD], n["requests"][SHORT_10]
     saves = [f"{row:,}" for row in held if held[row] < short[row]]
     rate = [int(row) for row in held][-1]
-    text = f"It needs fewer only with {listed(saves)} messages a second." if saves else "There is no such rate."
+    text = f"It needs fewer only with {listed(saves)} messages a second." if saves else "It never needs fewer."
     return (
         f"{text} It asks again after each response, {ratio(held['last'], rate)} times for each message at the highest "
         "rate, and gets each message at once. Short polling collects the messages of a pause, and gets them later."
