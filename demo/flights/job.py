@@ -45,7 +45,7 @@ plan.
 """
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 RECORDS_PER_BATCH_MAX = 50_000
-"""Limit on the records in a micro-batch, so that the first one after an outage does not take long."""
+"""Largest number of records in a micro-batch, so that the first micro-batch after an outage does not take long."""
 
 SPARK_TIMEOUT_S = 120.0
 FIRST_ROWS_TIMEOUT_S = 120.0

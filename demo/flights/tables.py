@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 class Tables:
     """Bronze, silver and gold under one directory.
 
-    `apply` is called by Spark's callback thread, one batch at a time; `reports` may be read by another.
+    `apply` is called by Spark's callback thread, one batch at a time; `reports` may be read by another thread.
     """
 
     def __init__(self, directory: Path, source_directory: Path) -> None:

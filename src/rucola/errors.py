@@ -107,7 +107,7 @@ class DataLossError(StoreError):
 
 
 class AnotherLogError(DataLossError):
-    """The last record read is not in its place any more: the queue was recreated, or the store is a different one."""
+    """The last record read is no longer at its offset: the queue was recreated, or the store is a different one."""
 
     def __str__(self) -> str:
         return (

@@ -1,4 +1,4 @@
-"""The bounds of queues from several brokers, some of which may be slow or away. A stream requests the bounds for each
+"""The bounds of queues from several brokers, some of which may be slow or unavailable. A stream requests them for each
 micro-batch.
 """
 
@@ -18,7 +18,7 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, RucolaError
 
 ANSWER_PATIENCE_S = 1.0
-"""Seconds for which the answer of one broker may hold up the queues of the other brokers."""
+"""Seconds for which the response of one broker may delay the queues of the other brokers."""
 DOUBT_PATIENCE_S = 0.05
 """Like ``ANSWER_PATIENCE_S``, for a broker that was late or failed the last time."""
 AWAY_PAUSE_S = 0.2
@@ -31,13 +31,14 @@ log = logging.getLogger(__name__)
 
 
 class BrokerAnswers:
-    """Asks each broker for the bounds of its queues, and waits only shortly for one that is slow.
+    """Requests the bounds of its queues from each broker, and waits only shortly for a slow broker.
 
-    A question without an answer goes on: the broker is not asked again meanwhile, and a later ``look`` takes the
-    answer. So a slow broker's queues come late, but they come. A broker that never answers holds up the others once.
+    A request without a response stays open: the broker gets no further request meanwhile, and a later ``look`` uses the
+    response. So the queues of a slow broker are seen late, but they are seen. A broker that never responds delays the
+    other queues only once.
 
     Args:
-        link: the brokers.
+        link: connection to the brokers.
         bounds_of: asks for the bounds of one queue.
     """
 
@@ -75,7 +76,7 @@ class BrokerAnswers:
         return absence is not None and (broker_name in self._open or self._link.seconds() < absence.until_s)
 
     def error_of(self, broker_name: str) -> RucolaError | None:
-        """Why the broker counts as away; None if it does not."""
+        """The last failure of a broker that counts as unavailable; None if the broker is available."""
         absence = self._absences.get(broker_name)
         return None if absence is None else absence.error
 
@@ -88,13 +89,13 @@ class BrokerAnswers:
         self._absences[broker_name] = _Absence(error, self._link.seconds() + AWAY_PAUSE_S)
 
     def close(self) -> None:
-        """Cancels the questions to brokers that have no answer yet."""
+        """Cancels the requests that have no response yet."""
         for question in self._open.values():
             question.answers.cancel()
         self._open.clear()
 
     def _question(self, broker_name: str, queues: list[MessageQueue]) -> _Question | None:
-        """The open question to a broker, or a new question; None if the broker failed a moment ago."""
+        """The open request to a broker, or a new request; None if the broker failed a moment ago."""
         if broker_name not in self._open:
             if self.is_away(broker_name):
                 return None
@@ -103,7 +104,7 @@ class BrokerAnswers:
         return self._open[broker_name]
 
     def _taken(self, broker_name: str) -> Mapping[MessageQueue, Bounds]:
-        """The bounds in the answers of a broker. If one is an error, the broker counts as away."""
+        """The bounds in the responses of a broker. After an error among them, the broker counts as unavailable."""
         question = self._open.pop(broker_name)
         found = {}
         errors = []
@@ -121,7 +122,7 @@ class BrokerAnswers:
 
 @dataclass(frozen=True)
 class _Question:
-    """A request to one broker: the queues whose bounds are requested, and a future of the broker's answers."""
+    """A request to one broker: the queues whose bounds are requested, and a future of the broker's responses."""
 
     queues: list[MessageQueue]
     answers: Future[list[Bounds | BaseException]]
@@ -129,7 +130,9 @@ class _Question:
 
 @dataclass(frozen=True)
 class _Absence:
-    """The reason why a broker counts as away, and the time until which it is not asked; 0 if it is only late."""
+    """The reason why a broker counts as unavailable. ``until_s`` is the time until which the broker gets no request; 0
+    if its response is only late.
+    """
 
     error: RucolaError
     until_s: float

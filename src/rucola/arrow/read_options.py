@@ -1,5 +1,5 @@
-"""The options of a reader: place, queues, range, columns. The options of Spark and of ``scan`` are converted to
-these.
+"""The options of a reader: store or brokers, queues, range, columns. The options of Spark and of ``scan`` are converted
+to these options.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class ReadOptions:
     expression: Expression = EVERYTHING
     """Which messages to keep."""
     keys: frozenset[str] = frozenset()
-    """Keeps only messages that have one of these in KEYS or as their id; empty for all."""
+    """Keeps only messages that have one of these keys in KEYS or as their id; empty for all messages."""
     starting: Position | None = None
     """None stands for the default: earliest in a batch and latest in a stream."""
     starting_missing_time: MissingTime = MissingTime.ERROR

@@ -42,7 +42,7 @@ BATCH_BYTES_AIM = 1 << 20
 COLUMN_BYTES_AIM = 192 << 10
 """Each column of a batch costs about 20 µs on its way to the JVM, whatever its length."""
 BATCH_BYTES = 16 << 20
-"""Limit on the bytes of records in a batch; only a batch of a single row may be larger."""
+"""Largest size in bytes of the records in a batch; only a batch of a single row may be larger."""
 _KEY_SEPARATOR = KEY_SEPARATOR.encode()
 
 

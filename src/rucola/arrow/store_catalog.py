@@ -324,8 +324,8 @@ class StoreCatalog:
         return next(((physical_offset, size) for _, physical_offset, size, _ in units), None)
 
     def _is_entry(self, physical_offset: int) -> bool:
-        """Whether the queue that the record names has an entry for it. Bytes in a body that look like a record have
-        none.
+        """Whether the record's queue has an entry for the record. Bytes in a body may look like a record, but have no
+        entry.
         """
         log = self._store.log
         row = log.row_at(physical_offset)

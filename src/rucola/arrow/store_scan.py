@@ -58,7 +58,7 @@ def scan_queue(options: ReadOptions, builder: BatchBuilder, piece: UnitRange) ->
 
     Raises:
         DataLossError: a file is gone, and ``failOnDataLoss`` is set.
-        StoreDamagedError: a unit points at a place that does not hold the unit's record.
+        StoreDamagedError: a unit points at a position that does not hold the unit's record.
     """
     scanner = Scanner(builder, RowChooser(options.expression, keys=options.keys))
     codes = None

@@ -25,7 +25,7 @@ KEY = Struct(">i")
 OFFSET_ENTRY, TIME_ENTRY = Struct(">ii"), Struct(">qi")
 INDEX_INTERVAL_BYTES = 4096
 WARM_BYTES = 8192
-"""Size of the warm section: the end of an index, which a search tries first."""
+"""Size in bytes of the warm section: the end of an index, which a search tries first."""
 _SCAN_BYTES = 65_536
 
 
@@ -70,7 +70,7 @@ def _add(path: Path, entry: bytes) -> None:
 
 
 class Found(NamedTuple):
-    """A record and its place in the log."""
+    """A record and its position in the log."""
 
     offset: int
     position: int

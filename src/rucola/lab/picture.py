@@ -49,7 +49,7 @@ _LINE_CHARACTERS = 100
 _POINTS_MIN = 3
 """With fewer numbers, no line is drawn."""
 _DODGE = 0.012
-"""How far series are drawn beside each other, as a fraction of the axis."""
+"""Distance at which series are drawn beside each other, as a fraction of the axis."""
 Looks: TypeAlias = "Mapping[str, tuple[str, str]]"
 """Colour and marker of each series."""
 

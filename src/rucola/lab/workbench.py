@@ -86,7 +86,7 @@ def room(name: str, needed_bytes: int, below: Path, tell: Callable[[str], None])
     """Says how much space the files of a lesson may take, makes a directory for them, and removes it at the end.
 
     Raises:
-        DiskFullError: less space than that is free.
+        DiskFullError: less space is free than the files may take.
     """
     _, free = Files().disk_usage(str(below))
     if free < needed_bytes:

@@ -5,7 +5,7 @@ watch costs nothing for each message. If a turn is still running when a tick is 
 stack what the turn is doing, at most once for each turn. A turn that ends within ``PERIOD_S`` may go unnoticed; the
 measured length of other turns is exact to ``PERIOD_S``.
 
-A turn that takes long, but little processor time, has waited: for the disk, or for a processor that others use.
+A turn that takes long, but little processor time, has waited: for the disk, or for a processor that other threads use.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FRAMES_MAX = 40
 
 
 class LoopWatch:
-    """Life: ``start``, ``stop``. Both are called on the loop's thread.
+    """Measures the turns of one event loop. ``start`` and ``stop`` are called once each, on the loop's thread.
 
     Args:
         monotonic: returns a time in seconds that never goes back.

@@ -128,7 +128,7 @@ def replay_batches(
 
     Raises:
         ConfigError: an option does not fit a replay, or a column is missing.
-        RefusedRowError: a message cannot be sent, and the options name no place for dead letters.
+        RefusedRowError: a message cannot be sent, and the options name no topic or directory for dead letters.
         RucolaError: brokers failed for too long.
     """
     layout = replay_layout(options)

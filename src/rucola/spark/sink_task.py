@@ -66,7 +66,7 @@ def write_rows(
         settled: is called, in the order of the rows, with rows that have been stored or become dead letters.
 
     Raises:
-        RefusedRowError: a row cannot be sent, and the options name no place for dead letters.
+        RefusedRowError: a row cannot be sent, and the options name no topic or directory for dead letters.
         RucolaError: brokers failed for too long.
     """
     reader = RowReader(options, layout, place.query_id)

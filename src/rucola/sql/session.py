@@ -30,8 +30,8 @@ from rucola.sql.fields import fields_of, quoted, view_text
 from rucola.sql.views import FINDINGS, QUEUES, Keys, Rows, finding_rows, queue_rows
 
 SAMPLE_ROWS = 1000
-"""Number of messages whose bodies determine the fields of a topic: half the oldest and half the newest in its largest
-queues.
+"""Number of messages whose bodies determine the fields of a topic; they are the oldest and the newest messages of the
+largest queues, one half each.
 """
 SAMPLE_QUEUES = 16
 NEAREST_MAX = 5

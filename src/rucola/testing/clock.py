@@ -26,7 +26,7 @@ class ManualClock:
         return self._monotonic
 
     def advance(self, milliseconds: int) -> None:
-        """Moves both clocks forward."""
+        """Moves the wall clock and the monotonic clock forward."""
         self._wall_ms += milliseconds
         self._monotonic += milliseconds / 1000
 

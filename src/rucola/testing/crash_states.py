@@ -119,7 +119,7 @@ def _items(disk: SimulatedDisk) -> Iterator[_Item]:
 
 
 def _state(disk: SimulatedDisk, kept: set[_Item], choice: str) -> CrashState:
-    """The state with the newest version of each item in ``kept``, and the oldest version of the others."""
+    """The state with the newest version of each item in ``kept``, and the oldest version of all other items."""
     pages: dict[Inode, dict[int, bytes]] = {}
     sizes: dict[Inode, int] = {}
     changes = {item.change for item in kept}

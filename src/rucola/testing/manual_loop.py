@@ -56,7 +56,7 @@ class ManualLoop:
         return bool(self._calls) and self._calls[0].place[0] <= self.time()
 
     def run_one(self) -> None:
-        """Makes the first call that is due."""
+        """Runs the first call that is due."""
         call = heapq.heappop(self._calls)
         if not call.cancelled:
             call.callback(*call.arguments)

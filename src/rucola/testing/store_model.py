@@ -111,7 +111,7 @@ class StoreModel:
         return queues
 
     def place(self, message: StoreMessage, physical_offset: int, record: bytes) -> None:
-        """Adds ``message`` at its place in the log; checks that the record matches it and follows the newest record.
+        """Adds ``message`` at its log position; checks that the record matches it and follows the newest record.
 
         Raises:
             Mismatch: the record does not match.

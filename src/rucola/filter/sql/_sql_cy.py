@@ -101,7 +101,7 @@ def match_texts(
         The number of TRUE outcomes; ``outcomes`` gets the outcome of each text.
 
     Raises:
-        ValueError: a place lies outside ``source``, or an array is too short.
+        ValueError: a text lies outside ``source``, or an array is too short.
     """
     if not 0 <= count <= len(outcomes) or 2 * count > len(places):
         raise ValueError("more texts than places or outcomes")

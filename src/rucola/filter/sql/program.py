@@ -82,7 +82,7 @@ class SqlExpression:
             The number of messages that pass.
 
         Raises:
-            ValueError: a place lies outside ``source``, or an array is too short.
+            ValueError: a text lies outside ``source``, or an array is too short.
         """
         return _sql_cy.match_texts(
             self._program, self._pool, self._doubles, self._work, self._work_doubles, source, places, count, outcomes

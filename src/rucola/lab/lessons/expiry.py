@@ -23,7 +23,7 @@ ROWS_MAX = 4096
 
 
 def run(bench: Workbench) -> None:
-    """Lets the real engine write a log in which keys come again, once for each of the two ways to remove messages."""
+    """Lets the real engine write a log with repeated keys, once for each of the two ways to remove messages."""
     messages = bench.choose(2000, 12_000, 100_000)
     for _ in bench.repetitions():
         for percent in STAYING:
@@ -103,7 +103,7 @@ LESSON = Lesson(
         "A log that keeps growing has to give up its oldest messages at some time. RocketMQ removes a whole segment "
         "when its time is over (`fileReservedTime`), whatever it contains. Kafka can do that too. It can also "
         "**compact** a topic, to keep only the newest message of each key: a cleaner reads the segments and writes the "
-        "messages that stay into new ones. In this lesson the engine writes a log in which keys come again and again. "
+        "messages that stay into new ones. In this lesson the engine writes a log in which keys are repeated often. "
         "Then the program removes or compacts all full segments, none of which is in memory. The compaction is our own "
         "program in Python, so its bytes say more than its time."
     ),

@@ -152,7 +152,7 @@ def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool])
 
 
 def say_when(n: Numbers) -> str:
-    """Compares the time of partitions with that of one log; says with how many queues it is over three times as long."""
+    """Compares the times of partitions and of one log; says with how many queues the ratio is more than three."""
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (

@@ -56,7 +56,7 @@ class SmallestStore:
         self.count += 1
 
     def record(self, number: int) -> bytes:
-        """Returns the record of message ``number``: its unit, whose place is computed, says where the record lies."""
+        """Returns the record of message ``number``: computes the position of its unit, which points at the record."""
         physical_offset, size, _ = UNIT.unpack(os.pread(self._queue, UNIT.size, number * UNIT.size))
         return os.pread(self._log, size, physical_offset)
 
@@ -183,7 +183,7 @@ LESSON = Lesson(
             ),
             "{bytes[60 lines of Python][queue file]} bytes for 100 units; message 0 takes "
             "{find[by its queue unit][0]} µs to find, message 99 {find[by its queue unit][99]} µs",
-            "The reader computes the place of a unit, so two reads find any message.",
+            "The reader computes the position of a unit, so two reads find any message.",
             lambda n: (
                 "The look-ups of message 0 and message 99 make the same two reads, so something else took the time."
                 if n["bytes"]["60 lines of Python"]["queue file"] == 20 * MESSAGES

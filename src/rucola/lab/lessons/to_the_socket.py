@@ -105,7 +105,7 @@ def send_file(log: Log, out: socket.socket, slices: Slices) -> None:
 
 
 def gather(log: Log, out: socket.socket, slices: Slices) -> None:
-    """Makes one call for header and all records; the socket copies each record from its place in the map."""
+    """Makes one call for header and all records; the socket copies each record directly from the map."""
     send_parts(out, [memoryview(HEADER), *(log.view[position : position + length] for position, length in slices)])
 
 

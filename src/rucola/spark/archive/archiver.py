@@ -106,7 +106,7 @@ class Archiver:
         self._clock = clock or SystemClock()
 
     def steps(self) -> Iterator[Step]:
-        """Makes steps until one finds nothing new; yields each commit."""
+        """Makes commits until there is nothing new; yields each commit."""
         while (step := self.step()) is not None:
             yield step
 
@@ -114,7 +114,7 @@ class Archiver:
         """Makes one commit; returns None if there is nothing new.
 
         Raises:
-            AnotherLogError: the last archived record of a queue is no longer in its place.
+            AnotherLogError: the last archived record of a queue is no longer at its position.
             DataLossError: messages expired before they were archived, and ``fail_on_data_loss`` is set.
             TableConflictError: other writers were faster many times in a row.
         """

@@ -130,7 +130,7 @@ class DeltaLog:
 
 
 def _applications(queue: MessageQueue) -> tuple[str, str, str]:
-    """Application ids for a queue's archived offset, and for the store time and place of its last archived record."""
+    """Application ids for a queue's archived offset, and for store time and physical offset of its last archived record."""
     name = f"rucola/{queue_text(queue)}"
     return name, f"{name}#time", f"{name}#place"
 

@@ -156,7 +156,7 @@ class ManifestLog:
     def _write_checkpoint(self, version: int) -> None:
         """Writes the state after commit ``version``; several writers of one checkpoint write the same content."""
         state = self.snapshot()
-        if state.version != version:  # others have committed since; they write a later checkpoint
+        if state.version != version:  # other writers have committed since; they write a later checkpoint
             return
         content = {
             "format": FORMAT,

@@ -36,7 +36,9 @@ REPETITIVE = ("topic", DAY, "brokerName", "tags", "bornHost", "storeHost")
 GROUP_ROWS = 131_072
 GROUP_BYTES = 32 << 20
 HELD_BYTES = 96 << 20
-"""Limit on the bytes of rows, over all files, that wait for their row group; at the limit the largest is written."""
+"""Largest size in bytes of the rows that are held in memory for the next row groups of all files; when it is reached,
+the largest of these row groups is written.
+"""
 HIDDEN = "."
 _DAY_US = 86_400_000_000
 _EPOCH = date(1970, 1, 1)

@@ -120,7 +120,7 @@ class RawArchiver:
         """Makes one commit; returns None if there is nothing new.
 
         Raises:
-            AnotherLogError: the last archived record is no longer in its place.
+            AnotherLogError: the last archived record is no longer at its position.
             DataLossError: segments expired before they were archived, or the log became shorter.
             TableConflictError: other writers were faster many times in a row.
         """

@@ -141,7 +141,7 @@ class TableLog(Protocol):
         """The newest state of the table.
 
         Args:
-            queues: queues whose archived offsets must be in the snapshot; others may be missing.
+            queues: queues whose archived offsets must be in the snapshot; other queues may be missing.
         """
         ...
 
