@@ -75,7 +75,7 @@ def with_access(config: C, access: Access) -> C:
 
 @contextmanager
 def names_of_options() -> Iterator[None]:
-    """A context in which a client's error about its settings names the option that the user wrote instead.
+    """A context in which a client's error about a setting gets the name of the option that the user wrote for it.
 
     Raises:
         ConfigError: the client's error, with the name of the user's option.

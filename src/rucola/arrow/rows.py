@@ -33,7 +33,7 @@ SCRATCH_COLUMN = ROW_WIDTH - 1
 HOSTS_KEPT = 4096
 ROOM_OF_WORDS = 1 << 12
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
-"""For each byte value, its two upper-case hex digits as they lie in memory."""
+"""For each byte value, its two upper-case hex digits as an integer with the bytes in memory order."""
 
 _host_text = lru_cache(HOSTS_KEPT)(host_text)
 

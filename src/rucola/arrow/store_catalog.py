@@ -195,7 +195,7 @@ class StoreCatalog:
         Args:
             ranges: where to look.
             keys: the keys to look for.
-            physical_offsets: further places to look at, if records begin there.
+            physical_offsets: further positions to look at, if records begin there.
 
         Returns:
             The pieces; None if the index cannot be used: there is none, it has too many hits, or it does not cover a

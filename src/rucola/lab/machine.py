@@ -45,5 +45,5 @@ def file_system(directory: Path) -> str:
 
 
 def has_no_disk(directory: Path) -> bool:
-    """Whether the files in ``directory`` never reach a disk, so that a lesson cannot measure one."""
+    """True if the files in ``directory`` never reach a disk, so that a lesson cannot measure a disk."""
     return file_system(directory) in _MEMORY_ONLY

@@ -47,7 +47,7 @@ class ManualLoop:
         return _NoTask()
 
     def run(self) -> None:
-        """Makes all calls that are due, including those that they add."""
+        """Runs all calls that are due, including due calls that these calls add."""
         while self.is_due():
             self.run_one()
 

@@ -237,7 +237,7 @@ class Servers:
         return [] if info is None else sorted(info.client_ids())
 
     def starting(self, group: str) -> bool:
-        """Whether a consumer of the group has not begun to read one of its queues yet."""
+        """True if a consumer of the group has not yet begun to read one of its queues."""
         broker = self._running()
         info = broker.services.consumers.group(group)
         return info is not None and not broker.starts.all_known(info, broker.topics.table)

@@ -108,7 +108,7 @@ def read_partitions(kafka: Path, queues: range) -> int:
 
 
 def read_queues(store: MessageStore, queues: range) -> int:
-    """Reads as a consumer pulls: units, then the records that they lead to; returns the total size of the records."""
+    """Reads like a consumer that pulls: units, then their records; returns the total size of the records."""
     total = 0
     for queue in queues:
         queue_offset, end = 0, store.max_queue_offset(TOPIC, queue)

@@ -130,7 +130,7 @@ def run(bench: Workbench) -> None:
 
 
 UNIT_TITLE = "Unit 99 of the queue file, the same in both stores"
-RECORD_TITLE = "The record that it leads to, the same in both stores"
+RECORD_TITLE = "The record to which this unit points, the same in both stores"
 
 
 def _text(value: object) -> str:

@@ -130,7 +130,9 @@ class DeltaLog:
 
 
 def _applications(queue: MessageQueue) -> tuple[str, str, str]:
-    """Application ids for a queue's archived offset, and for store time and physical offset of its last archived record."""
+    """Application ids of a queue: for its archived offset, and for store time and physical offset of its last archived
+    record.
+    """
     name = f"rucola/{queue_text(queue)}"
     return name, f"{name}#time", f"{name}#place"
 

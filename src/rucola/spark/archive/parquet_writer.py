@@ -202,7 +202,7 @@ def escaped(value: str) -> str:
 
 
 def _is_sorted(table: pa.Table, order: Sequence[str]) -> bool:
-    """Whether all rows are from one queue and in queue order, as the rows of a queue scan are."""
+    """Whether all rows are from the same queue and in queue order, as in a queue scan."""
     *same, last = order
     for name in same:
         column = table.column(name)
