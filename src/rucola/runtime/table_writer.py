@@ -34,7 +34,7 @@ _Value = TypeVar("_Value")
 class TableWriter:
     """Owns the thread that writes all tables of a server. Event loop only.
 
-    Life: Call ``table`` for each table, then ``start`` and ``stop``; ``write`` then writes the changes that are left.
+    Call ``table`` for each table, then ``start`` and ``stop``; ``write`` then writes the changes that are left.
 
     Args:
         supervisor: receives failures.

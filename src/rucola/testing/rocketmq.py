@@ -194,7 +194,7 @@ class RocketMQ:
         Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """
         return self._look(
-            "delayed", f"messages that wait to come into topic {topic}", self._servers.delayed, topic, count, timeout
+            "delayed", f"delayed messages for topic {topic}", self._servers.delayed, topic, count, timeout
         )
 
     def retries(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
