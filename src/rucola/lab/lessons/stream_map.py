@@ -144,7 +144,7 @@ def say_winners(n: Numbers) -> str:
     elif warm:
         parts.append(f"With warm pages, the map beats a call for each record only with records of {listed(warm)}.")
     else:
-        parts.append("Even with warm pages, the map is slower than a call for each record, at every size.")
+        parts.append("Even with warm pages, the map is not faster than a call for each record, at any size.")
     return " ".join(parts)
 
 
