@@ -55,8 +55,8 @@ class Access:
 
 
 def shown(name: str, value: str) -> str:
-    """``value`` of option ``name`` as messages show it: hidden if the name, even an unknown one, looks like a
-    secret's.
+    """``value`` of option ``name`` as error texts show it: hidden if the name looks like that of a secret, even if no
+    such option exists.
     """
     return HIDDEN if _SECRET_NAME.search(name) else value
 

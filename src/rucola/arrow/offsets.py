@@ -116,7 +116,7 @@ def parse_document(text: str, option: str, value_min: int) -> QueueOffsets:
     """Parses the offsets that a user wrote as JSON for ``option``.
 
     Raises:
-        ConfigError: the text is not such a document, or a value is below ``value_min``.
+        ConfigError: the text is not a document of offsets, or a value is below ``value_min``.
     """
     allowed = f'{{"topic":{{"broker":{{"queue id":n}}}}}} with n >= {value_min}'
     try:

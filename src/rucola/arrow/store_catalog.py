@@ -107,7 +107,7 @@ class StoreCatalog:
 
 
         Raises:
-            ConfigError: a queue has another broker name, with which the checkpoint was written.
+            ConfigError: a queue of the checkpoint has another broker name than the directory.
         """
         wanted = list(queues)
         for queue in wanted:

@@ -1,4 +1,4 @@
-"""Tells reads of the page cache from reads of the disk: pages are dropped and counted, never guessed.
+"""Distinguishes reads of the page cache from reads of the disk: pages are dropped and counted, never guessed.
 
 Linux only. A page that a process has mapped and touched cannot be dropped, so files are closed first.
 """

@@ -244,7 +244,9 @@ class Files:
             raise
 
     def sync_parent(self, path: str) -> None:
-        """Syncs the parent of the directory ``path``: a killed process may have created ``path`` in memory only."""
+        """Syncs the parent of the directory ``path``: a process that created ``path`` may have been killed before it
+        synced the parent.
+        """
         try:
             self.sync_directory(os.path.dirname(path))  # noqa: PTH120
         except DiskError as error:

@@ -60,7 +60,8 @@ class RocketMQReader(DataSourceReader):
 class FilteringReader(RocketMQReader):
     """Leaves out messages that the query's filters drop.
 
-    Spark must get this reader only when it pushes filters down; otherwise Spark refuses readers that accept filters.
+    Spark must get this reader only if filters are pushed down; without pushdown, Spark refuses readers that accept
+    filters.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name

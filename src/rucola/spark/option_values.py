@@ -125,7 +125,7 @@ def milliseconds(values: Mapping[str, str], name: str) -> int:
 
 
 def optional_number(values: Mapping[str, str], name: str) -> int | None:
-    """A number from 1, or None if the option is not given."""
+    """A number of at least 1, or None if the option is not given."""
     return number(values, name, 1, 1 << 62) if values[name] else None
 
 

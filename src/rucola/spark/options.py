@@ -1,7 +1,7 @@
 """The options of ``format("rocketmq")``: names, ranges, defaults, and the rules between them.
 
-Names are case-insensitive and values are strings, as everywhere in Spark. A name that is not known is refused with the
-nearest known one, so that a typo never turns into a silent default. ``parse_options`` is a pure function.
+Names are case-insensitive and values are strings, as everywhere in Spark. An unknown name is refused, and the error
+shows the nearest known name, so that a typo never turns into a silent default. ``parse_options`` is a pure function.
 """
 
 from __future__ import annotations
@@ -372,8 +372,8 @@ def _ending(values: dict[str, str]) -> Position:
 
 
 def _position(values: dict[str, str], side: str, names: tuple[str, ...]) -> Position:
-    """The position of one end of the range. One time takes precedence over times per queue, and these take precedence
-    over offsets, as in Spark's Kafka source.
+    """The position of one end of the range. A single time for all queues takes precedence over times per queue, and
+    these take precedence over offsets, as in Spark's Kafka source.
     """
     timestamp, by_queue, offsets = (values[side + end] for end in ("Timestamp", "OffsetsByTimestamp", "Offsets"))
     if timestamp:

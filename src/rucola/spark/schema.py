@@ -24,8 +24,8 @@ def check_schema(options: SourceOptions, schema: StructType) -> tuple[str, ...]:
     """Names of the columns to build for ``schema``, which comes from the user or from ``to_ddl``.
 
     Raises:
-        ConfigError: a field is not a column of the source, has a wrong type or must not be NOT NULL, or option
-            ``columns`` names other columns.
+        ConfigError: a field is not a column of the source, has a wrong type, or is NOT NULL although the column may be
+            null; or option ``columns`` names other columns.
     """
     known = {column.name.lower(): column for column in all_columns(options)}
     for field in schema.fields:

@@ -41,7 +41,7 @@ class SentRecord:
 
     @property
     def queue(self) -> QueueName:
-        """The queue in which consumers find it."""
+        """The queue in which consumers find the message."""
         return self.message.topic, self.message.queue_id
 
 

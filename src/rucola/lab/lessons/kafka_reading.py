@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
 
 class Ticking(SystemClock):
-    """A clock that the program sets: each run of messages is a millisecond later than the last, in both layouts."""
+    """A clock that the program sets: after a message to each queue, the time advances by a millisecond."""
 
     now_ms = FIRST_MS
 

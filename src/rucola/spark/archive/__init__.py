@@ -133,7 +133,7 @@ def restore(
         broker_conf: entries of the broker's configuration, which says how large files of queues and index are.
 
     Raises:
-        ConfigError: the table has no such broker, or something is at the target.
+        ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.
         FormatError: a part of the log is missing in the table, or a file of the table is damaged.
     """
     log = ManifestLog(os.fspath(table), TableKind.RAW)

@@ -191,7 +191,7 @@ class TableWriter:
         self._done.append(DataFile(part.path, part.written, self._files.size(path), part.partition))
 
     def _hidden(self, path: str) -> str:
-        """The path of ``path`` while its file is incomplete; Spark and other engines ignore names that begin so."""
+        """The path of ``path`` while its file is incomplete; Spark and other engines ignore its name."""
         folder, _, name = path.rpartition("/")
         return f"{self._root}/{folder}/{HIDDEN}{name}"
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 Task = Callable[[int], str]
-"""Runs the task with the given number and returns a text. One number may run several times, even in parallel."""
+"""Runs the task with the given number and returns a text. A task may run several times, even in parallel."""
 ANSWER = "answer string"
 
 

@@ -150,7 +150,8 @@ def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequ
         options = replace(options, scan_order=ScanOrder.QUEUE)
     catalog = open_catalog(options)
     try:
-        # One catalog gives bounds and plan, so both see the same state: a unit without its record would be left out.
+        # Bounds and plan come from one catalog, so both see the same state of the store. Otherwise a unit whose record
+        # is gone would be left out.
         bounds = catalog.bounds(plannable_queues(options, catalog))
         start = start_offsets(snapshot, bounds)
         if not fails and any(start[queue] < held.min for queue, held in bounds.items()):
