@@ -54,7 +54,7 @@ class StalledError(Exception):
 
 
 def queue_of_flight(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """The queue for a flight. It is always the same one, so a reader of the queue sees all duplicates of the flight."""
+    """The queue for a flight. All duplicates of a flight go to the same queue, so a reader of the queue sees them."""
     return queues[crc32((message.keys or "").encode()) % len(queues)]
 
 

@@ -77,7 +77,7 @@ class DiskFullError(DiskError):
 
 class TooManyFilesError(DiskError):
     """The process or the system has no descriptor left for ``operation``. Nothing was changed; the same call succeeds
-    once one is free.
+    once a descriptor is free.
     """
 
     retriable = True

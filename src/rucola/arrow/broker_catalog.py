@@ -199,7 +199,7 @@ class BrokerCatalog:
 async def offset_at(consumer: PullConsumer, queue: MessageQueue, timestamp_ms: int) -> int:
     """The first queue offset whose message was stored at or after the time; the queue's max offset if there is none."""
     found = await consumer.offset_for_time(queue, timestamp_ms)
-    # Brokers of RocketMQ 4.9 return the nearest message, which may be the last older one.
+    # Brokers of RocketMQ 4.9 return the message nearest to the time, which may be an older message.
     mark = await _mark_of(consumer, queue, found)
     return found + 1 if mark is not None and mark.store_timestamp_ms < timestamp_ms else found
 
@@ -217,5 +217,5 @@ async def _mark_of(consumer: PullConsumer, queue: MessageQueue, queue_offset: in
 
 async def _bounds_of(consumer: PullConsumer, queue: MessageQueue) -> Bounds:
     least, most = await asyncio.gather(consumer.min_offset(queue), consumer.max_offset(queue))
-    # For a queue that never had a file, brokers return a minimum of -1 or one above the maximum.
+    # For a queue that never had a file, brokers return a minimum of -1, or a minimum greater than the maximum.
     return Bounds(max(0, min(least, most)), max(0, most))

@@ -306,7 +306,7 @@ class StoreCatalog:
         return tuple(one for one in spans if one.start < end and one.end > start)
 
     def _span(self, wanted: Sequence[QueueRange]) -> tuple[int, int] | None:
-        """Physical offsets from the first wanted record to the end of the last one; None if there is none."""
+        """Physical offsets from the first wanted record to the end of the last; None if there is no wanted record."""
         starts, ends = [], []
         for one in wanted:
             first = self._unit_from(one, one.start)

@@ -262,7 +262,7 @@ def _unquoted(token: Token) -> str:
 
 
 def _as_condition(part: Condition) -> Condition:
-    """A part where a condition is required. A bare property counts as one, although only a boolean could satisfy it."""
+    """A part where a condition is required. A bare property is accepted, although only a boolean can satisfy it."""
     if part.kind in _BOOLEANS:
         return part
     if part.kind is not Kind.PROPERTY:

@@ -216,13 +216,13 @@ LESSON = Lesson(
             f"{{disk[{ENGINE}][{BY_KEY}]}} KiB through the index, {{disk[{KAFKA}][{BY_KEY}]}} KiB by reading a "
             "partition until the key comes",
             "The index reads a slot, an entry and a record; without it, all messages before the wanted one are read. "
-            "A reader without an index must also know the partition, or read all of them.",
+            "A reader without an index must also know the partition, or read all partitions.",
             lambda n: (
                 f"It takes {ratio(n['disk'][ENGINE][BY_KEY], n['disk'][KAFKA][BY_KEY])} times as much: the system "
                 f"reads "
                 "ahead around slot, entry and record. A partition is short here: a longer one takes more reads "
-                "from the disk, the index does not. Without an index one also has to know the partition, or "
-                "read all of them."
+                "from the disk, the index does not. Without an index a reader also has to know the partition, "
+                "or to read all partitions."
             ),
         ),
     ),

@@ -200,7 +200,7 @@ LESSON = Lesson(
             "fast)",
             lambda n: n["read"][COLD][IN_ORDER] > 0.5 * n["read"][WARM][IN_ORDER],
             f"in order {{read[{COLD}][{IN_ORDER}]}} MiB/s cold, {{read[{WARM}][{IN_ORDER}]}} MiB/s warm",
-            "The disk delivers the next pages while the reader takes the ones before.",
+            "The disk delivers the next pages while the reader uses the previous pages.",
             "Reading ahead helps, but the bytes still arrive at the speed of the disk.",
         ),
     ),

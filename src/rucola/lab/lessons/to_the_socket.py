@@ -166,9 +166,9 @@ def say_filter(n: Numbers) -> str:
     if before >= 1 and after > 1:
         return (
             f"For records that lie apart, sendfile is slower even without a filter: it takes {before} times as long as "
-            f"a gathered write, and {after} times with one."
+            f"a gathered write, and {after} times with a filter."
         )
-    return f"Without a filter sendfile takes {before} times as long as a gathered write, and with one {after} times."
+    return f"Without a filter sendfile takes {before} times as long as a gathered write, with a filter {after} times."
 
 
 LESSON = Lesson(

@@ -173,7 +173,7 @@ def topic_table(
 ) -> DataFrame:
     """Returns all messages of a topic, each once: the archived ones, and those that so far only the store has.
 
-    The rows are fixed when this function is called. Call it again for newer ones. A filter on ``storeDay`` (UTC)
+    The rows are fixed when this function is called. Call it again for newer messages. A filter on ``storeDay`` (UTC)
     selects archived files before they are opened.
 
     Args:
