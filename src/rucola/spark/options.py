@@ -183,7 +183,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "pullBatchSize", "1024", "number of messages requested in one pull, 1 to 65536; the broker may return fewer"
     ),
-    Option("pullTimeoutMs", "3000", "time for one answer"),
+    Option("pullTimeoutMs", "3000", "time limit of one response"),
     Option(
         "retryTimeoutMs",
         "120000",

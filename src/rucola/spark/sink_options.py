@@ -32,8 +32,8 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option(
         "idScope",
         "",
-        "text that is part of every id, so that two pipelines make different ids for one row; if ids are made from "
-        "the source position, the default is the id of the streaming query",
+        "text that is part of every id, so that two pipelines make different ids for the same row; if ids are made "
+        "from the source position, the default is the id of the streaming query",
     ),
     Option(
         "queueColumn",
