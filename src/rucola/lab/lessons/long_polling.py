@@ -77,7 +77,8 @@ async def spend(
         CPU time of the process as a fraction of the duration; requests per second, without the first one.
     """
     task = asyncio.ensure_future(reading)
-    await asyncio.sleep(0.02)
+    while not (asked or task.done()):
+        await asyncio.sleep(0.001)
     count = max(1, round(rate * seconds))
     asked.clear()
     begin, cpu = time.perf_counter(), time.process_time()
