@@ -1,6 +1,6 @@
-"""Spark queries over a topic's archive, compared with plain Parquet of the same rows and with the store in place.
+"""Spark queries over a topic's archive, compared with plain Parquet of the same rows and with the store directory.
 
-``rucola sql`` over the store is compared with DuckDB on that Parquet. All sides take turns.
+``rucola sql`` over the store is compared with DuckDB on that Parquet. Rounds of all sides alternate.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _rounds(context: Context, program: Program, name: str) -> dict[str, list[Round]]:
-    """Runs rounds of all sides in turns and returns them without the warm-up."""
+    """Runs the rounds of all sides alternately; returns the rounds after the warm-up."""
     results: dict[str, list[Round]] = {side: [] for side in SIDES}
     for _ in range(WARM_UP + context.rounds):
         for side in SIDES:

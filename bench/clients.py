@@ -2,8 +2,8 @@
 
 The clients are ours, the official Java client, PyPI's ``rocketmq`` (C++ inside) and the official Python client, which
 speaks gRPC and therefore uses the official proxy. Messages have 1 KiB. Sending keeps 64 messages in flight. Each round
-of a push consumer uses a new group. The clients take turns. For each client the table shows the median rate and the
-median CPU time per message. Run it on a quiet machine.
+of a push consumer uses a new group. Rounds of the clients alternate. For each client the table shows the median rate
+and the median CPU time per message. Run it on a quiet machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SLOW = 20
 
 
 def main(arguments: list[str]) -> int:
-    """Measures and prints the clients; returns exit status 2 when a client is not available."""
+    """Measures the clients and prints their figures; returns exit status 2 if a client is not available."""
     parser = argparse.ArgumentParser(prog="python -m bench.clients", description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000, help="messages in each round")
     parser.add_argument("--rounds", type=int, default=5)

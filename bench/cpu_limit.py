@@ -2,8 +2,8 @@
 
 Kubernetes writes ``cpu: 500m`` as 50,000 µs in each 100,000 µs. Once the threads of the group together have used this
 time, all of them stop until the next period. Both versions of Linux's control groups are supported: 1
-(``cpu.cfs_period_us``, ``cpu.cfs_quota_us``) and 2 (``cpu.max``). Only root may create a group, or a user to whom a
-part of the tree belongs.
+(``cpu.cfs_period_us``, ``cpu.cfs_quota_us``) and 2 (``cpu.max``). Only root, or a user
+who owns a part of the tree, may create a group.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Hierarchy:
 
     @property
     def parents(self) -> list[Path]:
-        """Control groups in which a new one may be created, the nearest first. In version 2, one with processes cannot
-        contain limited groups.
+        """Control groups in which a new group may be created, the nearest first. In version 2, a group with processes
+        cannot contain limited groups.
         """
         nearest = [self.home, *self.home.parents]
         return nearest[: nearest.index(self.root) + 1]

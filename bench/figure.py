@@ -37,7 +37,7 @@ class Figure:
         unit: unit of ``ours`` and ``peer``.
         ours: our figure.
         peer: the figure of ``peer_name``.
-        ratio: ``ours`` compared with ``peer``, as the budget limits it.
+        ratio: how many times better ``ours`` is than ``peer``; this is what ``budgets`` limit.
         budgets: limits; none for a figure that is only shown.
     """
 

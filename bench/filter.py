@@ -20,7 +20,7 @@ SAMPLES = [
     f"TAGS=Tag{'ABCD'[number % 4]};a={number % 8};price={number % 16}.25;region={('hz', 'bj')[number % 2]};"
     for number in range(64)
 ]
-"""Property texts, with = and ; as separators. Their number divides a batch, so that both sides see the same mix."""
+"""Property texts, with = and ; as separators. A batch contains each text equally often on both sides."""
 
 
 def measure(context: Context) -> Iterator[Figure]:

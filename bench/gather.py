@@ -24,7 +24,7 @@ from rucola.store.reader import JOIN_BELOW_BYTES
 GROUP = "a response of 32 messages from the log to the socket, CPU of the sender"
 MESSAGES = 32
 QUEUES = 4
-"""Number of queues whose messages take turns in the log, unless messages of one queue are neighbours."""
+"""Number of queues whose messages alternate in the log, unless adjacent messages are measured."""
 LOG_BYTES = 64 << 20
 HEADER = bytes(120)
 
@@ -50,7 +50,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 class Answers:
-    """Sends one response in each way; the positions advance through the log from call to call."""
+    """Sends a response by the method that is called; each call uses the next positions in the log."""
 
     def __init__(self, log: Log, out: socket.socket, size: int, apart: int) -> None:
         self._log, self._out = log, out
@@ -98,7 +98,7 @@ class Answers:
 
 
 class Log:
-    """A mapped file whose pages are in the page cache."""
+    """A mapped file whose pages are all in the page cache; it stands in for the commit log."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor

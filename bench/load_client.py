@@ -26,7 +26,7 @@ from rucola import Message, MessageQueue, Producer, ProducerConfig, PullConsumer
 
 PULL_MESSAGES = 32
 REST_S = 30.0
-"""Time in seconds that the last messages of a round may take."""
+"""Maximum time in seconds from the last send of a round until its last message arrives."""
 
 
 class SendWindow:
@@ -109,8 +109,8 @@ async def pull(namesrv: str, topic: str) -> None:
 
 
 async def _read(consumer: PullConsumer, queue: MessageQueue, messages: int) -> int:
-    """Reads this many messages from the start of the queue, and begins again when it comes to the end; returns their
-    number.
+    """Reads this many messages from the start of the queue, and starts again whenever its end is reached; returns how
+    many were read.
     """
     seen = queue_offset = 0
     while seen < messages:
@@ -140,7 +140,7 @@ class Echo:
         self.failed = 0
 
     async def run(self, producer: Producer, topic: str, padding: bytes, rate: float) -> None:
-        """Sends at ``rate`` messages per second; returns when the last one has arrived, or when this takes too long."""
+        """Sends ``rate`` messages per second; returns when the last message has arrived or a time limit is reached."""
         start = time.monotonic()
         for sent in range(self._messages):
             while (wait := start + sent / rate - time.monotonic()) > 0:
@@ -202,7 +202,7 @@ async def echo(namesrv: str, topic: str, body_bytes: int) -> None:
 
 
 async def echo_rounds(run: Callable[[int, int, int], Awaitable[Echo]]) -> None:
-    """Runs the rounds of ``MESSAGES RATE`` that standard input asks for.
+    """Runs one round for each line ``MESSAGES RATE`` of standard input.
 
     Args:
         run: takes the number of the round's first message, the count and the rate; returns the finished round.

@@ -19,9 +19,10 @@ from rucola.runtime.machine import raise_file_limit
 GROUPS_EACH = 2
 HEARTBEAT_S = 30.0
 _OPENING = 64
-"""Number of clients with one address: both a broker's connections per address and the ports are limited."""
+"""Maximum number of connections that are being opened at the same time."""
 _CLIENTS_PER_ADDRESS = 4000
-"""Number of clients with one address: a broker limits its connections, and the number of its ports is limited as well.
+"""Number of clients with the same IP address: a broker limits connections per address, and an address has a limited
+number of ports.
 """
 
 

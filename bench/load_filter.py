@@ -13,7 +13,7 @@ from array import array
 from rucola.filter.sql import compile_sql
 
 BATCH = 256
-"""Number of messages in one call, as a read of a queue passes them on."""
+"""Number of messages that each call evaluates; in a broker, a read of a queue passes similar numbers."""
 
 
 def main(text: str, *property_texts: str) -> None:

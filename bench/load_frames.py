@@ -1,8 +1,8 @@
-"""Load program that sends prepared requests: it needs hardly any CPU time itself, so the rate is the broker's.
+"""Load program that sends prepared requests. It needs hardly any CPU time itself, so only the broker limits the rate.
 
 Arguments: name server address, broker address, topic, body bytes. Each line on standard input, ``IN_FLIGHT MESSAGES``,
-starts one round over one connection, which prints one JSON line. For each response, the next write has one more
-request.
+starts one round over one connection, which prints one JSON line. Each write contains as many requests as responses
+have come since the previous write.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Connection:
 
 
 def _prepare(topic: str, body_bytes: int) -> tuple[memoryview, list[int]]:
-    """Returns consecutive frames, and the start of each; opaque values repeat only after ``PREPARED`` frames."""
+    """Returns ``PREPARED`` consecutive frames with different opaque values, and the start of each frame."""
     frames = send_frames(PREPARED, body_bytes, topic)
     starts = [0]
     while starts[-1] < len(frames):

@@ -28,9 +28,9 @@ from rucola.spark.source import RocketMQDataSource
 
 LOOK_INTERVAL_S = 0.02
 TELL_INTERVAL_S = 10.0
-"""Interval of progress lines: the process that reads the output gives up if nothing comes for long."""
+"""Seconds between progress lines: the process that reads the output gives up after a long time without a line."""
 WORKER = b"pyspark.daemon"
-"""Text by which the command lines of Python workers are known."""
+"""Text that the command lines of Python workers contain."""
 ALL = "*"
 
 
@@ -49,7 +49,7 @@ class WorkerMemory(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Looks at the workers until ``stop`` is called."""
+        """Measures the workers again and again until ``stop`` is called."""
         told_s = time.monotonic()
         while not self._over.wait(LOOK_INTERVAL_S):
             for process in process_tree(os.getpid()):
@@ -61,7 +61,7 @@ class WorkerMemory(threading.Thread):
                 print("scanning", flush=True)
 
     def stop(self) -> None:
-        """Ends the thread after its last look."""
+        """Ends the thread after it has measured the workers once more."""
         self._over.set()
         self.join()
 

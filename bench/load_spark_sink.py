@@ -5,7 +5,7 @@ on standard input is one round:
 
     sink            ``df.write.format("rocketmq")``
     foreach         ``df.foreachPartition`` with a ``rucola.sync.Producer`` that submits row by row and flushes
-    position like ``sink``, with rows that have a source position and therefore ids
+    position        like ``sink``, with rows that have a source position and therefore ids
 
 An output line also has ``cpu_seconds``: CPU time of the session and of the Python processes below it.
 """
@@ -32,7 +32,7 @@ POSITION = ("'in' AS topic", "'broker-a' AS brokerName", "cast(id % 8 AS int) AS
 
 
 class SendRows:
-    """The loop that a user without a sink would write; it checks the results."""
+    """Sends rows in a loop and checks the results, as a user without the sink would do."""
 
     def __init__(self, namesrv: str) -> None:
         self._namesrv = namesrv

@@ -4,8 +4,9 @@
 The first output line tells how long it took to open the directory and to complete queues and index. Each line on
 standard input is one round: ``put WAITERS MESSAGES`` or ``get - MESSAGES``.
 
-With asynchronous flush, each append has 64 messages, as one read of a connection brings them; then queues and index
-follow. The times of both steps are summed separately, because here both run in one thread. With synchronous flush,
+With asynchronous flush, each append has 64 messages, as many as a broker usually reads at once from a connection; then
+they are dispatched to queues and index. The times of appends and dispatch are summed separately, because here both run
+in one thread. With synchronous flush,
 there are as many senders as threads on the Java side; each waits until its message is on the disk.
 """
 

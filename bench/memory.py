@@ -52,9 +52,9 @@ QUICK_MANY_QUEUES = 20
 BODY_BYTES = 1024
 BATCH = 64
 PLACES = (0.0, 0.5, 0.9)
-"""Places in a queue at which pulls begin, as fractions of its length."""
+"""Positions in a queue at which pulls begin, as fractions of the queue's length."""
 PULLS = 4
-"""Number of pulls at each place."""
+"""Number of pulls from each of these positions."""
 IN_FLIGHT = 64
 ROUNDS = 4
 FILL_TIMEOUT_S = 1800
@@ -66,7 +66,7 @@ UNITS_OF_MANY = 100
 holes.
 """
 STEPS = 20
-"""Number of times that the progress of the writing is shown."""
+"""How many times the progress is shown while the store is written."""
 RECORD_BYTES = 1300
 """Maximum number of bytes that a message of 1 KiB takes in the log."""
 BESIDE_THE_LOG = 1.06
@@ -74,7 +74,7 @@ BESIDE_THE_LOG = 1.06
 QUEUE_BYTES = 12 << 10
 """Maximum number of bytes on the disk for a queue: its directory and the last block of its file."""
 SEGMENTS_BYTES = 2 << 30
-"""Size of the segment and the index file that are made before they are needed."""
+"""Bytes of the next segment and index file, which are created before they are needed."""
 USED_SHARE_MAX = 0.85
 """``diskSpaceCleanForciblyRatio``: when a larger fraction of the disk is in use, a broker removes its oldest segments.
 """
@@ -100,7 +100,7 @@ def large_store(context: Context) -> Iterator[tuple[str, str]]:
         The directory of the store, and a text with its size and queues.
 
     Raises:
-        PeerError: as ``fill``.
+        PeerError: see ``fill``.
     """
     size = QUICK_STORE_BYTES if context.quick else STORE_BYTES
     text = f"{size >> 30} GiB, {TOPICS:,} topics of {QUEUES} queues"
@@ -172,7 +172,7 @@ def _memory(process: int) -> dict[str, float]:
 async def _pull_all(
     context: Context, process: int, address: str, topics: int, queues: int
 ) -> tuple[int, dict[str, float]]:
-    """Pulls from several places in each queue; returns the number of messages, and the most memory used meanwhile."""
+    """Pulls from several positions in each queue; returns the number of messages, and the most memory used."""
     client = RemotingClient(ClientOptions())
     peak = _memory(process)
     waiting = iter([(_topic(topic), queue) for topic in range(topics) for queue in range(queues)])
@@ -222,7 +222,7 @@ async def _pull(client: RemotingClient, address: str, topic: str, queue: int) ->
 
 
 def fill(context: Context, directory: str, topics: int, queues: int, size: int) -> None:
-    """Fills the store in a separate process, so that this process does not keep its memory.
+    """Fills the store in a separate process, so that this process does not need the memory for it.
 
     Raises:
         PeerError: the disk does not have enough room, or the store could not be written.
@@ -308,7 +308,7 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
 
 
 def _no_sync(_descriptor: object, /) -> None:
-    """Replaces the system's function that syncs; does nothing."""
+    """Replaces ``os.fdatasync`` or ``os.fsync``; does nothing."""
 
 
 if __name__ == "__main__":

@@ -27,10 +27,10 @@ from tools.peers.servers import JAVA_OPTIONS, Servers, cpu_seconds
 
 ROUND_TIMEOUT_S = 120.0
 FAILED_SHARE_MAX = 0.01
-"""Fraction of sends that may fail: the official broker refuses sends that waited 200 ms on a busy machine."""
+"""Largest fraction of sends that may fail: the official broker refuses a send that it has not begun within 200 ms."""
 HEAP = ("-Xms1g", "-Xmx1g")
 SETTLE_S = 0.2
-"""Time in seconds in which a process that was stopped catches up."""
+"""Seconds that a continued process gets to catch up before it is measured."""
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ def alternate(
     rounds: int,
     pilot: int,
 ) -> list[list[Round]]:
-    """Runs several programs in turns, round by round, so that other work on the machine affects all of them.
+    """Runs rounds of several programs alternately, so that other work on the machine affects all programs.
 
     During a round, the other programs and their servers are stopped. An idle Java broker looks for work a thousand
-    times per second; this would slow down the other side, and no figure would show it.
+    times per second; this would slow down the program that is measured, and no figure would show it.
 
     Args:
         line: returns the input line for a round of a given number of messages.

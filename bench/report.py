@@ -125,7 +125,8 @@ def in_short(tables: str) -> str:
 def merged(old: str, new: str) -> str:
     """Replaces tables in ``old`` by those of the same groups in ``new``; additional tables come at the end.
 
-    If both were measured on the same machine, its line stays as it was, because most tables come from that run.
+    If both were measured on the same machine, the line about the machine stays as in ``old``, because most tables come
+    from that run.
     """
     (old_head, *kept), (head, *fresh) = HEADING.split(old), HEADING.split(new)
     if _same_machine(old_head, head):

@@ -52,7 +52,7 @@ def send_batch(count: int, body_bytes: int, first: int = 0) -> FrameBatch:
 
 
 def records(count: int, body_bytes: int) -> tuple[bytearray, int]:
-    """Returns a buffer with the messages as consecutive records, and the number of bytes that they take."""
+    """Returns a buffer with the messages as consecutive records, and their number of bytes."""
     batch = send_batch(count, body_bytes)
     segment = bytearray(count * (body_bytes + 512))
     encode_rows(

@@ -1,4 +1,4 @@
-"""Sending over TCP, in turns to our and the official servers: our client pipelined, the Java client blocking."""
+"""Sending over TCP, in alternating rounds to our and the official servers: our client pipelined, Java's blocking."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def measure_batch(context: Context) -> Iterator[Figure]:
 
 
 def measure_end_to_end(context: Context) -> Iterator[Figure]:
-    """Measures from the producer to a waiting consumer at a fixed rate: first the official clients, then ours."""
+    """Measures the latency from producer to waiting consumer at a fixed rate: first the official clients, then ours."""
     ours, java = context.both()
     arguments = ("bench_end_to_end", "1024")
     with (

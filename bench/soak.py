@@ -56,11 +56,11 @@ WORKERS = 3
 """Number of consumer processes."""
 BODY_BYTES = 512
 RATE_MAX = 40_000
-"""Messages per second for which the ledger has room; the one producer process sends less at half its maximum rate."""
+"""Messages per second for which the ledger has space; half the maximum rate of the producer process is below this."""
 CONNECTIONS_MIN = 200
 SEGMENT_BYTES = 256 << 20
 KEEP_S = 120.0
-"""Age in seconds from which segments are made to look older than ``fileReservedTime``."""
+"""Age in seconds at which a segment gets an older modification time, so that it exceeds ``fileReservedTime``."""
 AGED_S = 7_200.0
 FLOOD_S, FLOOD_MEASURED_S = 25.0, 15.0
 DRAIN_S = 120.0
@@ -68,7 +68,7 @@ KILL_S = 60.0
 BACK_AFTER_S = 4.0
 LOOK_S = 1.0
 POINTS = 360
-"""Maximum number of samples in the whole time."""
+"""Maximum number of samples of the whole soak."""
 READY_S, QUIT_S = 60.0, 60.0
 SET_UP_MS = 120_000
 RESULTS = ROOT / ".bench"
@@ -104,7 +104,7 @@ class Broker:
         self._read = 0
 
     def memory_mb(self) -> tuple[float, float]:
-        """Returns the broker's own memory and its whole resident memory, in MB."""
+        """Returns the broker's memory without mapped files, and all its resident memory, in MB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         fields = dict(line.split(":", 1) for line in status.splitlines())
         own, shared, all_kib = (int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem", "VmRSS"))
@@ -324,8 +324,8 @@ class Soak:
             self._show(_line(outcome, sample, self._ledger))
 
     async def _settle(self, producers: Load, broker: Broker) -> None:
-        """Waits until all messages are acknowledged and received, then evaluates the ledger; after a failure, as far as
-        possible.
+        """Waits until all messages are acknowledged and received, then evaluates the ledger. A failure while waiting is
+        recorded, and the ledger is still evaluated.
         """
         outcome, ledger = self._outcome, self._ledger
         outcome.left, outcome.died = ledger.total(Count.LEFT), ledger.total(Count.DIED)
@@ -413,7 +413,7 @@ class Soak:
         await load.until("ready", READY_S)
 
     async def _kill_now_and_then(self, broker: Broker, done: asyncio.Event) -> None:
-        """Kills a process of consumers, and starts another in its place after some seconds."""
+        """Kills a process with consumers, and starts a new one some seconds later."""
         while not await _happens(done, KILL_S * random.uniform(0.7, 1.3)):
             row = random.choice(list(self._consumers))
             old = self._consumers[row]
@@ -480,7 +480,7 @@ class Soak:
         """Waits until everything acknowledged was received.
 
         Raises:
-            Ended: this takes too long.
+            Ended: some messages were not received in time.
         """
         deadline = time.monotonic() + DRAIN_S
         while True:

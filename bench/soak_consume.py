@@ -57,7 +57,7 @@ class Taken:
         self._received = ledger.received
 
     def take(self, records: bytes, since_ns: int) -> None:
-        """Counts the messages of one pull; ``since_ns`` is when the consumer took the queue over."""
+        """Counts the messages of one pull; ``since_ns`` is the time when the consumer took over the queue."""
         now_ns = time.monotonic_ns()
         counts, received = self.counts, self._received
         position, end = 0, len(records)
@@ -143,7 +143,7 @@ class Member:
                 pass
 
     async def _share_queues(self) -> bool:
-        """Takes the queues that this member gets; returns False if the broker does not know the member yet."""
+        """Computes this member's share of the queues; returns False if the broker does not know the member yet."""
         queues = list((await self._instance.routes.route(self._topic)).subscribe_queues)
         try:
             ids = sorted(await self._instance.api.consumer_list(self._broker(queues[0]), self._group))
@@ -228,7 +228,7 @@ class Member:
 
 
 class Places:
-    """The places for members in this process; each place has a member or waits for the next one.
+    """The members that this process runs. Each has a fixed place, which is empty while the member is away.
 
     Args:
         make: creates a member for a topic.
@@ -246,7 +246,7 @@ class Places:
         self._random = random.Random()
 
     async def fill(self) -> None:
-        """Starts a member in each place."""
+        """Starts all members that are not running."""
         for place, (_, topic) in enumerate(self._topics):
             if self._members[place] is None:
                 self._join(place, topic)
@@ -303,7 +303,7 @@ class Places:
 
 
 def away_group(elapsed_s: float, groups: int) -> int | None:
-    """Returns the group that is away at this time after the start; None if no group is away."""
+    """Returns the number of the group that is away ``elapsed_s`` seconds after the start of the soak, or None."""
     turn, rest_s = divmod(elapsed_s, GROUP_TURN_S)
     return int(turn) * GROUP_STEP % groups if rest_s < GROUP_AWAY_S else None
 

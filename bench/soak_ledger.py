@@ -1,8 +1,8 @@
 """The data that the processes of a soak share, in a file that all of them map.
 
-Each message has a number: the start of its producer's part of the file, plus its place in that part. A message has one
-byte for its acknowledgement and one for the number of times it was received. The counts of a killed process therefore
-survive. In addition, each process has a row of counters that only this process changes.
+Each message has a number: the start of its producer's part of the file, plus its position in that part. The file has
+two bytes for each message: whether it was acknowledged, and how many times it was received. These counts survive if a
+process is killed. In addition, each process has a row of counters that only this process changes.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Count(IntEnum):
 
 
 STEADY = len(Count)
-"""Index of the first bucket for messages that were sent when their consumer already had the queue."""
+"""Index of the first latency bucket for messages that were sent when a consumer already had their queue."""
 TAKEN_OVER = STEADY + LATENCY_BUCKETS
-"""Index of the first bucket for messages that waited until a consumer took over the queue."""
+"""Index of the first latency bucket for messages that waited until a consumer took over their queue."""
 ROW_WORDS = TAKEN_OVER + LATENCY_BUCKETS
 
 
@@ -125,7 +125,7 @@ def bucket(latency_us: int) -> int:
 
 
 def bucket_end_us(number: int) -> int:
-    """Returns the least latency above a bucket, in microseconds."""
+    """Returns the upper limit of a bucket in microseconds (exclusive)."""
     shift = max(0, (number >> SUB_BITS) - 1)
     return (number - (shift << SUB_BITS) + 1) << shift
 

@@ -27,8 +27,8 @@ from rucola import Message, MessageQueue, Producer, ProducerConfig, SendResult, 
 
 BURST = 16
 BURSTS_OPEN = 2
-"""Maximum number of bursts from one producer that wait for responses. At a fixed rate, a producer with this many sends
-nothing more until responses come; the latency of a message still counts from its due time.
+"""Maximum number of bursts of one producer without responses. Even at a fixed rate, a producer with so many open bursts
+waits for responses; the latency of a message is still measured from its due time.
 """
 REPEAT_AFTER_S = 0.05
 SPIN_S = 0.0005
@@ -52,11 +52,11 @@ class Lane:
         self.on_room: Callable[[Lane], None] | None = None
 
     def pad(self, body_bytes: int) -> None:
-        """Makes bodies have this many bytes."""
+        """Sets the size of the bodies that are sent from now on."""
         self._padding = body_of(body_bytes - HEAD.size)
 
     def burst(self, due_ns: int) -> None:
-        """Sends a burst whose latency counts from ``due_ns``."""
+        """Sends a burst; its latency is measured from ``due_ns``."""
         if self._next + BURST > self._end:
             raise RuntimeError("the ledger is full")
         queue = self._queues[self._turn % len(self._queues)]
@@ -97,14 +97,14 @@ class Load:
         self._pacer: asyncio.Task[None] | None = None
 
     def flood(self) -> None:
-        """Keeps two bursts of each lane in flight: when one is acknowledged, the lane sends the next."""
+        """Keeps two bursts of each producer in flight: when a burst is acknowledged, its producer sends the next."""
         for lane in self._lanes:
             lane.on_room = _next_burst
             for _ in range(BURSTS_OPEN):
                 _next_burst(lane)
 
     def pace(self, rate: float) -> None:
-        """Sends this many messages per second; the lanes take turns."""
+        """Sends this many messages per second; the producers send alternately."""
         self._pacer = asyncio.create_task(self._pace(BURST / rate))
 
     async def pause(self) -> None:

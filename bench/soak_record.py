@@ -1,4 +1,4 @@
-"""What the processes of a soak agree on: names, the beginning of a body, and its position in a stored record."""
+"""Formats that all processes of a soak use: names, the beginning of a body, and its position in a stored record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ MAGIC = b"soak"
 HEAD = struct.Struct(">4sQQ")
 """Beginning of a body: magic, number in the ledger, and due time (monotonic clock of the machine, ns)."""
 RECORD = struct.Struct(">I84x4sQQ")
-"""The beginning of a stored record: its size, 84 bytes, and ``HEAD`` at byte 88, where bodies begin with IPv4 hosts."""
+"""Beginning of a stored record with IPv4 hosts: its size, 84 bytes that are skipped, and ``HEAD``, which begins the
+body.
+"""
 
 
 def group_of(topic: str) -> str:

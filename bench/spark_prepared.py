@@ -1,7 +1,7 @@
 """A data source that sends one prepared batch repeatedly: it shows how fast Spark can take rows from Python at all.
 
 It plans and starts its tasks as ``format("rocketmq")`` over a directory does. Each task builds its first full batch as
-for a store directory, then sends this batch until it has sent its share of the rows. The batch stays in the processor's
+for a store directory, then sends this batch until it has sent its share of the rows. The batch stays in the CPU's
 cache, and nothing is read.
 """
 
@@ -27,11 +27,11 @@ FORMAT = "rocketmq-prepared"
 ROWS = "rows"
 """Name of the option for the number of rows; all other options are those of ``format("rocketmq")``."""
 BATCHES_LOOKED_AT = 3
-"""Number of batches of which a task takes the largest: the first one is small."""
+"""Number of batches that a task reads to send the largest of them again and again: the first batch is small."""
 
 
 class PreparedSource(DataSource):
-    """A data source with rows like those of a store directory, always the same ones."""
+    """A data source that repeats the same rows, which are like those of a store directory."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,13 +58,13 @@ class PreparedReader(RocketMQReader):
         self.rows = rows
 
     def partitions(self) -> list[InputPartition]:
-        """Returns the partitions of the directory, each with its share of the rows."""
+        """Returns the partitions of the directory, each with the number of rows that it must yield."""
         pieces = super().partitions()
         ends = [self.rows * number // len(pieces) for number in range(len(pieces) + 1)]
         return [InputPartition((piece.value, ends[at + 1] - ends[at])) for at, piece in enumerate(pieces)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yields one batch until the share is complete."""
+        """Yields the same batch again and again until the partition has its number of rows."""
         piece, rows = partition.value
         first = islice(read_range(self.options, self.schema, piece), BATCHES_LOOKED_AT)
         batch = max(first, key=lambda one: one.num_rows)

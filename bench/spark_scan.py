@@ -1,4 +1,4 @@
-"""Spark's scan of a store directory, compared with the same rows in uncompressed Parquet: one session, in turns."""
+"""Spark's scan of a store directory, compared with the same rows in uncompressed Parquet; rounds alternate."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 def _rounds(context: Context, program: Program, columns: str) -> dict[str, list[Round]]:
-    """Runs rounds of both sides in turns and returns them without the warm-up."""
+    """Runs the rounds of all sides alternately; returns the rounds after the warm-up."""
     results: dict[str, list[Round]] = {side: [] for side in SIDES}
     for _ in range(WARM_UP + context.rounds):
         for side in SIDES:

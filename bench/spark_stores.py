@@ -3,8 +3,8 @@
     python -m bench.spark_stores --stores 4 --messages 20000000
     python -m bench.spark_stores --store DIR
 
-The stores are directories with the same files, so the disk holds them once. Two executors with one processor each run
-the tasks (``local-cluster[2,1,2048]``). The exit code is 1 if a worker had more than 300 MB.
+The stores are directories with hard links to the same files, so the disk holds the files once. Two executors with one
+CPU each run the tasks (``local-cluster[2,1,2048]``). The exit code is 1 if a worker had more than 300 MB.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class WorkerMemory(threading.Thread):
         self._ended = threading.Event()
 
     def run(self) -> None:
-        """Looks at all workers until ``end``."""
+        """Measures all workers again and again until ``end`` is called."""
         while not self._ended.wait(INTERVAL_S):
             for worker in _workers(os.getpid()):
                 self.most[worker] = max(self.most.get(worker, 0), _anonymous(worker))

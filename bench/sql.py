@@ -1,4 +1,4 @@
-"""``rucola sql`` over a store directory, compared with DuckDB over the same rows in uncompressed Parquet: in turns."""
+"""``rucola sql`` over a store directory, compared in alternating rounds with DuckDB over the same rows in Parquet."""
 
 from __future__ import annotations
 

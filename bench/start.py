@@ -1,4 +1,4 @@
-"""The time from the start of empty servers until the first send is acknowledged, and their memory at that time."""
+"""Start-up of empty servers: the time until the first send is acknowledged, and their memory at that moment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """``python -m bench.steady``: compares a broker that has very many topics, groups and connections with an empty one.
 
 The tables of a store are written as a broker writes them. Then ``rucola up`` starts with them, clients connect and send
-heartbeats, and both brokers receive sends in turns. Exit status: 0 if all limits are kept, otherwise 1.
+heartbeats, and the two brokers receive rounds of sends alternately. Exit status: 0 if all limits are kept, otherwise 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SEND_SHARE_MIN = 0.9
 
 
 class Size(NamedTuple):
-    """The numbers of things that the broker has; the retry topic of each group is one of the topics."""
+    """Numbers of topics, groups and connections of a broker; the topics include the retry topic of each group."""
 
     topics: int = 100_000
     groups: int = 20_000
@@ -54,7 +54,7 @@ class Line(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the figure keeps its limit."""
+        """Whether the figure is within its limit."""
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ def measure(size: Size, rounds: int, seconds: float) -> Iterator[Line]:
         begin = time.perf_counter()
         with RucolaServers(store=store, settings=settings) as full, ExitStack() as stack:
             yield Line("start until the broker is ready", full.ready_at - begin, "s", START_S_MAX)
-            yield Line("CPU time of the start", cpu_seconds(full.pids[0]), "s", START_S_MAX)
+            yield Line("CPU time of start-up", cpu_seconds(full.pids[0]), "s", START_S_MAX)
             empty = stack.enter_context(RucolaServers(settings=settings))
             with python_load("load_crowd", full.broker, str(size.connections), servers=full):
                 yield from _while_connected(full, empty, rounds, seconds)

@@ -35,7 +35,7 @@ def properties_text(**properties: str) -> str:
 
 
 def due_halves(halves: HalfMessages, service: TransactionalMessageService) -> list[Half]:
-    """Returns the half messages that a round of checks would handle now."""
+    """Returns the half messages that the broker would check now."""
     halves.scan()
     return [half for half in halves.undecided() if service.is_due(half)]
 

@@ -57,7 +57,9 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
-    """Keeps a file's tests in one process, and all tests that need Spark in one, which starts the only Java process."""
+    """Keeps the tests of each file in the same process. All tests with Spark run in a single process, which starts the
+    only Java process.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):
@@ -68,7 +70,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFil
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Orders the tests for several processes: each file stays in one, and the longest files begin first."""
+    """Orders the tests for several processes: the files that take longest begin first."""
     root = Path(__file__).parent
     items.sort(key=lambda item: _order(item.path.relative_to(root).as_posix()))
 

@@ -36,7 +36,7 @@ class PlainRecord:
 
     @property
     def queued(self) -> bool:
-        """Whether the message has a place in a queue: half and rolled back messages have none."""
+        """Whether the message is in a queue: half and rolled back messages are in none."""
         return self.sys_flag & 12 in (0, 8)
 
     @cached_property
@@ -52,15 +52,15 @@ class PlainRecord:
 
     @property
     def light_queues(self) -> list[str]:
-        """Names of the light queues in which the message also is; a pull from them gives it with the offset of its own
-        queue.
+        """Names of the light queues that also contain the message; even there, a pulled message has the offset of its
+        own queue.
         """
         return [name for name in self.properties.get(b"INNER_MULTI_DISPATCH", b"").decode().split(",") if name]
 
 
 @dataclass(frozen=True)
 class PlainLog:
-    """All records to which the sizes lead, in order.
+    """All records, in order, found by adding each record's size to its position.
 
     Attributes:
         end: position after the last record; the bytes there are neither a record nor a blank.
@@ -104,7 +104,7 @@ def read_directory(path: Path, segment_bytes: int) -> PlainLog:
 
 
 def find_sound(data: bytes, start: int) -> list[PlainRecord]:
-    """Yields every sound record of a segment that begins at offset ``start``, wherever the record is."""
+    """Returns all sound records at any position of a segment that begins at offset ``start``."""
     found, at = [], 4
     while (at := data.find(b"\xda\xa3\x20", at)) >= 0:
         position = at - 4

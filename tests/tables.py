@@ -1,4 +1,4 @@
-"""Tables of a broker that are written when a test decides, with a loop and a thread that the test steps."""
+"""Tables of a broker that are written only when a test runs the event loop and the writing thread."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rucola.testing.manual_worker import ManualWorker, manual_workers
 
 
 class Tables:
-    """Makes tables that pass their content to ``take``, and writes them in ``write``."""
+    """Creates tables whose files are replaced by calls of ``take``; the method ``write`` writes changed tables."""
 
     def __init__(self, take: Callable[[bytes], object]) -> None:
         self.clock = ManualClock()
@@ -31,8 +31,8 @@ class Tables:
         return partial(self.writer.table, "table.json", lambda pieces: self._take(b"".join(pieces)))
 
     def write(self) -> None:
-        """Lets the thread write the changes once, after the pause that follows a write; waiting callers get the
-        result.
+        """Advances the clock by the pause between two writes, and lets the thread write the changes once; callers that
+        wait for the write get its result.
         """
         self.clock.advance(1000)
         self.loop.run()
@@ -44,5 +44,5 @@ class Tables:
 
 
 def keep_nothing() -> Keep:
-    """Returns tables that are never read again."""
+    """Returns a function that creates tables whose content is written nowhere."""
     return Tables(lambda _: None).keep

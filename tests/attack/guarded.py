@@ -61,8 +61,8 @@ def write_accounts(home: Path, text: str = ACCOUNTS, name: str = "plain_acl.yml"
 
 
 class Guarded(Cluster):
-    """A cluster whose broker has ``ACCOUNTS``; use it as ``async with``. An account with the permission creates topics
-    and groups by using them.
+    """A cluster whose broker has ``ACCOUNTS``; use it as ``async with``. Topics and groups are created when an account
+    with the permission first uses them.
     """
 
     def __init__(self, folder: Path, accounts: str = ACCOUNTS, **broker: Any) -> None:
@@ -104,7 +104,7 @@ _numbers = itertools.count(1)
 def signed_v2(
     command: RemotingCommand, account: tuple[str, str], time_ms: int, nonce: str | None = None
 ) -> RemotingCommand:
-    """Signs the request so that it cannot be replayed."""
+    """Signs the request with time and nonce, so that it cannot be replayed."""
     fields = command.ext_fields
     fields[ACCESS_KEY] = account[0]
     fields[SIGN_TIME] = str(time_ms)

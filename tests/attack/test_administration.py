@@ -108,7 +108,7 @@ def test_s41_what_a_request_may_change_takes_effect_and_is_logged(
 
 @pytest.mark.parametrize("key", sorted(ADMINISTRATORS_KEYS))
 def test_s41_what_makes_the_broker_refuse_others_is_changed_by_administrators_only(tmp_path: Path, key: str) -> None:
-    """Without the check, anybody who could connect was able to make consumers get SYSTEM_BUSY."""
+    """Before the fix, everybody who could connect was able to make the broker answer consumers with SYSTEM_BUSY."""
     text = f"{key}={'true' if key.endswith('Enable') else '1'}".encode()
 
     async def scene() -> None:

@@ -44,7 +44,7 @@ def readers(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_s15_a_body_that_is_longer_than_any_request_needs_is_not_read(
     tmp_path: Path, code: int, readers: list[str]
 ) -> None:
-    """Before the limit, parsing 16 MiB of JSON took 5 to 41 s."""
+    """Before sizes were limited, parsing 16 MiB of JSON took 5 to 41 s."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -108,8 +108,8 @@ def test_others_are_served_while_a_body_is_read(tmp_path: Path, monkeypatch: pyt
 def test_a_heartbeat_whose_connection_ended_while_it_was_read_registers_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing removed clients that registered after their connection had ended: 20,000 groups per connection stayed
-    forever.
+    """Clients whose heartbeat was parsed after their connection had ended were once never removed: 20,000 groups per
+    connection stayed forever.
     """
     read_on, begun = threading.Event(), threading.Event()
     loads = fastjson.loads

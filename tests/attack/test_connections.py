@@ -113,8 +113,8 @@ def test_s02_a_length_and_then_silence_costs_no_memory_and_ends() -> None:
 
 
 def test_s08_a_byte_now_and_then_is_not_enough_to_stay(caplog: pytest.LogCaptureFixture) -> None:
-    """A peer that sends a byte of a frame now and then is closed. One that sends whole frames just as slowly, or a
-    large frame fast enough, stays connected.
+    """A connection with a byte of a frame now and then is closed. A connection with whole frames at these intervals, or
+    with a large frame that is sent fast enough, stays open.
     """
 
     async def scene() -> None:
@@ -203,8 +203,8 @@ def test_s07_a_slow_reader_that_reads_on_stays() -> None:
 
 
 def test_s07_who_is_not_read_is_not_slow() -> None:
-    """While unsent responses wait, a frame stays half read. Its sender stays connected, and reading continues
-    afterwards.
+    """While too many responses to a peer are unsent, the server stops reading, even within a frame. The peer stays
+    connected, and reading continues afterwards.
     """
     owed = 2 * ServerOptions().outbound_bytes_high
 
@@ -217,7 +217,9 @@ def test_s07_who_is_not_read_is_not_slow() -> None:
 
 
 def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
-    """While earlier requests waited for their turn, the next one, half read, once counted as slow after 15 s."""
+    """A peer once counted as slow if its next request was only half read 15 s later, although the server read nothing
+    meanwhile because earlier requests waited for their turn.
+    """
     busy = True
 
     class Busy(Echo):
@@ -265,7 +267,7 @@ async def rest_of_a_frame_waits(
 
 
 def test_s09_connections_leave_descriptors_for_the_store() -> None:
-    """One server uses at most nine sixteenths of the descriptors; all servers together leave an eighth."""
+    """One server uses at most nine sixteenths of the descriptors; all servers together leave an eighth unused."""
     channel = cast(Channel, SimpleNamespace(host=bytes(8)))
     watch = ConnectionWatch(ServerOptions(), file_limit=80)
     assert [watch.opened(channel, descriptor) for descriptor in (69, 70, 3)] == [
@@ -289,7 +291,7 @@ def test_s09_connections_leave_descriptors_for_the_store() -> None:
     ],
 )
 def test_s09_too_many_connections(options: ServerOptions, reason: str, caplog: pytest.LogCaptureFixture) -> None:
-    """The sixth connection is refused, the earlier ones are served, and a place that becomes free is used again."""
+    """The sixth connection is refused, and the first five are served. When one of them ends, a new one is accepted."""
 
     async def scene() -> None:
         server = RemotingServer(Echo(), "127.0.0.1", 0, options)

@@ -133,7 +133,7 @@ def test_s05_s06_s11_s15_headers_that_are_refused_end_the_connection(serialize: 
 
 
 def test_s06_what_is_allowed_is_not_refused() -> None:
-    """Allowed are 128 fields, names that differ only in case, and the longest properties with each byte escaped."""
+    """A request may have 128 fields, names that differ only in case, and properties of maximum length, all escaped."""
     fields = {f"f{number}": "x" for number in range(126)} | {"b": "1", "B": "2"}
     for serialize in (0, 1):
         command = RemotingCommand(1, ext_fields=fields, serialize=serialize)
@@ -256,8 +256,8 @@ def test_s13_a_registration_is_unpacked_within_bounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", ["1e300", "1e999", "9" * 30, '"' + "9" * 30 + '"', '"x"', "[]", "{}"])
 @pytest.mark.parametrize("name", ["readQueueNums", "perm", "timestamp", "counter"])
 def test_s15_numbers_that_nobody_could_be_told(name: str, number: str, tmp_path: Path) -> None:
-    """A registration with a number that cannot be encoded is refused: the name server could answer no request for the
-    route.
+    """A registration with a number that cannot be encoded is refused: if it were accepted, the name server could not
+    answer any request for the route.
     """
 
     async def scene() -> None:
@@ -361,7 +361,7 @@ def test_s18_batches_that_do_not_add_up(body: bytes, tmp_path: Path) -> None:
 
 
 def test_s18_a_batch_of_too_many_messages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of 100,000 equal bytes once blocked the loop for a quarter of a second."""
+    """A batch of 100,000 equal bytes once blocked the event loop for a quarter of a second."""
     monkeypatch.setattr(send, "BATCH_MESSAGES_MAX", 100)
     member = (23).to_bytes(4, "big") + bytes(12) + b"\0\0\0\x01x" + bytes(2)
 
@@ -463,7 +463,7 @@ def test_s54_s55_the_log_of_hostile_requests_has_no_secrets_and_one_line_an_even
 
 
 def test_s61_a_message_that_is_always_sent_back_becomes_a_dead_letter(tmp_path: Path) -> None:
-    """A message is delivered at most sixteen times unless the consumer says otherwise, then becomes a dead letter."""
+    """A message becomes a dead letter after at most sixteen deliveries, unless the consumer sets another limit."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -488,7 +488,7 @@ def planted(*_: object, **__: object) -> Any:
 
 
 def test_s62_a_defect_in_any_handler_costs_its_request_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every request code fails with a defect, over one connection; the connection must survive."""
+    """The handlers of all request codes fail with a defect; the connection over which the requests come stays open."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -521,8 +521,8 @@ def test_s62_a_defect_in_any_handler_costs_its_request_only(tmp_path: Path, monk
 @pytest.mark.parametrize("born", ["-1", "9223372036854775807", "-9223372036854775808", "0"])
 @pytest.mark.parametrize("flags", [0, 0x10, 0x20, 0x30])
 def test_s63_times_and_address_flags_of_the_producer_are_not_believed(born: str, flags: int, tmp_path: Path) -> None:
-    """The broker stores the born time of a message but uses it for nothing; only the connection decides whether an
-    address is IPv6.
+    """The broker stores the born time of a message without using it. Whether the born host is IPv6 depends only on the
+    connection.
     """
 
     async def scene() -> None:
@@ -545,7 +545,7 @@ def test_s63_times_and_address_flags_of_the_producer_are_not_believed(born: str,
 
 
 def test_s64_a_stop_during_sends_and_held_pulls_answers_each_once(tmp_path: Path) -> None:
-    """After a stop during requests, acknowledged messages exist at the next start, and no request waits forever."""
+    """The broker is stopped during requests: acknowledged messages exist after a restart; no request waits forever."""
 
     async def first() -> list[bytes]:
         kept: list[bytes] = []
@@ -578,7 +578,7 @@ def test_s64_a_stop_during_sends_and_held_pulls_answers_each_once(tmp_path: Path
 
 
 def test_s64_a_request_is_judged_by_one_state_of_the_accounts(tmp_path: Path) -> None:
-    """All requests of one read are judged by the same accounts, even if the accounts change between reads."""
+    """All requests of one read are authorized by the same version of the accounts, which change between two reads."""
 
     async def scene() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -599,7 +599,7 @@ def test_s64_a_request_is_judged_by_one_state_of_the_accounts(tmp_path: Path) ->
 
 
 def test_headers_written_by_python_are_read_back() -> None:
-    """The check for duplicate names in a header is not misled by the text of values."""
+    """Names that occur within values do not count as duplicate names in a header."""
     for value in ('"', '\\"', '"b":"T"', "\\", ""):
         command = RemotingCommand(1, remark=value, ext_fields={"a": value, "b": value})
         assert decode_header(command.encode_header(), 0) == command

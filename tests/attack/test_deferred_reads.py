@@ -23,7 +23,7 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 
 
 class Turns:
-    """A loop whose time the test sets, and connections that wait on it."""
+    """Deferred reads of several connections, on an event loop whose clock the test sets."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -40,7 +40,7 @@ class Turns:
         self.calls.append((call, arguments))
 
     def wait(self, name: str, requests: int, request_s: float, begun: bool = True, costly: bool = False) -> None:
-        """Adds a connection that waits with ``requests`` of ``request_s`` seconds each."""
+        """Adds a connection with ``requests`` deferred requests, each of which takes ``request_s`` seconds."""
 
         def serve() -> None:
             nonlocal requests
@@ -56,7 +56,7 @@ class Turns:
         self.deferred.add(serve, self.loop, begun=begun, costly=costly)
 
     def run_turn(self) -> list[str]:
-        """Runs one turn of the loop; returns the names that it serves."""
+        """Runs one turn of the event loop; returns the names of the connections that it serves."""
         self.served = []
         self.now_s += 0.01
         calls, self.calls = self.calls, []
@@ -108,7 +108,7 @@ def test_no_group_takes_all_the_time_of_another(one: str, others: str) -> None:
 
 
 def test_cheap_requests_get_half_of_the_time_that_all_need() -> None:
-    """A thousand connections asked for long lists, and two steady producers among them waited for up to 14 s."""
+    """While a thousand connections requested long lists, two steady producers once waited for up to 14 s."""
     turns = Turns()
     for _number in range(1000):
         for group in ("begun", "costly"):
@@ -126,7 +126,9 @@ def test_cheap_requests_get_half_of_the_time_that_all_need() -> None:
 
 
 def test_who_is_alone_in_a_group_has_its_turn_to_itself() -> None:
-    """A producer with a backlog once got a millisecond per round of 300 other connections, and never caught up."""
+    """A producer with many deferred requests once got only one millisecond each time that 300 other connections had had
+    theirs, and never caught up.
+    """
     turns = Turns()
     for number in range(300):
         turns.wait(f"other {number}", 1000, SLICE_S, *GROUPS["begun"])
@@ -167,7 +169,7 @@ def test_a_request_is_costly_by_its_processor_time_and_not_by_the_clock() -> Non
 
 
 def test_only_very_many_reads_make_a_turn_that_new_reads_wait_for() -> None:
-    """A turn that served one request for each of 3,000 connections took 120 ms."""
+    """A turn of the event loop that served one request for each of 3,000 connections once took 120 ms."""
     turns = Turns()
     turns.now_s += LONG_S
     assert not any(turns.turn.is_long(turns.loop) for _ in range(1 + SERVED_READS))
@@ -185,7 +187,7 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
     seen: list[tuple[str, int]] = []
 
     class Notes:
-        """Notes which requests came at once and which later."""
+        """Records for each request whether it was read at once or was deferred."""
 
         def __init__(self) -> None:
             self.frames_received = partial(self.note, "at once")
@@ -222,11 +224,11 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
 
 
 def test_connections_of_a_server_take_turns() -> None:
-    """Of connections whose requests were all costly, each turn once served only the first."""
+    """If all requests were costly, each turn once served only the first connection."""
     served: list[int] = []
 
     class Costly:
-        """A processor whose requests take as long as two turns."""
+        """A request processor that needs the time of two event-loop turns for each request."""
 
         def frames_received(self, channel: Channel, batch: Any) -> None:
             self.rest_received(channel, batch, 0)
@@ -267,7 +269,7 @@ def test_few_requests_that_are_left_do_not_wait_among_the_rests_of_wide_reads(co
     seen: list[bool] = []
 
     class One:
-        """Serves one request of a read, and defers the others once."""
+        """A handler that serves the first request of each read, and defers the other requests once."""
 
         def frames_received(self, channel: Channel, batch: Any) -> None:
             channel.put_off(batch, 1)

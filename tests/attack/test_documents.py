@@ -21,7 +21,9 @@ from rucola.store import reader
 
 
 def test_s17_a_file_of_accounts_that_is_a_trap_changes_nothing(tmp_path: Path) -> None:
-    """A broker reads the file while it serves. The last good accounts stay, and the log tells the operator."""
+    """A running broker reads its file of accounts again. If the new file is invalid, the broker keeps the previous
+    accounts and logs the error.
+    """
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -43,7 +45,7 @@ def test_s17_a_file_of_accounts_that_is_a_trap_changes_nothing(tmp_path: Path) -
 
 
 def test_s27_filters_that_cost_too_much(tmp_path: Path) -> None:
-    """A costly pattern is refused wherever a client may send one, before any message is examined."""
+    """Costly filters are refused in every request that may contain a filter, before any message is examined."""
     texts = (
         "(" * 10_000 + "a = 1" + ")" * 10_000,
         "NOT " * (DEPTH_MAX + 1) + "(a = 1)",
@@ -111,7 +113,7 @@ def test_s29_large_messages_of_equal_hashes_are_not_all_read(tmp_path: Path, mon
 
 @pytest.mark.parametrize("topic", [b"../../../outside", b"/outside", b"a/b", b"..", b"a\x00b", b"a\\..\\b"])
 def test_s56_a_store_made_by_others_writes_nothing_outside_of_it(tmp_path: Path, topic: bytes) -> None:
-    """A record names a topic that is a path. Whether the store is served or refused, other files stay untouched."""
+    """The topic of a record is a path. Whether the store is served or refused, no file outside of it changes."""
     root = tmp_path / "a" / "b" / "store"
     (root / "commitlog").mkdir(parents=True, mode=0o700)
     root.chmod(0o700)

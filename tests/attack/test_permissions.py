@@ -96,7 +96,9 @@ def test_s39_each_role_may_do_its_part(tmp_path: Path) -> None:
 
 
 def test_s39_a_message_of_others_is_not_fetched_by_its_position(tmp_path: Path) -> None:
-    """Requests 33 and 36 name a position. The topic of the message there decides, whatever topic the request names."""
+    """Requests 33 and 36 contain a physical offset. The permission for the topic of the message at this offset decides,
+    not that for the topic in the request.
+    """
 
     async def body() -> None:
         async with Guarded(tmp_path, auto_create_subscription_group=True) as cluster:
@@ -136,7 +138,7 @@ def test_s39_a_header_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
 
 
 def test_s39_what_the_kernel_read_must_be_what_was_judged(tmp_path: Path) -> None:
-    """A second check refuses rows of the kernel whose topic, group or code differs from the decoded header."""
+    """A second check refuses a request if topic, group or code in the kernel's row differ from the decoded header."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:

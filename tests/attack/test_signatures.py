@@ -65,7 +65,7 @@ def test_s30_whoever_is_not_known_for_sure_gets_one_answer(tmp_path: Path) -> No
 
 
 def test_s30_guessing_costs_the_owner_nothing(tmp_path: Path) -> None:
-    """Wrong guesses of a secret do not lock out its owner, not even from the owner's address or without an account."""
+    """Wrong guesses of a secret do not lock out its owner, even if they come from the owner's own address."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -81,9 +81,7 @@ def test_s30_guessing_costs_the_owner_nothing(tmp_path: Path) -> None:
 
 
 def test_a_new_session_costs_the_same_however_many_there_are() -> None:
-    """The table of sessions was once copied for each request: this took 88 % of a processor, and others waited
-    1.6 s.
-    """
+    """The table of sessions was once copied for each request: this used 88 % of a CPU, and others waited for 1.6 s."""
 
     class Watched(OrderedDict[tuple[str, str], tuple[int, int, float]]):
         looked_at = 0

@@ -74,7 +74,9 @@ def requests(code: int, count: int, fields: dict[str, str]) -> bytes:
 
 
 def test_a_read_full_of_lists_is_answered_as_the_peer_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """123 KB of pipelined requests were once served in one turn: this took 2.9 GB, and others waited for seconds."""
+    """123 KB of pipelined requests were once served in a single turn of the event loop, which needed 2.9 GB of memory
+    and delayed other connections by seconds.
+    """
     served = 0
     get_list = NamesrvAdminProcessor.get_kv_list
 
@@ -173,7 +175,7 @@ def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]
 def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many connections send costly requests, only one is served in a turn whose time is used up."""
+    """However many connections send costly requests, a turn that has no time left serves only one costly request."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     monkeypatch.setattr(turn.Turn, "was_costly", lambda *_: True)
@@ -257,7 +259,7 @@ def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypa
 def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
     tmp_path: Path, put_off: list[int], kind: str, rows: int
 ) -> None:
-    """A thousand sends without a UNIQ_KEY, or to new topics, once blocked the loop for a tenth of a second or more."""
+    """A thousand sends without a UNIQ_KEY, or to new topics, once blocked the event loop for 0.1 s or more."""
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -280,7 +282,7 @@ def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
 
 
 def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: Path, put_off: list[int]) -> None:
-    """A request that is authenticated twice would be refused, because its nonce is used."""
+    """A request that is deferred must not be authenticated again: it would be refused, because its nonce was used."""
 
     async def play() -> None:
         async with Guarded(tmp_path) as cluster:
@@ -305,7 +307,7 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
 
 
 def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """A stop waits for a few turns in each step; while attackers continued, it once took 24 s."""
+    """Requests continue while the broker stops: this once made the stop take 24 s."""
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -321,7 +323,7 @@ def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, 
 
 
 class Waiting:
-    """A processor whose requests all wait for one event; notes which were served."""
+    """Requests that all wait for the import of the same module; ``served`` has those that were served."""
 
     def __init__(self, waiting_max: int = 10_000) -> None:
         self.table = ProcessorTable(waiting_max)
@@ -358,7 +360,9 @@ class Peer:
 
 
 def test_requests_that_waited_for_an_import_go_on_a_few_in_each_turn() -> None:
-    """Thousands of requests for the options waited for the same import, and then blocked the loop for 0.6 s."""
+    """Thousands of requests for the options once waited for the same import. When it ended, they blocked the event loop
+    for 0.6 s.
+    """
 
     async def play() -> None:
         waiting = Waiting()
@@ -400,7 +404,7 @@ def test_one_connection_does_not_take_all_places_of_waiting_requests() -> None:
 def test_each_pull_with_a_long_expression_looks_at_the_time(
     tmp_path: Path, put_off: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Four pulls with 2,000 new tags each once took a turn of 48 ms."""
+    """Four pulls, each with 2,000 new tags, once made a turn of the event loop last 48 ms."""
     monkeypatch.setattr(request_handler, "_UNASKED_PULLS", 100)
 
     async def play() -> None:
@@ -486,7 +490,7 @@ def test_unfinished_large_frames_share_their_room_and_slow_ones_lose_it() -> Non
 
 
 def test_connections_that_end_at_once_are_forgotten_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """10,000 connections that ended together once took a turn with 240 ms of processor time."""
+    """When 10,000 connections ended together, a turn of the event loop once took 240 ms of CPU time."""
 
     class Forgets(Drain):
         def __init__(self) -> None:
@@ -524,7 +528,7 @@ def test_connections_that_end_at_once_are_forgotten_in_several_turns(monkeypatch
 
 
 def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The loop reads on at once while reads fill the buffer, so a turn once served 32 large frames."""
+    """While each read fills the buffer, the event loop reads again at once, so a turn once served 32 large frames."""
     is_over = False
     monkeypatch.setattr(turn.Turn, "is_over", lambda *_: is_over)
 

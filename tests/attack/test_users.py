@@ -58,8 +58,8 @@ def user(*policies: dict[str, Any]) -> User:
 
 
 def test_what_mqadmin_sends(tmp_path: Path) -> None:
-    """In order, the requests create a user with rules and remove both again; responses are as recorded, without
-    passwords.
+    """The requests create a user with rules, and then remove the rules and the user. The responses equal the recorded
+    ones, but contain no passwords.
     """
     order = (
         "createUser",

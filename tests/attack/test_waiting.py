@@ -1,5 +1,5 @@
-"""Attack S-07: requests whose responses must wait. One connection cannot have any number of them; others are not
-affected.
+"""Attack S-07: requests whose responses must wait. Their number is limited for each connection, and other connections
+are not affected.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def test_s07_pulls_that_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
-    """Replies to a request of another client wait for that client, and their bodies wait with them."""
+    """A reply waits until the client that sent the request confirms it; the broker limits bodies of waiting replies."""
 
     async def work() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -113,7 +113,9 @@ def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["pull", "pop", "question"])
 def test_s07_requests_that_wait_for_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    """If too many pulls of one connection wait, more are refused; its other requests, and others, are served."""
+    """If too many pulls of one connection wait, further pulls are refused. Its other requests and other connections are
+    still served.
+    """
     monkeypatch.setattr(connection_share, "REQUESTS_MAX", 5)
 
     async def work() -> None:

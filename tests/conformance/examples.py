@@ -1,4 +1,4 @@
-"""Runs the projects of ``examples/`` in languages other than Python, as their readers do.
+"""Runs the projects of ``examples/`` in languages other than Python, as a reader of them would.
 
 ``python -m tests.conformance.examples``. JUnit and Go start ``rucola`` from the path and use the official clients. Exit
 status: 0 if both passed, 1 if one failed, 2 if a program is missing.

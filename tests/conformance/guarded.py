@@ -1,8 +1,8 @@
 """Accounts and TLS with the official Java clients: ``python -m tests.conformance.guarded``.
 
 The same program runs against our broker and the official one of 4.9.7, which is the last published version with
-``plain_acl.yml``. Each runs over plain connections and over TLS, on one port. The exit status is the same as for
-``tests.conformance.run``.
+``plain_acl.yml``. With each broker, it runs over plain connections and over TLS, on the same port. The exit status is
+the same as for ``tests.conformance.run``.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Scene:
 
 
 class OfficialServers(JavaServers):
-    """The official servers, with ``BROKER_NAME`` and the files for logging that servers before 5.0 must have."""
+    """The official servers, with ``BROKER_NAME`` and with the logging configuration that versions before 5.0 need."""
 
     def _start(self) -> None:
         folder = self._temporary / "home" / "conf"
@@ -102,7 +102,7 @@ def main(arguments: list[str]) -> int:
 
 
 async def _warm_up(namesrv: str) -> None:
-    """Sends once: on a busy machine, the first send takes a Java broker longer than a producer waits by default."""
+    """Sends one message: on a busy machine, a Java broker needs longer for it than the default timeout of a send."""
     async with Producer("python", namesrv, ProducerConfig(send_msg_timeout_ms=30_000)) as producer:
         await producer.send(Message("warm_up", b"first"))
 

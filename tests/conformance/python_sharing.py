@@ -198,7 +198,7 @@ class Sharing:
         await (member.stop() if isinstance(member, JavaMember) else member.shutdown())
 
     async def _settled(self) -> None:
-        """Waits until every configured queue has one owner among the members, and keeps it."""
+        """Waits until every configured queue has exactly one owner among the members, and this no longer changes."""
         loop = asyncio.get_running_loop()
         wanted = QUEUES if self.strategy != "CONFIG" else {1: 3, 3: 8}[len(self.members)]
         still, began = 0, loop.time()
@@ -224,7 +224,7 @@ class Sharing:
         return {name: await self._owned_by(member) for name, member in self.members.items()}
 
     async def _known_to_broker(self) -> str:
-        """Says which members the group has according to the broker, and the ids of our members."""
+        """Returns a text with the members of the group that the broker knows, and the ids of our members."""
         ours = {name: member for name, member in self.members.items() if isinstance(member, PushConsumer)}
         if not ours:
             return "no member of ours is left"

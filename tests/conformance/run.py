@@ -137,8 +137,8 @@ def main(arguments: list[str]) -> int:
 
 
 def run_clients(clients: list[Client], target: Servers, scenarios: list[str], console: Console) -> list[Outcome]:
-    """Runs all clients, several at a time because they mostly wait, then the scenarios that kill the servers; yields
-    the outcomes.
+    """Runs the scenarios of all clients, several clients concurrently because they mostly wait, and then the scenarios
+    that kill the servers. Returns the outcomes.
     """
     chosen = {client: chosen_of(client, scenarios) for client in clients}  # builds the programs one after another
 

@@ -44,7 +44,7 @@ class _Servers(JavaServers):
 
 
 class OfficialBroker(BrokerProcess):
-    """An official name server and broker on one directory."""
+    """An official name server and broker, restarted on the same directory."""
 
     def __init__(self, directory: Path, version: str) -> None:
         super().__init__(directory)

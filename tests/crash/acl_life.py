@@ -53,7 +53,7 @@ class Administration(Protocol):
         """Returns the changes that administrators request, in order."""
 
     def look(self) -> None:
-        """Reloads the files, if this kind of access control does so while it runs."""
+        """Reloads the files if this kind of access control reloads them in a running broker."""
 
     def rights(self) -> Rights:
         """Returns the rights that the process grants."""
@@ -127,7 +127,7 @@ class Users:
         yield lambda: manager.delete_user("alice")
 
     def look(self) -> None:
-        """Does nothing, because only the manager writes the file; see ``Administration``."""
+        """Does nothing: the file is never reloaded, because only the manager writes it; see ``Administration``."""
 
     def rights(self) -> Rights:
         """See ``Administration``."""
@@ -142,7 +142,7 @@ class AclExplorer:
 
     Args:
         sample: number of random crash states at each step, in addition to the fixed ones.
-        prepare: plants a defect in the ``Files``.
+        prepare: function that adds a defect to the ``Files`` of the process; used to test this explorer.
 
     Attributes:
         states: number of disks from which a process was started.
@@ -200,8 +200,8 @@ class AclExplorer:
         return plan.fired
 
     def _try_again(self, disk: SimulatedDisk, administration: Administration, change: Callable[[], None]) -> None:
-        """Repeats a change that failed. The file may have been renamed before the disk failed, so the files are read
-        first, as at every interval.
+        """Repeats a change that failed. First reads the files again, as a broker does at intervals, because the new
+        file may have been renamed before the disk failed.
         """
         administration.look()
         try:

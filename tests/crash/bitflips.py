@@ -1,4 +1,4 @@
-"""Stores with one flipped bit in a record of their log: a start must finish, and may lose at most that message.
+"""Stores with one flipped bit in a record of their log: they must start, and may lose at most that message.
 
     python -m tests.crash.bitflips --variants 2000 --jobs 2
     python -m tests.crash.bitflips --seed 217 --variants 1
@@ -316,8 +316,8 @@ def answers() -> dict[str, Any]:
 
 
 def official(damaged: Variant) -> Served | None:
-    """Returns the messages that the official store serves from a variant; None if it does not open the variant, or did
-    not write the store.
+    """Returns the messages that the official store serves from a variant; None if it does not open the variant, or if
+    Rucola wrote the store.
     """
     recorded = answers().get(damaged.base.name)
     if recorded is None:
@@ -413,7 +413,7 @@ class Lines(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """Collects what the package logs."""
+    """Yields a list to which the lines that the package logs are added."""
     handler, logger = Lines(), logging.getLogger("rucola")
     before = logger.level, logger.propagate, logging.root.manager.disable
     logging.disable(logging.NOTSET)
@@ -507,7 +507,7 @@ def _open(damaged: Variant, path: Path) -> MessageStore | None:
 
 
 def served_by(damaged: Variant, store: MessageStore) -> Served:
-    """Returns the messages that pulls give; compares them with the bytes of the log."""
+    """Pulls all messages and compares them with the bytes of the log; returns them."""
     log = _log_files(damaged.files)
     size_of = dict(damaged.base.places)
     served: Served = {}

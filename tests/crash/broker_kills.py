@@ -3,9 +3,9 @@
     python -m tests.crash.broker_kills --rounds 20
     python -m tests.crash.broker_kills --rounds 4 --flush sync --seed 7
 
-Every process continues with the store that the previous one left. At the end no message may be missing or early, no
-acknowledged message may come again, and none may be both committed and given up. The exit code is 1 if a promise was
-broken.
+Every process continues with the store of the previous process. At the end, no message may be missing or early, no
+acknowledged message may have been delivered again, and none may be both committed and given up. The exit code is 1 if a
+promise was broken.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ async def _settle(broker: BrokerProcess, ledger: Ledger, number: int) -> None:
 
 
 def kill_rounds(directory: Path, seed: int, flushes: Sequence[bool]) -> Ledger:
-    """Runs processes that are killed, and at the end one that runs until all messages have arrived.
+    """Runs broker processes that are killed, and at the end a process that runs until all messages have arrived.
 
     Args:
         flushes: for each process, whether it runs with SYNC_FLUSH.

@@ -95,7 +95,7 @@ class Connection(Channel):
 
 
 class BrokerLife:
-    """Processes that run one after another over one disk."""
+    """Broker processes that run one after another on the same simulated disk."""
 
     def __init__(self, disk: SimulatedDisk, sync: bool, clock: ManualClock) -> None:
         self.disk = disk
@@ -157,7 +157,7 @@ class BrokerLife:
         self.disk.step("flushed", ROOT)
 
     def write_tables(self) -> None:
-        """Runs the thread that writes tables; responds to requests that waited for it."""
+        """Runs the thread that writes tables, then the event loop, which responds to requests that waited for it."""
         self.loop.run()
         worker = self.broker.services.writer._worker
         assert isinstance(worker, ManualWorker)
@@ -166,7 +166,7 @@ class BrokerLife:
         self.loop.run()
 
     def keep(self) -> None:
-        """Runs one pass of the store's keeper."""
+        """Runs the work of the store's maintenance thread once."""
         worker = self.broker.store._keeper._worker
         assert isinstance(worker, ManualWorker)
         worker.run()

@@ -1,7 +1,7 @@
 """The promises that a broker made to producers and consumers, and whether it keeps them after a crash.
 
-* A popped message never comes again once its acknowledgement got a response under SYNC_FLUSH, or is on the disk. Every
-  other popped message comes again, but not before the end of its invisible time.
+* A popped message is never delivered again if its acknowledgement got a response under SYNC_FLUSH or is on the disk.
+  Every other popped message is delivered again, but not before the end of its invisible time.
 * A delayed message that is on the disk is delivered, and never before its time.
 * A half message has one outcome: the decision of its producer or, without one, it is given up.
 """
@@ -51,8 +51,8 @@ class Broken(AssertionError):  # noqa: N818 - reads as what was found
 
 @dataclass
 class Promises:
-    """The broker's promises, by key of the message. An *end* is the physical offset behind the record on which the
-    promise depends.
+    """The broker's promises, by key of the message. A promise depends on a record; *end* is the physical offset after
+    that record.
 
     Attributes:
         durable: everything below this offset is on the disk.
@@ -94,7 +94,7 @@ class Popped:
 
 @dataclass
 class Came:
-    """The messages that consumers got after a crash: times in ms, by key."""
+    """The times in ms at which consumers got messages after a crash, by key of the message."""
 
     popped: dict[str, list[int]] = field(default_factory=dict)
     plain: dict[str, list[int]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Clients(BrokerLife):
         self._asked: dict[int, tuple[str, ...]] = {}
 
     def open(self) -> None:
-        """See ``BrokerLife``. Responses that have not come by now will never come."""
+        """See ``BrokerLife``. Forgets open requests, because the earlier process will never respond to them."""
         self._asked = {}
         super().open()
 
@@ -157,7 +157,7 @@ class Clients(BrokerLife):
         self.promises.decided[key] = self.end, COMMIT
 
     def answer_checks(self) -> None:
-        """Responds to checks: the producers repeat all their decisions, even those that they sent before."""
+        """Responds to transaction checks: producers repeat their decisions, even decisions that they sent before."""
         questions, self.connection.questions = self.connection.questions, []
         for question in questions:
             names = question.ext_fields
@@ -166,7 +166,7 @@ class Clients(BrokerLife):
             self._end(key, int(names["tranStateTableOffset"]), int(names["commitLogOffset"]), outcome, True)
 
     def _note_delay(self, key: str, properties: Mapping[str, object]) -> None:
-        """Records that the message with ``properties`` is the last record of the log."""
+        """Records the due time that ``properties`` request for the message, which is the last record of the log."""
         if "DELAY" in properties:
             delay_ms = LEVELS_MS[int(str(properties["DELAY"])) - 1]
             self.promises.due_ms[key] = self.end, self.clock.wall_ms() + delay_ms
@@ -323,8 +323,8 @@ class BrokerExplorer:
 
 
 def live_on(disk: SimulatedDisk, sync: bool, now_ms: int, promises: Promises) -> Came:
-    """Starts a broker on ``disk`` and lets time pass: consumers pop, producers respond to checks. Returns the messages
-    that consumers got.
+    """Starts a broker on ``disk`` and lets time pass, in which consumers pop messages and producers respond to checks;
+    returns the messages that consumers got.
     """
     clients = Clients(disk, sync, ManualClock(now_ms), promises.copy())
     came = Came()

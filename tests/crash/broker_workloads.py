@@ -7,8 +7,8 @@ from tests.crash.broker_promises import COMMIT, ROLLBACK, Clients
 
 
 def pop_and_ack(life: Clients) -> None:
-    """Pops messages and acknowledges some of them, one by one or together. The others come again, and are then
-    acknowledged.
+    """Pops messages and acknowledges some of them, one by one or together. The other messages are delivered again, and
+    are then acknowledged.
     """
     life.open()
     for number in range(6):
@@ -57,8 +57,8 @@ def hide(life: Clients) -> None:
 
 
 def killed(life: Clients) -> None:
-    """The process is killed between acknowledgements, and between a revival and the record of it; then it stops cleanly
-    and starts.
+    """The process is killed between acknowledgements, and after a revival, before the progress is written. Then it is
+    stopped cleanly and started.
     """
     life.open()
     for number in range(5):
@@ -87,8 +87,8 @@ def killed(life: Clients) -> None:
 
 
 def last_moment(life: Clients) -> None:
-    """Times within a step; messages are acknowledged a millisecond before the deadline, some of them in a retry
-    topic.
+    """The clock is between two whole steps. Messages are acknowledged a millisecond before the deadline, some of them
+    in a retry topic.
     """
     life.open()
     life.clock.advance(337)
@@ -121,7 +121,7 @@ def last_moment(life: Clients) -> None:
 
 
 def behind(life: Clients) -> None:
-    """Progress of pops and of revived messages is written before the disk has their records."""
+    """Progress is written before the disk has the records that it counts: pop checkpoints and revived messages."""
     life.open()
     for number in range(3):
         life.send(f"b{number}")
@@ -143,7 +143,7 @@ def behind(life: Clients) -> None:
 
 
 def in_order(life: Clients) -> None:
-    """A queue continues as its messages are acknowledged in order."""
+    """In an ordered queue, later messages are delivered only after earlier ones are acknowledged."""
     life.open()
     for number in range(4):
         life.send(f"o{number}", ORDERED)
@@ -161,8 +161,8 @@ def in_order(life: Clients) -> None:
 
 
 def delays(life: Clients) -> None:
-    """Delay levels and delivery times in turn; progress is written before the disk has the deliveries; the process is
-    killed.
+    """Messages with delay levels and messages with delivery times. Progress is written before the disk has the
+    deliveries; the process is killed.
     """
     life.open()
     for level in (1, 2, 3):
@@ -217,7 +217,7 @@ def transactions(life: Clients) -> None:
 
 
 def delayed_commits(life: Clients) -> None:
-    """Half messages with a delay that begins with the commit; the process is killed before they are due."""
+    """Half messages are delayed, from their commit on; the process is killed before they are due."""
     life.open()
     life.online()
     life.decide(life.prepare("level", DELAY=1), COMMIT)
@@ -235,7 +235,9 @@ def delayed_commits(life: Clients) -> None:
 
 
 def put_back(life: Clients) -> None:
-    """A given-up message is put back and committed after a check; the process is killed in between."""
+    """A prepared message that was given up is put back, and committed after a check; in between, the process is
+    killed.
+    """
     life.open()
     life.online()
     life.prepare("again")

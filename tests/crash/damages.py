@@ -64,9 +64,10 @@ class Damage:
 
     Attributes:
         file: the damaged file, relative to the store.
-        first, last: the bytes of the damaged item in that file; ``verify`` must name a position from first to last.
-        kinds: the kinds of findings that name this field.
-        unseen: why the damage cannot be seen; empty if it must be found.
+        first, last: first and last byte of the damaged item in that file; ``verify`` must report a position between
+            them, inclusive.
+        kinds: the kinds of findings that report this field.
+        unseen: why the damage cannot be detected; empty if it must be found.
         other: a second damaged file.
     """
 
@@ -281,7 +282,9 @@ def _file(seed: int, store: Base, target: str, _name: str, random: Random) -> Da
 
 
 def _padding(seed: int, store: Base, target: str, random: Random) -> Damage:
-    """Sets a bit in the zeros after the end of the log, of a queue, or of the entries in an index file."""
+    """Sets a bit in the zeros that follow the last record of the log, the last unit of a queue, or the last entry of an
+    index file.
+    """
     file = random.choice(
         sorted(file for file in store.files if file.startswith(("commitlog/", "consumequeue/", "index/")))
     )
@@ -315,7 +318,9 @@ def named_by_copy(one: Damage, findings: list[Finding]) -> bool:
 
 
 def check(one: Damage, directory: Path) -> str:
-    """Runs ``verify``; returns "named", "named by its copy", "unseen: ...", or a text about what is wrong."""
+    """Runs ``verify``; returns "named", "named by its copy" (in a queue or the index), "unseen: ...", or a text about
+    what is wrong.
+    """
     write_files(one.files, directory)
     report = verify(str(directory))
     known = {(found.kind, found.file, found.position, found.count) for found in whole_report(one.base.name).findings}

@@ -8,7 +8,7 @@ compared with a walk of the log that shares no code with the package (``tests.pl
 
 * either the start refuses with a path and a position, and has changed nothing;
 * or it serves, by queue and by key, exactly the records before the end of its log whose place and checksums are right.
-  This end is not before the first bytes that are not a record;
+  The end of its log must not be before the first bytes that are not a record;
 * no byte of the log is lost: each is in its place or in ``quarantine/``;
 * the start takes at most 10 s.
 
@@ -76,7 +76,7 @@ class Variant:
 
 
 def variant(seed: int, names: list[str] | None = None) -> Variant:
-    """Returns the variant that belongs to a seed, from one of the stores ``names``; None means any store."""
+    """Returns the variant that belongs to a seed, of one of the stores ``names``; without ``names``, of any store."""
     random = Random(seed)
     name = random.choice(names or [*CASES, *BROKER_CASES])
     known = {entry.key for entry in options_of(MessageStoreConfig)}

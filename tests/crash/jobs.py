@@ -1,7 +1,7 @@
 """Runs the rounds of an exploration in several processes. Findings and counts do not depend on the number of processes.
 
-A row is one workload in one configuration. Its rounds have ascending seeds, and only as many rounds count as the row
-needs for its share of the states. Rounds that were begun in advance and are not needed do not count.
+A row is one workload in one configuration. Its rounds have ascending seeds; rounds count, in this order, until the row
+has its share of the states. Further rounds that were begun in advance do not count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Round:
     Attributes:
         counts: values of the row's columns; column ``states_at`` holds the states.
         violation: text about the broken promise; empty if there is none.
-        seconds: processor time of the round.
+        seconds: CPU time of the round.
     """
 
     counts: tuple[int, ...]
@@ -39,8 +39,8 @@ class Tally:
 
     Attributes:
         rounds: number of rounds that count.
-        counts: sums of their counts.
-        seconds: processor time of all rounds.
+        counts: for each count that rounds report, the sum over these rounds.
+        seconds: CPU time of all rounds.
         violation: the first round that broke a promise, with its seed.
     """
 
@@ -55,7 +55,9 @@ class Tally:
     _ahead: dict[int, Round] = field(default_factory=dict)
 
     def next_round(self) -> int | None:
-        """Number of the round to begin next; None if the current rounds should suffice."""
+        """Returns the number of the next round to begin; None if the rounds already begun probably reach enough
+        states.
+        """
         if self.done:
             return None
         under_way = self._begun - self.rounds
@@ -77,7 +79,7 @@ class Tally:
         self.seconds += seconds
 
     def take(self, number: int, found: Round) -> None:
-        """Adds the result of round ``number``; rounds count in order."""
+        """Adds the result of round ``number``; it counts once the results of all earlier rounds are there."""
         self._ahead[number] = found
         while not self.done and self.rounds in self._ahead:
             found = self._ahead.pop(self.rounds)
@@ -154,5 +156,5 @@ def _begin_rounds(
 
 
 def default_jobs() -> int:
-    """Returns the number of processors."""
+    """Returns the number of CPUs."""
     return os.cpu_count() or 1

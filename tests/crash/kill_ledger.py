@@ -37,12 +37,12 @@ class Decision(Enum):
 
 @dataclass
 class Ledger:
-    """What all processes promised in their responses, by key of the message.
+    """The promises that all broker processes made in their responses, by key of the message.
 
     Attributes:
         sent: messages to be popped.
         popped: how often each message was popped.
-        hidden_until_ms: time of the broker's clock before which a message must not come again.
+        hidden_until_ms: time, by the broker's clock, before which a message must not be delivered again.
         acknowledged: messages whose acknowledgement was in time and got a response.
         maybe_acknowledged: messages whose acknowledgement was requested, with any result.
         due_ms: due times of delayed messages.
@@ -82,7 +82,7 @@ class Ledger:
         """Compares the arrival times of delayed messages; returns whether all of them have arrived.
 
         Raises:
-            Lie: a message came early, or is missing although ``complete`` says that there was time enough.
+            Lie: a message came too early, or is missing although ``complete`` is set: all are due.
         """
         for key, times_ms in came_ms.items():
             if any(time_ms < self.due_ms.get(key, 0) for time_ms in times_ms):
@@ -93,8 +93,8 @@ class Ledger:
         return not lost
 
     def asked(self, key: str, process: int) -> None:
-        """Records that the broker asked a producer for its decision. Only within one process may this request cross the
-        end of the transaction.
+        """Records that the broker checked a transaction. It must not check one that was ended in an earlier process; in
+        the same process, the check may have been sent before the end.
         """
         if self.ended.get(key, process) < process:
             self.asked_in_vain.add(key)

@@ -39,7 +39,7 @@ class Traffic:
     """All clients of one broker process; use it as ``async with``.
 
     Args:
-        number: number of the process, from 1; keys contain it.
+        number: number of the broker process, from 1; it is part of the messages' keys.
         pace_s: longest pause between two requests of a producer in seconds.
     """
 
@@ -137,7 +137,7 @@ class Traffic:
             await self._pause()
 
     async def _end_at_once(self, key: str, queue_offset: str, physical_offset: str) -> None:
-        """Sends the decision; half of the time as clients do, otherwise waiting for the response."""
+        """Sends the decision about a transaction; half of the decisions are one-way, as clients send them."""
         names = self._decision(key, queue_offset, physical_offset, asked=False)
         if self._random.random() < 0.5:
             self._client.invoke_oneway(self._address, RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=names))

@@ -44,7 +44,7 @@ def answered_and_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def popped_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect: after a crash, a group continues to pop from the offset in the file."""
+    """The defect: after a crash, a group continues to pop at the offset in the file, not after its last checkpoint."""
     monkeypatch.setattr(PopOffsets, "recover", lambda *_: None)
 
 
@@ -66,8 +66,8 @@ def revived_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def finished_only_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect: a start after a clean stop forgets which checkpoints were completed. The store once had this defect;
-    workload ``killed`` found it.
+    """The defect: after a clean stop, the next process does not know which checkpoints were completed. Our broker once
+    had this defect; workload ``killed`` found it.
     """
     load = ReviveService.load
 
@@ -113,7 +113,7 @@ def delivered_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def early_after_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect: a start treats every waiting time step as over."""
+    """The defect: after start-up, messages are delivered before they are due."""
     load = TimerMessageService.load
 
     def behind(self: TimerMessageService) -> None:

@@ -31,7 +31,7 @@ def test_whole_stores_have_no_findings(name: str) -> None:
 
 @pytest.mark.parametrize("seed", [811, 836, 860, 263, 286, 313, 1415])
 def test_a_start_serves_what_is_intact(seed: int, tmp_path: Path) -> None:
-    """Files are cut, lost or foreign; blanks and entries have a wrong size, or an entry is missing."""
+    """Damage: files are truncated, lost or foreign; blank records or entries have a wrong size; an entry is missing."""
     one = damage(seed)
     assert start_over(one, whole(one.base.name), tmp_path / "store").seconds > 0
 

@@ -106,7 +106,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, workload: str, sync: 
 
 @pytest.mark.parametrize("fault", ["EIO reading once", "EIO reading for ever"])
 def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
-    """Reads fail in the threads of recoveries and consumers, and in the threads that read for them."""
+    """Reads fail in recovering and consuming threads, and in threads that read ahead for them."""
     fired = 0
     for seed in (SEED, SEED + 1):
         explorer = CrashExplorer(config(seed % 2 == 0), seed, sample=0, interleaved=True)
@@ -115,7 +115,7 @@ def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
 
 
 def test_consumers_wait_for_what_is_not_in_memory() -> None:
-    """In the explored stores, a pull either is cold and waits, or its messages are compared."""
+    """In the explored stores, a pull waits if a message is not in memory; otherwise, its messages are compared."""
     lives: list[StoreLife] = []
 
     def workload(life: StoreLife, random: Random) -> None:

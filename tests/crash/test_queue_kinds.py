@@ -23,7 +23,7 @@ BATCH = b"BatchTopic"
 
 
 def kinds(sync: bool) -> MessageStoreConfig:
-    """Returns options by which a segment holds four batch units, and a segment of the extension three units."""
+    """Returns options with which a segment of a batch queue has four units, and one of a queue extension three."""
     return replace(
         config(sync),
         mapper_file_size_batch_consume_queue=4 * 46,

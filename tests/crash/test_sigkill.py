@@ -1,7 +1,7 @@
 """SIGKILL while messages are appended: no acknowledged message is lost, and none is incomplete.
 
-Four stores with five kills each; every round continues with the store of the previous one. The seed in the name of the
-test determines the moment of a kill: a number of acknowledged messages, then a number of milliseconds.
+Each of four stores is killed five times, and continues after each kill. The seed in the name of the test determines the
+moment of a kill: so many milliseconds after so many acknowledged messages.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Acknowledged = dict[int, tuple[str, int, int, int]]
 
 
 def write_until_killed(path: Path, mode: str, index: str, seed: int, round_number: int) -> Acknowledged:
-    """Runs the writer and kills it; returns the messages that it acknowledged before, without a line that the
-    kill cut.
+    """Runs the writer and kills it; returns the messages that the writer acknowledged. An incomplete last line is
+    ignored.
     """
     random = Random(seed * 100 + round_number)
     writer = subprocess.Popen(

@@ -14,8 +14,8 @@ from rucola.store.timer.timer_wheel import TimerWheel
 
 
 def come_and_go(life: TimerLife) -> None:
-    """Several messages wait for one time step, one is due at once, and one is withdrawn. They cross a segment border of
-    the timer log.
+    """Several messages are due in the same time step, one is due at once, and one is withdrawn. Their units extend over
+    two segments of the timer log.
     """
     life.open()
     for number in range(5):
@@ -38,7 +38,7 @@ def come_and_go(life: TimerLife) -> None:
 
 
 def roll(life: TimerLife) -> None:
-    """One message waits longer than a unit allows."""
+    """One message is due later than a unit can express, so it is rolled."""
     life.open()
     life.wait("far", 25_000)
     life.wait("near", 3000)
@@ -53,7 +53,9 @@ def roll(life: TimerLife) -> None:
 
 
 def killed(life: TimerLife) -> None:
-    """The process is killed between a delivery and the record of it, starts again, then stops cleanly and starts."""
+    """The process is killed after a delivery, before the progress is written. It starts again, is stopped cleanly, and
+    starts once more.
+    """
     life.open()
     for number in range(10):
         life.wait(f"k{number}", 2000)
@@ -133,7 +135,7 @@ def wheel_before_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect: messages that already wait are added again."""
+    """The defect: messages that are already in the timer wheel are added again."""
     monkeypatch.setattr(TimerStore, "known", lambda *_: False)
 
 

@@ -80,7 +80,7 @@ def test_a_call_fails_or_the_process_is_killed(fault: str, options: Options, syn
 
 @FLUSH
 def test_a_disk_that_fails_from_the_first_segment_on(sync: bool) -> None:
-    """A file that was about to become a segment in another directory may stay there under its temporary name."""
+    """A new segment is created under a temporary name. If the disk fails, this file may stay in any log directory."""
     explorer = CrashExplorer(paths(sync), SEED, sample=0)
     fired = [explorer.run_with_faults(WORKLOADS["put"], plan("EIO for ever", nth), sample=0) for nth in range(10, 25)]
     assert all(fired)

@@ -6,10 +6,10 @@ Each fact is one line, appended by a single write, so lines written before a kil
 line  fields                                                 meaning
 ====  =====================================================  ==========================================================
 S     number, topic, queue id                                a message is about to be appended
-A     number, physical offset, size, queue offset            it was acknowledged
-L     number                                                 a start did not find it, and it was not acknowledged
+A     number, physical offset, size, queue offset            a message was acknowledged
+L     number                                                 a later process did not find a message without A
 B     topic, physical offset                                 a topic is about to be deleted, up to the offset
-D     topic, physical offset                                 it is
+D     topic, physical offset                                 a topic was deleted, up to the offset
 ====  =====================================================  ==========================================================
 """
 
@@ -27,7 +27,7 @@ _SIZES = (10, 100, 600, 2000, 6000)
 
 
 def message_of(number: int, topic: bytes, queue_id: int) -> StoreMessage:
-    """Returns message ``number``; body and properties follow from the number alone."""
+    """Returns message ``number``, whose body and properties depend only on the number."""
     random = Random(number)
     body = random.randbytes(random.choice(_SIZES))
     properties = b"KEYS\x01k%d\x02TAGS\x01t%d\x02UNIQ_KEY\x01U%d\x02" % (number, number % 3, number)
@@ -36,7 +36,7 @@ def message_of(number: int, topic: bytes, queue_id: int) -> StoreMessage:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of an acknowledged message."""
+    """Offsets and size of an acknowledged message."""
 
     physical_offset: int
     size: int
@@ -44,7 +44,7 @@ class Place:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the record."""
+        """Physical offset after the record."""
         return self.physical_offset + self.size
 
 
@@ -54,9 +54,9 @@ class Ledger:
 
     Attributes:
         sent: topic and queue id of each message by number, without lost messages.
-        places: places of acknowledged messages.
+        places: offsets and sizes of acknowledged messages, by number.
         deleted: for each deleted topic, the physical offset below which its messages are in no queue.
-        deleting: the same for a deletion whose end was not recorded.
+        deleting: the same for deletions whose end was not recorded: they may or may not have taken effect.
     """
 
     path: Path
@@ -79,11 +79,11 @@ class Ledger:
         self._note([f"S {number} {topic.decode()} {queue_id}" for number, topic, queue_id in messages])
 
     def acknowledged(self, places: dict[int, Place]) -> None:
-        """Records that messages were appended, and their places."""
+        """Records that messages were appended, with their offsets."""
         self._note([f"A {n} {p.physical_offset} {p.size} {p.queue_offset}" for n, p in places.items()])
 
     def lost(self, numbers: list[int]) -> None:
-        """Records that a start did not find messages."""
+        """Records that a process did not find messages when it opened the store."""
         self._note([f"L {number}" for number in numbers])
 
     def deletes(self, topic: bytes, physical_offset: int) -> None:

@@ -196,7 +196,7 @@ class ThreadLife:
         return places
 
     def _on_flushed(self) -> None:
-        """Called in a thread of the store."""
+        """Checks the flushed offset; is called in a thread of the store."""
         self._flushed.set()
         if self._store.state is StoreState.RUNNING:
             self._guarded(lambda: self._watch.check_log(self._store.flushed_offset))
@@ -294,7 +294,7 @@ class ThreadLife:
         self.counts["deleted"] += 1
 
     def _expire(self) -> None:
-        """Makes all segments except the newest count as old; the keeper may then remove them."""
+        """Makes all segments except the newest count as old; the maintenance thread may then remove them."""
         old = time.time() - 7200
         for path in sorted(self._root.glob("commitlog/*"))[:-3]:
             with suppress(FileNotFoundError):
@@ -346,7 +346,7 @@ class ThreadLife:
             self._stopping.wait(0.001)
 
     def _read_in_place(self) -> None:
-        """Reads the store in place: bytes that the reader got must never change."""
+        """Reads the directory of the running store: bytes that were read must never change."""
         known: dict[int, bytes] = {}
         while not self._stopping.is_set():
             try:
@@ -382,8 +382,8 @@ class ThreadLife:
         return physical_offset >= self._store.min_offset + _SEGMENT_BYTES
 
     def _check_all(self) -> None:
-        """Checks after a start that every acknowledged message exists unchanged, none exists twice, and there are no
-        others.
+        """Checks after start-up that every acknowledged message exists once and unchanged, and that no message exists
+        that was not sent.
         """
         store, ledger = self._store, self._ledger
         seen: dict[int, Place] = {}
@@ -426,7 +426,7 @@ class ThreadLife:
 
 
 def _record(reader: OfflineStore, physical_offset: int) -> bytes | None:
-    """Returns a record as a reader in place sees it; None if there is none, or its segment has expired."""
+    """Returns a record as read from the directory of the running store; None if there is none or it has expired."""
     try:
         record = reader.record_at(physical_offset)
     except DiskError:

@@ -23,7 +23,7 @@ class Broken(AssertionError):  # noqa: N818 - reads as what was found
 
 
 class SyncWatch:
-    """Knows each file's content at the time when its last finished sync began.
+    """Remembers which content of each file is synced: that at the beginning of its last completed sync.
 
     Attributes:
         broken: the first violation in any thread.
@@ -40,7 +40,7 @@ class SyncWatch:
         self._log_checked = 0
 
     def files(self) -> Files:
-        """Returns a ``Files`` whose syncs are watched."""
+        """Returns a ``Files`` object that records the content that its syncs cover."""
         files = Files()
         sync: Callable[[int], None] = Files.data_sync
         synced = self._synced
@@ -56,8 +56,8 @@ class SyncWatch:
         return files
 
     def loaded(self, end: int) -> None:
-        """Notes the end of a recovery: the content that it left existed before this process, or this process
-        synced it.
+        """Is called at the end of a recovery; records the present content of all files as synced, by an earlier process
+        or by this recovery.
         """
         self._log_checked = end
         for path in self._root.rglob("*"):

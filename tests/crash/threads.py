@@ -34,7 +34,7 @@ class Broke(Exception):  # noqa: N818 - reads as what happened
 
 
 def live(directory: Path, config: str, seed: int, seconds: float, kill: bool) -> Counter[str]:
-    """Runs one process with a store in ``directory``; returns its counts of actions, as far as it could report them.
+    """Runs one process with a store in ``directory``; returns the counts of actions that the process reported.
 
     Args:
         seconds: length of the run, from the moment when the store accepts messages.

@@ -1,8 +1,8 @@
-"""A store with timers over a simulated disk, and promises about its messages, which hold however often the power fails.
+"""A store with timers on a simulated disk, and promises about its messages, which hold however often the power fails.
 
-An acknowledged message is delivered, but not before its time. It is delivered only once if the progress on the disk
-counts its delivery. A message whose withdrawal was acknowledged is never delivered. The clock and the threads move only
-when the workload says so.
+An acknowledged message is delivered, but not before its due time. It is not delivered again if the progress on the disk
+includes its delivery. A message whose withdrawal was acknowledged is never delivered. The clock and the threads advance
+only when the workload makes them.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Promises:
 
     Attributes:
         due_ms: the time step of each accepted message, by key.
-        ends: end of its record in the timer topic, and of its withdrawal.
+        ends: end of the record of each message in the timer topic, and of its withdrawal.
         withdrawn: keys whose withdrawal was accepted.
         acked_end: records below this offset are acknowledged.
-        read_time_ms: the progress on the disk says that all steps before this time were delivered.
-        rolled: keys of messages that wait longer than a unit allows; a crash may duplicate them, as it may duplicate a
-            delivery.
+        read_time_ms: according to the progress on the disk, all messages due before this time were delivered.
+        rolled: keys of messages that are due later than a unit can express; a crash may duplicate them, as it may
+            duplicate a delivery.
     """
 
     due_ms: dict[str, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Promises:
 
 
 class TimerLife:
-    """Runs one process after another over one disk.
+    """Runs one process after another on the same simulated disk.
 
     Args:
         threads: chooses the thread that continues at each system call, among the store's threads and the thread that
@@ -123,7 +123,7 @@ class TimerLife:
         return [worker for worker in workers if isinstance(worker, ManualWorker)]
 
     def wait(self, key: str, delay_ms: int, withdraws: str = "", size: int = 100) -> None:
-        """Accepts a message; a withdrawal names another message and is due at the same time."""
+        """Accepts a message or, if ``withdraws`` is a message's key, its withdrawal, which is due at the same time."""
         due_ms = self.promises.due_ms[withdraws] if withdraws else self.clock.wall_ms() + delay_ms
         due_ms -= due_ms % STEP_MS
         if delay_ms >= ROLL_MS:
@@ -172,7 +172,7 @@ class TimerLife:
             self._writing = self.interleaver.start("timer", write)
 
     def _written(self) -> None:
-        """Waits for the current write."""
+        """Waits until the current write of the progress has ended."""
         writing = self._writing
         if self.interleaver is not None and writing is not None:
             self.interleaver.wait(lambda: writing.done)

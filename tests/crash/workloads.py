@@ -62,7 +62,7 @@ def message(random: Random, topic: bytes = b"Topic", queue_id: int = 0, size: in
 
 
 def put(life: StoreLife, random: Random) -> None:
-    """Appends single messages, with an occasional flush, dispatch, or pass of the keeper."""
+    """Appends single messages, with an occasional flush, dispatch, or run of the maintenance thread."""
     life.open()
     for number in range(12):
         life.put(message(random))
@@ -167,7 +167,7 @@ def missing_queue(life: StoreLife, random: Random) -> None:
 
 
 def kill(life: StoreLife, random: Random) -> None:
-    """Kills the process, so that the next one finds bytes in memory that never reached the disk."""
+    """Kills the process. The next process finds bytes in the page cache that never reached the disk."""
     life.open()
     for number in range(26):
         life.put(message(random, queue_id=number // 24, size=1200))
@@ -256,7 +256,7 @@ def expired_and_deleted(life: StoreLife, random: Random) -> None:
 
 
 def parked(life: StoreLife, random: Random) -> None:
-    """Limits the maps of queues so much that most queues lose theirs; deletes topics and creates them again
+    """Limits the number of mapped queue files so much that most are unmapped; deletes topics and creates them again
     meanwhile.
     """
     life.open()
@@ -273,8 +273,8 @@ def parked(life: StoreLife, random: Random) -> None:
 
 
 def commits(life: StoreLife, random: Random) -> None:
-    """Commits some messages without a flush, and others not at all; buffers serve several segments; then the process is
-    killed.
+    """Commits some messages without a flush, and others not at all; each write buffer is used for several segments;
+    then the process is killed.
     """
     life.open()
     for number in range(16):

@@ -2,7 +2,7 @@
 
 Usage: ``python -m tests.crash.writer DIRECTORY sync|async index|plain SEED``. It writes one line to standard output for
 each acknowledged message: its number, topic, queue id, queue offset and physical offset. With ``async`` a message is
-acknowledged when it is appended, with ``sync`` when the flushed offset has passed its end. It runs until it is killed.
+acknowledged when it is appended, with ``sync`` when the flushed offset has reached its end. It runs until it is killed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def properties_of(number: int) -> bytes:
 
 
 def run_of(numbers: range, random: Random) -> tuple[bytearray, array[int]]:
-    """Returns messages in the form in which the broker has them after one read of a socket."""
+    """Returns messages as a buffer and a table of rows, as the broker passes them to the store."""
     source, table = bytearray(), new_table(len(numbers))
     for row, number in enumerate(numbers):
         body, properties = body_of(number), properties_of(number)

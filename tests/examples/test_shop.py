@@ -35,7 +35,7 @@ def test_one_of_each_of_the_shops_tests() -> None:
 
 
 def _is_installed() -> bool:
-    """Whether the package's entry points are installed, as they are not if the checkout is only on the path."""
+    """Whether the package's entry points are installed; they are missing if the checkout is only on the path."""
     from importlib.metadata import entry_points
 
     return any(point.value == "rucola.testing.plugin" for point in entry_points(group="pytest11"))

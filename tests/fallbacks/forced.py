@@ -28,7 +28,7 @@ CALLS = [
 
 
 class _Missing(importlib.abc.MetaPathFinder):
-    """An importer that finds none of ``MODULES``, and only the sources of kernels."""
+    """An importer that finds none of ``MODULES``, and of kernels only the source and not the compiled module."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -56,7 +56,7 @@ def _no_handlers(*_arguments: object) -> None:
 
 
 def _keep_disk_usage() -> None:
-    """Keeps ``shutil.disk_usage``, which exists on every system, but uses a call on Linux that is removed here."""
+    """Replaces ``shutil.disk_usage``: it exists on every system, but on Linux it uses a call that is removed here."""
     statvfs = os.statvfs
 
     def disk_usage(path: str) -> SimpleNamespace:

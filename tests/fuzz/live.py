@@ -6,7 +6,7 @@ have accounts; half of the requests to them are signed by an account with few ri
 
 * every connection ends soon after its peer has sent everything, and the server sent only frames;
 * nothing is logged as a defect, no exception reaches the event loop, and no response contains a traceback;
-* a well-behaved client is served as before: each message sent between the attacks exists once at the end, in its place.
+* a well-behaved client is still served: in the end, each of its messages exists once, at its acknowledged offset.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Requests:
         self._bodies = Mutator(sorted({bytes(request.body) for request in requests if request.body}))
 
     def draw(self, random: Random) -> RemotingCommand:
-        """Returns one request with this opaque and the fields that clients send; some fields are changed."""
+        """Returns a recorded request, of which some fields are changed."""
         below = random.random
         code = self._codes[int(below() * len(self._codes))]
         recorded = self._by_code[code][int(below() * len(self._by_code[code]))]

@@ -25,7 +25,7 @@ class Mutator:
 
     Args:
         corpus: correct inputs; never empty.
-        tokens: words that are frequent in inputs.
+        tokens: frequent words of inputs, which changes insert.
     """
 
     def __init__(self, corpus: Sequence[bytes], tokens: Sequence[bytes] = TOKENS) -> None:

@@ -1,4 +1,4 @@
-"""Rounds: the inputs that belong to a seed, given to a target."""
+"""Rounds: all inputs that belong to a seed are passed to a target."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The targets of the fuzzer: each decoder with a corpus of inputs, and a check of the result of every input.
 
-A check raises every error except the declared ``FormatError`` (``ConfigError`` for options), which an input may cause.
-An ``AssertionError`` means that two forms of a kernel, two ways to compute a value, or a round trip disagree.
+An input may cause ``FormatError`` (``ConfigError`` for options); a check raises every other error. ``AssertionError``
+means that two results differ that must be equal: those of the compiled and the interpreted kernel, of two ways to
+compute a value, or of a round trip.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Target:
     """One decoder.
 
     Attributes:
-        share: weight by which a run's inputs are divided among targets.
+        share: weight of this target when the inputs of a run are divided among all targets.
         round: number of inputs that come from one seed.
         mutator: makes the source of inputs; called when the target is used.
         check: takes one input and its number in the round.
@@ -71,12 +72,12 @@ class Target:
 
 @cache
 def forms(name: str) -> list[Any]:
-    """Returns the forms of a kernel, the compiled one first."""
+    """Returns the compiled and then the interpreted form of a kernel."""
     return [kernel(name, form) for form in FORMS]
 
 
 def chosen(name: str, number: int) -> Sequence[Any]:
-    """Returns the forms of the kernel that input ``number`` goes through."""
+    """Returns the kernels for input ``number``: for some inputs both, compiled and interpreted, otherwise the first."""
     return forms(name) if number % COMPARE_EVERY == 0 else forms(name)[:1]
 
 
@@ -109,8 +110,8 @@ _table = new_table(ROWS)
 
 
 def check_frame(data: bytes, number: int) -> None:
-    """Checks that the kernel's rows equal those of the general path, both forms agree, and only the surrounding frame
-    is refused.
+    """Checks that the kernel's rows equal those of the general path, that the compiled and the interpreted kernel
+    agree, and that a frame is refused only for its lengths, not for its header.
     """
     results = []
     for form in chosen("protocol._frame_cy", number):
@@ -142,8 +143,8 @@ def check_frame(data: bytes, number: int) -> None:
 
 
 def check_answers(data: bytes, table: array[int], rows: int, number: int) -> None:
-    """Checks that the values that a producer reads from responses equal those of the general path, and both forms
-    agree.
+    """Checks that the values that a producer reads from responses equal those of the general path, and that the
+    compiled and the interpreted kernel agree.
     """
     answers, *others = [
         form.read_send_answers(data, table, rows) for form in chosen("protocol._send_request_cy", number)
@@ -190,7 +191,9 @@ _connection = [FrameReader(4096)]
 
 
 def check_stream(data: bytes, number: int) -> None:
-    """Checks a connection that goes on from input to input until it is refused, in reads of any size."""
+    """Sends all inputs over the same connection, in reads of different sizes, until a frame is refused; then over a new
+    connection.
+    """
     if number == 0:
         _connection[0] = FrameReader(4096)
     reader = _connection[0]
@@ -241,8 +244,8 @@ def check_body(data: bytes, number: int) -> None:
 
 
 def check_json(data: bytes, _: int) -> None:
-    """Checks that a value read from fastjson's dialect is within limits. If no key is an object, it can be written as
-    standard JSON.
+    """Checks that a value read from fastjson's dialect can be written as standard JSON of limited size, unless it has
+    an object as key.
     """
     value = refused(fastjson.loads, data)
     if value is not None and b"{{" not in data:
@@ -296,7 +299,9 @@ def batches() -> Mutator:
 
 
 def check_batch(data: bytes, number: int) -> None:
-    """Checks that the members of a batch lie within the body, one after another, and both forms agree."""
+    """Checks that the messages of a batch lie within the body, one after another, and that the compiled and the
+    interpreted kernel agree.
+    """
     results = []
     for form in chosen("formats._send_cy", number):
         envelope = new_table(1)
@@ -328,7 +333,9 @@ def records() -> Mutator:
 
 
 def check_record(data: bytes, number: int) -> None:
-    """Checks that both forms of the walk over records agree, whatever they check, and rows lie within the bytes."""
+    """Checks that the compiled and the interpreted walk over records agree, with any selection of their checks, and
+    that rows lie within the bytes.
+    """
     check = number % 16
     results = []
     for form in chosen("formats._message_cy", number):

@@ -1,6 +1,6 @@
-"""Repeats recorded conversations with our servers: sends each request in its place, and compares each response.
+"""Repeats recorded sequences of requests with our servers, and compares each response with the recorded one.
 
-Causes come before effects, as in the recording: each request is sent, and each response awaited, at its recorded place.
+Each request is sent, and each response awaited, in the recorded order, so that causes come before effects.
 Values that differ from run to run (offsets in the log, opaque numbers of the server, pop times) are copied into the
 requests from responses of this run. Waiting times of the recording are shortened.
 """
@@ -57,7 +57,7 @@ NUMBER = re.compile(r"\d+")
 
 @dataclass
 class Conversation:
-    """One connection of a recording, repeated with one of our servers."""
+    """The replay of one recorded connection, with one of our servers."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -144,7 +144,7 @@ class Replay:
         }
 
     def topics(self) -> list[TopicConfig]:
-        """Returns the topics that existed before, because their routes were known before the first send."""
+        """Returns the topics that existed before the recording: those with a route before the first send to them."""
         found: dict[str, TopicConfig] = {}
         made = {"TBW102"}
         asked: dict[tuple[str, int], str] = {}
@@ -232,8 +232,8 @@ class Replay:
     async def _again(
         self, conversation: Conversation, asked: Recorded, recorded: Recorded, answer: RemotingCommand
     ) -> RemotingCommand:
-        """Returns the response to a request about something slow, such as a delay; the request is repeated until the
-        response is as recorded.
+        """Returns the response to a request whose result takes time, such as a pull of delayed messages; the request is
+        repeated until the response is as recorded.
         """
         deadline = time.monotonic() + AGAIN_S
         takes_time = asked.record["code"] in TAKES_TIME and not self.scenario.startswith("mqadmin_")
@@ -277,8 +277,8 @@ class Replay:
 
     @staticmethod
     def _moved(due_ms: int, born_ms: int) -> str:
-        """Returns a due time that is as far from now as the recorded one was from its send. A time in the future may be
-        farther away, so that it has not passed.
+        """Returns a due time that is as far from now as the recorded due time was from its send. Time is added to a due
+        time in the future, so that it has not passed when the request is sent.
         """
         ahead_ms = due_ms - born_ms
         return str(int(time.time() * 1000) + ahead_ms + (AHEAD_MS if ahead_ms > 0 else 0))
@@ -316,7 +316,7 @@ class Replay:
             command.body = fastjson.dumps(body)
 
     def _take(self, record: dict[str, Any], ours: RemotingCommand) -> None:
-        """Waits for the request of our server that takes the place of a recorded one."""
+        """Compares a request of our server with the recorded request that it corresponds to."""
         self._opaques[record["conn"], record["opaque"]] = ours.opaque
         self.compared.add(record["n"])
         problems = self.problems[record["n"]]
@@ -388,7 +388,7 @@ class Replay:
 
 
 def _same_words(ours: str, theirs: str) -> bool:
-    """Compares values except for addresses and numbers; names of Java's exceptions are not compared."""
+    """Whether two texts are equal except for addresses and numbers; texts with Java exceptions count as equal."""
     if theirs == NOTHING_SAID or "Exception" in theirs:
         return True
     plain = [NUMBER.sub("0", ADDRESS.sub("0", text)).split() for text in (ours, theirs)]
@@ -396,7 +396,7 @@ def _same_words(ours: str, theirs: str) -> bool:
 
 
 def _filled(scenario: str, record: dict[str, Any]) -> Recorded:
-    """Completes a request that was not recorded completely: its script sent one byte again and again."""
+    """Completes a request of which only the beginning was recorded: the rest of its body repeats the same byte."""
     start, whole = base64.b64decode(record["body"]), base64.b64decode(record["frame_head"])
     assert len(set(start)) == 1
     return Recorded(scenario, record, whole + start[:1] * record["body_len"])

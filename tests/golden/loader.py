@@ -29,7 +29,7 @@ class Case:
 
     @property
     def puts(self) -> list[dict[str, Any]]:
-        """Returns the put steps, in order."""
+        """Returns those steps of the case that put messages, in order."""
         return [step for step in self.case["steps"] if step["step"] == "put"]
 
     def config(self, key: str, default: int) -> int:

@@ -22,9 +22,7 @@ CASES = sorted(
 
 
 def config_of(case: Case, path: Path) -> MessageStoreConfig:
-    """Returns the case's options, as far as Rucola has them; records have no checksum property unless the case
-    says so.
-    """
+    """Returns those options of the case that Rucola has. Records have a checksum property only if the case says so."""
     known = {entry.key for entry in options_of(MessageStoreConfig)}
     values = {key: str(value) for key, value in case.case["config"].items() if key in known}
     return parse_options(
@@ -33,9 +31,7 @@ def config_of(case: Case, path: Path) -> MessageStoreConfig:
 
 
 def store_of(case: Case, config: MessageStoreConfig, clock: ManualClock) -> MessageStore:
-    """Returns the store, not loaded yet; it knows the types of the case's topics and the filter bits of its
-    messages.
-    """
+    """Returns the case's store, not loaded yet, with the types of its topics and the filter bit maps of messages."""
     batch_topics = {
         name.encode() for name, attributes in case.case["topics"].items() if attributes.get("queue.type") == "BatchCQ"
     }

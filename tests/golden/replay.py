@@ -1,7 +1,7 @@
 """Puts the messages of a golden case through the kernels, as RocketMQ's store did: one put, then dispatch.
 
-The smallest possible store: segments, queues and index files are byte arrays. It decides when to roll, and which
-records get units and keys, by RocketMQ's rules in one line each; kernels make all bytes.
+This is the smallest possible store: segments, queues and index files are byte arrays. When to begin a new segment, and
+which records get units and keys, is decided by one line of code for each of RocketMQ's rules; kernels make all bytes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DELAYS_MS = {1: 1_000, 3: 10_000, 18: 7_200_000}
 
 
 class Replay:
-    """The files that the kernels in ``form`` make from the puts of ``case``.
+    """The files that the kernels make from the puts of ``case``; ``form`` is ``compiled`` or ``interpreted``.
 
     Attributes:
         segments: the bytes of each segment, by its start.
@@ -113,7 +113,7 @@ class Replay:
         return first
 
     def dispatch(self, physical_offset: int, clock: int) -> None:
-        """Makes units and keys for the records from ``physical_offset`` to the end; all of them lie in one segment."""
+        """Writes units and index keys of the records from ``physical_offset`` to the end, all in the same segment."""
         start = physical_offset - physical_offset % self.segment_bytes
         segment = self.segments[start]
         table = new_table(64)
@@ -138,7 +138,7 @@ class Replay:
                 self.put_keys(segment, fields, clock)
 
     def tags_code(self, segment: bytearray, fields: array[int], topic: str) -> int:
-        """Returns the hash of the tags; on the schedule topic, the due time."""
+        """Returns the tags code: the hash of the tags or, on the schedule topic, the due time."""
         start = fields[RecordColumn.PROPERTIES_POS]
         properties = decode_properties(segment[start : start + fields[RecordColumn.PROPERTIES_LEN]])
         level = min(int(properties.get("DELAY", "0")), 18)
@@ -166,8 +166,8 @@ class Replay:
             self.next_index(clock)
 
     def next_index(self, clock: int) -> None:
-        """Returns a new index file, named after the time; after a full file, its times and offsets begin where that one
-        ends.
+        """Adds an index file, named after the time ``clock``. If an earlier file is full, the times and offsets of the
+        new file begin where those of the full file end.
         """
         file = bytearray(index_file_bytes(self.slots, self.entries))
         header = IndexHeader.decode(file)

@@ -1,4 +1,4 @@
-"""Describes the kinds of values in a JSON body, to compare bodies from other times, places and numbers."""
+"""Describes the types of values in a JSON body, to compare bodies whose times, addresses and numbers differ."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ TABLES = {
 
 
 def shape(value: Any, name: str = "") -> Any:
-    """Returns the kind of a value: members by name, tables and lists by their first value."""
+    """Returns the type of a JSON value: of an object, the types of all members; of a table or list, that of its first
+    value.
+    """
     if isinstance(value, dict) and (name in TABLES or any(isinstance(key, tuple) for key in value)):
         return {"*": next((shape(member) for member in value.values()), None)}
     if isinstance(value, dict):
@@ -26,7 +28,7 @@ def shape(value: Any, name: str = "") -> Any:
 
 
 def assert_same_shape(ours: Any, theirs: Any, path: str = "") -> None:
-    """Checks that two bodies have the same shape: tables may be empty on either side, all else must exist on both."""
+    """Checks that two bodies have the same shape; a table may be empty in one of them, all other values must exist."""
     if isinstance(theirs, dict) and isinstance(ours, dict):
         if ours.keys() == theirs.keys() == {"*"} and None in (ours["*"], theirs["*"]):
             return

@@ -86,7 +86,7 @@ def test_a_table_that_cannot_be_read_is_taken_from_its_spare_copy(case: str, nam
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("case", ["config_broken_both", "config_broken_main_no_bak"])
 def test_a_table_without_a_copy_that_reads_refuses_the_start(case: str, name: str, tmp_path: Path) -> None:
-    """P-20: RocketMQ reads a missing spare copy as an empty table, and continues without topics."""
+    """P-20: if a table is damaged and its backup is missing, RocketMQ continues with an empty table: without topics."""
     decode, _ = TABLES[name]
     files = unpack(case, tmp_path).files
     with pytest.raises(StoreDamagedError) as caught:

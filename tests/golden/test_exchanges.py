@@ -98,7 +98,7 @@ async def clients_cluster(path: Path) -> AsyncIterator[Cluster]:
 
 @asynccontextmanager
 async def errors_cluster(path: Path) -> AsyncIterator[Cluster]:
-    """The objects that the recording's script created before."""
+    """Starts servers with the topics and groups that existed when the scenario was recorded."""
     options = COMMON | {"auto_create_topic_enable": False, "auto_create_subscription_group": False}
     async with Cluster(path, max_body=262_144, **options) as cluster:
         for topic, queues, perm in (("T_err", 2, 6), ("T_err_empty", 1, 6), ("T_err_one", 1, 6)):
@@ -186,8 +186,8 @@ def head(scenario: str) -> dict[str, Any]:
 
 
 def comparable(scenario: str, asking: str = "client") -> set[int]:
-    """Returns the numbers of responses to ``asking``, and of requests to it, that are recorded completely and not left
-    out.
+    """Returns the record numbers of the messages to ``asking``, both responses and requests, that were recorded in full
+    and are not left out.
     """
     found = set()
     for record in records(scenario):
@@ -240,7 +240,7 @@ async def replayed(group: str, path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str] | BaseException]:
-    """Runs all groups; returns the errors of each, or what stopped it."""
+    """Runs all groups; returns the errors of each group, or the exception that stopped it."""
 
     async def work() -> list[list[str] | BaseException]:
         replays = [replayed(group, tmp_path_factory.mktemp(group)) for group in GROUPS]

@@ -1,4 +1,4 @@
-"""Compares our message store with RocketMQ's: puts give the same bytes, and puts that it refused are refused."""
+"""Compares our message store with RocketMQ's: puts write the same bytes, and puts that RocketMQ refused are refused."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def store_message(put: dict[str, Any], member: dict[str, Any]) -> StoreMessage:
 
 
 def wire_body(members: list[dict[str, Any]]) -> bytes:
-    """Returns the body of an inner batch: its messages in the form in which a producer sends a batch."""
+    """Returns the body of an inner batch: its messages, encoded like a batch that a producer sends."""
     parts = []
     for member in members:
         body, text = body_bytes(member.get("body")), member["propertiesString"].encode()
@@ -122,8 +122,8 @@ def wire_body(members: list[dict[str, Any]]) -> bytes:
 @pytest.mark.usefixtures("utc")
 @pytest.mark.parametrize("name", sorted({*CASES} - NOT_WRITTEN.keys()))
 def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> None:
-    """The puts are repeated, then the store is stopped or killed and damaged as RocketMQ's store was: all files are
-    equal.
+    """The puts are repeated in our store, which is then stopped, killed or damaged like RocketMQ's: all files of both
+    stores are equal.
     """
     case = load(name)
     path = tmp_path / "ours"
@@ -165,7 +165,7 @@ def test_the_puts_of_the_reference_give_its_bytes(name: str, tmp_path: Path) -> 
 
 
 def put_all(case: Case, path: Path, steps: list[dict[str, Any]]) -> MessageStore:
-    """Makes a store in the directory with all puts; each result must equal RocketMQ's."""
+    """Makes a store in the directory and repeats all puts; each result must equal RocketMQ's."""
     clock = ManualClock()
     config = replace(config_of(case, path), flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     store = store_of(case, config, clock)
@@ -187,7 +187,7 @@ def put_all(case: Case, path: Path, steps: list[dict[str, Any]]) -> MessageStore
 
 
 def spans(segments: dict[str, bytes], case: Case) -> list[tuple[str, int, int]]:
-    """Yields the bytes to compare, as segment, start and end: each record, and the header of each blank."""
+    """Returns segment, start and end of all bytes to compare: each record, and the header of each blank record."""
     size = case.config("mappedFileSizeCommitLog", 1 << 30)
     log = read_log(segments, size)
     found = [(record.physical_offset, len(record.data)) for record in log.records]

@@ -96,7 +96,7 @@ def test_a_damaged_log_is_restored_without_queues(tmp_path: Path, caplog: pytest
 
 
 def test_a_log_grows_in_the_archive(tmp_path: Path) -> None:
-    """A log is archived while its store runs and after the stop; a step may archive only some segments."""
+    """A log is archived while its store runs, and again after the stop; each commit archives only some segments."""
     log = ManifestLog(str(tmp_path / "table"), TableKind.RAW)
     store = open_store(tmp_path / "store")
     for count in range(0, 300, 100):

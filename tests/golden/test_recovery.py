@@ -79,7 +79,7 @@ def records(case: Case) -> list[dict[str, Any]]:
 
 
 def queues_of_log(case: Case) -> dict[tuple[str, int], dict[int, tuple[int, int]]]:
-    """Returns, by queue, the queue offsets with the places and sizes of their records. Prepared and rolled back records
+    """Returns, by queue and queue offset, physical offset and size of each record. Prepared and rolled back records
     are in no queue.
     """
     queues: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
@@ -93,9 +93,7 @@ def queues_of_log(case: Case) -> dict[tuple[str, int], dict[int, tuple[int, int]
 
 
 def light_entries(case: Case, entry: dict[str, Any]) -> list[tuple[str, int]]:
-    """Returns light queue and offset of each entry that a record has there, in addition to the entry in its own
-    queue.
-    """
+    """Returns name and queue offset for each light queue that contains the record in addition to its own queue."""
     if not case.case["config"].get("enableMultiDispatch"):
         return []
     names, offsets = (
@@ -255,7 +253,7 @@ def test_queries_by_key_find_what_the_log_holds(case: Case, tmp_path: Path) -> N
 
 
 def test_index_files_that_agree_with_the_log_stay_as_they_are(case: Case, tmp_path: Path) -> None:
-    """After a crash, only the newest file and files that are not full are written again, whatever they contain."""
+    """After a crash, only the newest index file and index files that are not full are always written again."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()
     before = sorted(case.below("index").items(), key=lambda item: INDEX_HEADER.unpack(item[1])[2])
@@ -324,7 +322,7 @@ def test_what_lies_behind_the_end_is_zeroed_and_kept_aside(case: Case, tmp_path:
 
 
 def test_the_checkpoint_says_what_the_reference_needs_to_know(case: Case, tmp_path: Path) -> None:
-    """RocketMQ recovers by the times in the checkpoint: none may be later than that of the newest record with units."""
+    """RocketMQ recovers by the times in the checkpoint: none may be later than the newest record with a queue entry."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()
     checkpoint = StoreCheckpoint.decode((tmp_path / "checkpoint").read_bytes())

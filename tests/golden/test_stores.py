@@ -106,8 +106,8 @@ def as_expected(message: MessageExt, record: bytes) -> dict[str, Any]:
 
 
 def without_text(entry: dict[str, Any]) -> dict[str, Any]:
-    """Returns an entry of ``expect.json`` in our form, without the property text, which is compared where records are
-    written again.
+    """Returns an entry of ``expect.json`` in the form of our records, without the property text, which another test
+    compares.
     """
     if "blank" in entry:
         return entry

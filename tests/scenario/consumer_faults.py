@@ -48,7 +48,7 @@ class Group:
     Args:
         kind: the kind of the group's consumers.
         servers: the servers from which they read.
-        random_: decides which messages a listener fails to consume.
+        random_: determines the messages that a listener fails to consume.
         members: number of consumers.
         directory: where broadcasting consumers keep their progress.
 
@@ -78,7 +78,7 @@ class Group:
         await asyncio.gather(*(reader.stop() for reader in self._readers.values()))
 
     async def kill(self, pause_s: float) -> None:
-        """Kills the first member; its successor starts after ``pause_s`` seconds."""
+        """Kills the first member, and starts it again after ``pause_s`` seconds."""
         await self._readers[self._names[0]].kill()
         await asyncio.sleep(pause_s)
         if self.kind.consumer == "simple":
@@ -86,14 +86,14 @@ class Group:
         await self._join(self._names[0])
 
     async def set_clock_back(self, by_ms: int) -> None:
-        """Sets the clock of all members back; then one of them starts again."""
+        """Sets the clock of all members back, and restarts one member."""
         self._clock.step_ms -= by_ms
         if self.kind.consumer != "simple":  # see ``kill``
             await self._readers[self._names[0]].stop()
             await self._join(self._names[0])
 
     def missing(self, values: set[str]) -> set[str]:
-        """Returns the ``values`` that the group, or one of the broadcasting consumers, has not consumed yet."""
+        """Returns the ``values`` not consumed yet by the group or, for broadcasting, by one of its consumers."""
         return {
             value
             for history in self.histories.values()
@@ -101,7 +101,7 @@ class Group:
         }
 
     async def note_progress(self, watcher: PullConsumer) -> None:
-        """Notes the progress that the brokers, or the files of the members, have.
+        """Records the current progress, which is stored on the brokers or, for broadcasting, in the members' files.
 
         Raises:
             RucolaError: the progress is not available now.
@@ -137,7 +137,7 @@ class Group:
         self._readers[name] = reader
 
     async def _take(self, name: str, message: MessageExt) -> bool:
-        """Consumes a message. Some messages fail the first time, and none fails twice."""
+        """Consumes a message. For some messages this fails at the first delivery, but for none a second time."""
         if self.pause_s:
             await asyncio.sleep(self.pause_s)
         if self.kind.fails and message.body not in self._failed and self._random.random() < self.failures:
@@ -276,7 +276,7 @@ class Run:
             await asyncio.sleep(SEND_PAUSE_S)
 
     async def _watch(self) -> None:
-        """Notes the progress of all groups at intervals."""
+        """Records the progress of all groups at intervals."""
         async with PullConsumer("watcher", self._servers.namesrv) as watcher:
             while True:
                 await asyncio.sleep(0.3)

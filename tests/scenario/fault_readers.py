@@ -45,7 +45,7 @@ class Kind:
 
     Attributes:
         name: name on the command line.
-        consumer: its class, and how it gets messages: listener, loop, lite, simple or pull.
+        consumer: how it gets messages: ``listener`` or ``loop`` (push consumer), ``lite``, ``simple`` or ``pull``.
         orderly: whether a push consumer is orderly.
         broadcasting: whether each member gets all messages.
         shares: whether several members may read at the same time.
@@ -59,22 +59,22 @@ class Kind:
 
     @property
     def ordered(self) -> bool:
-        """Whether first deliveries of messages keep the order of a queue."""
+        """Whether messages are first delivered in the order of their queue."""
         return self.orderly or self.consumer in ("lite", "pull")
 
     @property
     def locks(self) -> bool:
-        """Whether the broker keeps the locks of a killed member for a minute."""
+        """Whether members lock queues; the broker keeps the locks of a killed member for a minute."""
         return self.orderly and not self.broadcasting
 
     @property
     def fails(self) -> bool:
-        """Whether a message that was not consumed comes again."""
+        """Whether a message that a listener failed to consume is delivered again."""
         return self.consumer in ("listener", "simple") and (self.orderly or not self.broadcasting)
 
     @property
     def retries_elsewhere(self) -> bool:
-        """Whether a message that comes again may come from a retry topic."""
+        """Whether a message that is delivered again may come from a retry topic."""
         return not self.ordered and not self.broadcasting
 
 

@@ -30,7 +30,7 @@ class FaultServers(MixedServers):
         self.broker = self._rucola_broker("broker-rucola")
 
     def restart_namesrv(self) -> None:
-        """Kills the name server with SIGKILL and starts it on the same port; then it knows no broker until one
+        """Kills the name server with SIGKILL and starts a new one on the same port, which knows no broker until one
         registers.
         """
         self._kill(self._processes.pop(0))
@@ -38,11 +38,11 @@ class FaultServers(MixedServers):
         self._processes.insert(0, self._processes.pop())
 
     def blackhole_broker(self, begins: bool) -> None:
-        """Stops the broker's process: requests reach a socket that is not read, and no connection closes."""
+        """Suspends or continues the broker's process. A suspended broker reads nothing, but no connection closes."""
         os.kill(self._processes[-1].pid, signal.SIGSTOP if begins else signal.SIGCONT)
 
     def set_back_clock_of_broker(self) -> None:
-        """Sets the broker's clock back by ``stepped_broker.STEP_MS``."""
+        """Sets the broker's clock back by ``tests.scenario.stepped_broker.STEP_MS`` milliseconds."""
         os.kill(self._processes[-1].pid, signal.SIGUSR1)
 
     def _spawn(

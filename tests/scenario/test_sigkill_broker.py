@@ -81,7 +81,7 @@ async def send_until_killed(server: Server, round_number: int, acknowledged: set
 
 
 async def read_all(server: Server) -> list[bytes]:
-    """Reads every message of the topic; queue offsets have no gaps, and each body is at the offset that it names."""
+    """Returns the bodies of all messages of the topic; checks that queue offsets have no gaps."""
     bodies = []
     async with PullConsumer("cg", server.namesrv) as consumer:
         for queue in await consumer.message_queues("T"):

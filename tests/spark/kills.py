@@ -1,9 +1,9 @@
 """Kills driver, executors, Python workers and brokers of a stream at random: ``python -m tests.spark.kills``.
 
 Messages are sent all the time, to two brokers. ``--to table``: a stream on two executors appends them to Parquet; in
-the end the table must hold every position of the topic once. ``--to topic``: a stream copies them; the copy must hold
-every message, and as many different ids as messages, so that repeats can be dropped by id. Prints what was killed and
-what was found; the exit status is 1 if a message is missing or there twice.
+the end the table must hold every position of the topic once. ``--to topic``: a stream copies them to another topic,
+which must hold every message; repeated messages must have the same id, so that a reader can drop them. Prints what was
+killed and what was found; the exit status is 1 if a message is missing or there twice.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Driver:
         self.process.wait()
 
     def kill_one(self, what: str, choose: random.Random) -> bool:
-        """Kills one executor, or one Python worker; returns whether there was one."""
+        """Kills one executor or one Python worker; returns False if none is running."""
         found = []
         for one in psutil.Process(self.process.pid).children(recursive=True):
             with suppress(psutil.Error):

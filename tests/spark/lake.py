@@ -76,7 +76,7 @@ def _digests(store: Path) -> dict[str, str]:
 
 
 class DyingFiles(Files):
-    """Kills its process before or after the n-th call that changes the disk."""
+    """Kills the process that uses it, before or after the n-th call that changes the disk."""
 
     def __init__(self, countdown: int) -> None:
         self.countdown = countdown
@@ -110,7 +110,7 @@ def archive_until_killed(store: str, table: str, countdown: int) -> None:
 
 
 def kills(count: int, seed: int) -> bool:
-    """Kills archiving processes, two at a time over one table."""
+    """Kills archiving processes, of which two at a time write the same table."""
     choose = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

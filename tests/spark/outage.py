@@ -2,10 +2,10 @@
 
 Messages are sent to both all the time. While the second broker is away, the rows of the first must continue; when it is
 back, every message of both must have been read once. ``--how kill`` ends the second broker with SIGKILL between two
-micro-batches and starts it again; ``freeze`` stops it, so that connections stay open without responses; ``planned``
-kills it while a micro-batch with its messages is planned, which then waits. Prints how long rows took from store to
-stream. The exit status is 1 if a message is missing or there twice, or if no row of the first broker came meanwhile
-although it should.
+micro-batches and starts it again; ``freeze`` suspends it, so that connections stay open without responses; ``planned``
+kills it while a micro-batch with its messages is planned; this micro-batch must wait for the broker. Prints how long
+rows took from store to stream. The exit status is 1 if a message is missing or there twice, or if rows of the first
+broker did not continue.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def _wait(event: threading.Event) -> None:
 
 
 def _outage(rows: Rows, second: SecondBroker, how: str, seconds: float) -> tuple[float, float]:
-    """Takes the second broker away for ``seconds``; returns the moments at which it went and came back."""
+    """Kills or suspends the second broker for ``seconds``; returns the times of the beginning and the end."""
     _wait(rows.began if how == "planned" else rows.done)
     second.send_signal(signal.SIGSTOP) if how == "freeze" else second.kill()
     gone_s = time.time()
@@ -136,8 +136,8 @@ def _outage(rows: Rows, second: SecondBroker, how: str, seconds: float) -> tuple
 
 
 def _caught_up(query: StreamingQuery, rows: Rows, stores: dict[str, Path]) -> tuple[float, set[tuple[Any, ...]]]:
-    """Waits until the stream has as many rows as there are messages; returns the seconds, and the places of the
-    messages.
+    """Waits until the stream has as many rows as there are messages; returns the seconds that this took, and broker,
+    queue and offset of each message.
     """
     began_s = time.monotonic()
     stored = set(_stored(stores))
@@ -154,8 +154,8 @@ def _say(what: str, delays_s: list[float]) -> None:
 
 
 def run(directory: Path, how: str, seconds: float) -> bool:
-    """Runs one outage; returns whether every message was read once, and the first broker's rows continued where they
-    should.
+    """Runs one outage; returns True if every message was read once and, unless ``how`` allows a pause, the rows of the
+    first broker continued.
     """
     first = BrokerProcess(directory)
     first.start()

@@ -1,4 +1,4 @@
-"""Accounts and encryption in Spark, and places where a secret must not appear."""
+"""Accounts and encryption in Spark, and outputs in which a secret must not appear."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = "a-secret-nobody-may-see"
 
 
 def offsets_of(options: SourceOptions) -> int:
-    """Returns the number of messages in the topic, requested as planning does."""
+    """Returns the number of messages in the topic, from the same requests that planning sends."""
     catalog = BrokerCatalog(options)
     try:
         bounds = catalog.bounds(catalog.queues(all_needed=True))

@@ -1,4 +1,4 @@
-"""``topic_table`` on Spark: archive and store as one table, compared with a read of the store in place."""
+"""``topic_table`` on Spark: archive and store as one table, compared with a read of the store directory."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_archive_and_tail_are_one_table(spark: SparkSession, store: MessageStore
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_tables_of_other_formats(spark: SparkSession, store: MessageStore, tmp_path: Path, format: str) -> None:
-    """Writers of Delta and Iceberg delete messages, and write the remaining ones to other files."""
+    """Libraries of Delta and Iceberg delete messages in the archive, and write the remaining ones to other files."""
     table, place = tmp_path / "table", {"store": tmp_path / "store", "format": format}
     both = partial(topic_table, spark, TOPIC, table, **place)
     archive(table, TOPIC, **place)
@@ -107,7 +107,7 @@ def test_lookups_skip_row_groups(spark: SparkSession, store: MessageStore, tmp_p
     archive(tmp_path / "table", TOPIC, store=tmp_path / "store")
 
     def scanned(condition: str) -> int:
-        """Returns the number of rows that the scan of the archived files has passed on."""
+        """Returns the number of rows that the scan of the archived files has returned."""
         found = topic_table(spark, TOPIC, tmp_path / "table", store=tmp_path / "store").where(condition)
         rows = found._jdf.queryExecution().executedPlan()
         assert found.collect()

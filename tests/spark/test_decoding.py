@@ -1,4 +1,4 @@
-"""Bodies as typed columns, poison rows in a table of their own, and decoding them again."""
+"""Bodies become typed columns; rows that cannot be decoded go to a separate table, to be decoded again later."""
 
 from __future__ import annotations
 

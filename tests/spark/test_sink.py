@@ -85,7 +85,7 @@ def numbers_of(messages: list[MessageExt]) -> list[int]:
 
 
 def once_each(messages: list[MessageExt]) -> list[int]:
-    """Returns the numbers in the messages, one for each id."""
+    """Returns the numbers in the messages, sorted; of messages with the same id, only one counts."""
     return sorted(numbers_of(list({one.uniq_key: one for one in messages}.values())))
 
 
@@ -138,7 +138,7 @@ def test_a_broker_killed_in_the_middle(own_broker: BrokerProcess) -> None:
     killed = threading.Event()
 
     class Slow(list[tuple[Any, ...]]):
-        """Yields rows; the second half comes after the broker was killed."""
+        """A list of rows; the broker is killed when the second half of them is read."""
 
         def __getitem__(self, key: Any) -> Any:
             if isinstance(key, slice) and key.start == 10_000:
@@ -235,7 +235,7 @@ def test_refused_rows_go_to_a_table(shared_broker: BrokerProcess, tmp_path: Path
 
 
 class Scripted:
-    """A producer whose results the test chooses."""
+    """Stands in for a producer; the test chooses the result of each send."""
 
     def __init__(self, *answers: Callable[[Message], SendResult | RucolaError]) -> None:
         self.answers = list(answers)

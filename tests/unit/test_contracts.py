@@ -1,4 +1,4 @@
-"""The import contracts hold and work: each planted import in the wrong direction is named."""
+"""The import contracts are kept, and they report each forbidden import that a test adds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PLANTED = [
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """Returns the output for a tree with all faults, of which each must be named."""
+    """Returns the result of the check for a copy of the sources with all forbidden imports in ``PLANTED``."""
     tree = tmp_path_factory.mktemp("planted")
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info"))
     for module, imported, _ in PLANTED:

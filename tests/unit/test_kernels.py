@@ -133,7 +133,7 @@ def test_constants_of_the_format_kernels(name: str) -> None:
 
 
 def meaning(constant: str) -> int:
-    """Returns the value that a constant of a kernel repeats."""
+    """Returns the value that a constant of a kernel must have: that of its original in another module."""
     if constant in OTHERS:
         return OTHERS[constant]
     prefix, _, rest = constant.partition("_")

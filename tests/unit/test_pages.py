@@ -33,7 +33,7 @@ def commands(page: str) -> list[list[str]]:
 
 
 def printed(program: str, namesrv: str) -> list[str]:
-    """Runs a program of a page with another name server; returns the lines that it prints."""
+    """Runs a program from a page, with ``namesrv`` as its name server; returns the lines that it prints."""
     out = StringIO()
     with redirect_stdout(out):
         exec(compile(program.replace("127.0.0.1:9876", namesrv), "page", "exec"), {"__name__": "__main__"})

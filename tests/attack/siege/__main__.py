@@ -52,9 +52,7 @@ HEADINGS += ["idle MB", "most MB", "after MB", "SIGTERM s", "ended s", ""]
 
 
 async def tried(attack: Attack, folder: Path, seconds: float, profiled: bool) -> Row:
-    """Attacks a new broker and measures the effect; then begins the same attack again and stops the broker in the
-    middle of it.
-    """
+    """Attacks a new broker and measures the effect. Then repeats the attack, and stops the broker during the attack."""
     async with Target(folder, attack.guarded, profiled) as target:
         canary = Canary(target.addresses)
         await canary.start()
@@ -99,7 +97,7 @@ async def begun(attack: Attack, target: Target, seconds: float) -> asyncio.subpr
 
 
 async def ended(attacker: asyncio.subprocess.Process) -> list[str]:
-    """Ends the attacker if it is still running; returns why it failed, or an empty list."""
+    """Ends the attacker if it is still running; returns a list with the reason if it failed, or an empty list."""
     if attacker.returncode is None:
         attacker.kill()
     _, said = await attacker.communicate()

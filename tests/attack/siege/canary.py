@@ -1,7 +1,8 @@
 """A steady producer and consumer that measure how an attacked broker serves others: 50 messages per second.
 
-Each has one connection. The producer sends at fixed times whether or not the last response came, as independent users
-do. Each message must be acknowledged, and each acknowledged message must reach the consumer.
+Producer and consumer have one connection each. The producer sends at fixed times, even if the previous response has not
+come yet, like independent users. Each message must be acknowledged, and each acknowledged message must reach the
+consumer.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Canary:
         self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]
 
     def span(self) -> Span:
-        """Returns the observations since the last call; counting starts again."""
+        """Returns the observations since the previous call."""
         self._note_gap()
         now = time.monotonic()
         seen, self._span = self._span, Span()

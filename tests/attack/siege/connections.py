@@ -175,5 +175,5 @@ async def wide_reads(addresses: Addresses) -> None:
 
 @attack("connections", "1,000 connections that ask for long answers and read none")
 async def answers_of_many(addresses: Addresses) -> None:
-    """Makes responses wait at each connection, below the limit for one connection."""
+    """Makes unread responses accumulate at each connection, below the limit for a single connection."""
     await storm(addresses.broker, itertools.repeat(request(Code.GET_ALL_TOPIC_CONFIG)), connections=1000, take=False)

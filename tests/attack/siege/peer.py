@@ -22,9 +22,9 @@ class Attack:
     """One attack.
 
     Attributes:
-        run: attacks until it is cancelled, or returns when its requests are sent.
+        run: function that attacks until it is cancelled or has sent all its requests.
         guarded: whether the broker has accounts.
-        group: the part of the servers that it attacks; a heading in the list.
+        group: the attacked part of the servers; a heading in the list.
     """
 
     name: str
@@ -40,7 +40,7 @@ ATTACKS: dict[str, Attack] = {}
 def attack(
     group: str, about: str, guarded: bool = False
 ) -> Callable[[Callable[[Addresses], Awaitable[None]]], Callable[[Addresses], Awaitable[None]]]:
-    """Adds a function to the list of attacks under its name, with ``-`` for ``_``."""
+    """Adds the decorated function to ``ATTACKS``, under its name with ``-`` in place of ``_``."""
 
     def enter(run: Callable[[Addresses], Awaitable[None]]) -> Callable[[Addresses], Awaitable[None]]:
         name = run.__name__.replace("_", "-")

@@ -100,7 +100,7 @@ class Target:
         return int(lines["RssAnon"].split()[0]) * 1024 if "RssAnon" in lines else 0
 
     def processor_s(self) -> float:
-        """Returns the processor time of the process so far, in seconds."""
+        """Returns the CPU time of the process so far, in seconds."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -109,7 +109,7 @@ class Target:
 
     async def longest_turn_s(self) -> tuple[float, float]:
         """Returns the longest turn (iteration) of the event loop in the last one to two minutes, as the process
-        measured it, and the most processor time that a turn took. On a busy machine only the processor time tells about
+        measured it, and the most CPU time that a turn took. On a busy machine only the CPU time tells about
         the broker.
         """
         url = f"http://{self.addresses.http}/metrics"
@@ -147,5 +147,5 @@ class Target:
 
 
 def processors() -> int:
-    """Number of processors that this process may use."""
+    """Number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))

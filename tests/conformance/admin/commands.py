@@ -29,17 +29,17 @@ def text(output: str) -> list[str]:
 
 
 def first(count: int, pattern: str = "") -> Keep:
-    """Returns a function that takes the first words of each line that matches."""
+    """Returns a function that keeps only the first ``count`` words of each matching line."""
     return lambda output: sorted({" ".join(line.split()[:count]) for line in text(output) if re.search(pattern, line)})
 
 
 def matching(pattern: str) -> Keep:
-    """Returns a function that takes the lines that match."""
+    """Returns a function that keeps only the matching lines of the output."""
     return lambda output: [line for line in text(output) if re.search(pattern, line)]
 
 
 def found(pattern: str) -> Keep:
-    """Returns a function that takes all matches, wherever they are in the output."""
+    """Returns a function that returns all matches of ``pattern`` in the output, sorted, each once."""
     return lambda output: sorted(set(re.findall(pattern, "\n".join(text(output)))))
 
 

@@ -98,8 +98,8 @@ class OfficialTool:
 
 @contextmanager
 def official_tool(target: Servers, home: Path, alone: bool = False) -> Iterator[OfficialTool]:
-    """Starts the tool, with messages sent and consumed, or alone. ``home`` is a directory for the files that it reads
-    and writes.
+    """Starts the official tool. Unless ``alone``, also sends and consumes messages. ``home`` is a directory for the
+    files that the tool reads and writes.
     """
     if not alone:
         make_topic(target.namesrv, target.broker, TOPIC, 2)

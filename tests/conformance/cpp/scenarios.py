@@ -45,7 +45,7 @@ class Peer:
         self, seen: list[Seen], tags: str = "*", refuse: Callable[[Seen], bool] = lambda _: False, **options: object
     ) -> PushConsumer:
         """Starts a push consumer that adds messages to ``seen``; it refuses messages for which ``refuse`` is true, so
-        that they come again.
+        that they are delivered again.
         """
         instance = options.pop("instance", "one")
         consumer = PushConsumer(self.group, **options)
@@ -155,8 +155,8 @@ def send_oneway(peer: Peer) -> dict[str, object]:
 
 
 def send_batch(peer: Peer) -> dict[str, object]:
-    """Sends a batch: this client writes ``batch=1`` instead of ``true``, so servers store one message with the bytes of
-    all members.
+    """Sends a batch. This client writes ``batch=1`` instead of ``true``, so servers store a single message whose body
+    contains all messages of the batch.
     """
     result = peer.producer().send_batch([peer.message(i) for i in range(64)])
     equal("status", SendStatus.OK, result.status)
@@ -257,7 +257,7 @@ def push_resume(peer: Peer) -> dict[str, object]:
 
 
 def retry_later(peer: Peer) -> dict[str, object]:
-    """A message at which the consumer raises goes back to the broker and comes again."""
+    """A message for which the listener raises is sent back to the broker and delivered again."""
     peer.send(peer.producer(), 0, 3)
     seen: list[Seen] = []
     peer.consume(seen, refuse=lambda message: message.body == b"message 1" and message.reconsume_times == 0)

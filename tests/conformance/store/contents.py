@@ -90,7 +90,7 @@ def opened(
 
 
 def runs(long_topic: bool, kinds: bool = False) -> Iterator[list[Put]]:
-    """Returns the puts in order; a list of several messages is a batch."""
+    """Yields lists of messages that are put together, in order."""
     number = 0
 
     def message(topic: str, queue_id: int, size: int, **fields: Any) -> Put:
@@ -150,14 +150,14 @@ def wire_message(body: str) -> str:
 
 
 def light_names(put: Put) -> list[str]:
-    """Returns the light queues that a put names."""
+    """Returns the names of the light queues to which a message is also put."""
     return [name for name in put["properties"].get("INNER_MULTI_DISPATCH", "").split(",") if name]
 
 
 def put_all(
     store: MessageStore, clock: ManualClock, long_topic: bool, undispatched: int, kinds: bool = False
 ) -> list[Put]:
-    """Puts everything; returns the puts with their places. The last ``undispatched`` runs are only in the log."""
+    """Puts all messages; returns them with their offsets. The last ``undispatched`` runs are only in the log."""
     todo = list(runs(long_topic, kinds))
     light: Counter[str] = Counter()
     done: list[Put] = []
@@ -195,7 +195,7 @@ def store_message(put: Put) -> StoreMessage:
 
 
 def placed(result: PutMessageResult) -> Put:
-    """Returns a put with the places that the store gave its messages."""
+    """Returns the offsets, the size and the store time of a message that was put."""
     assert result.status is PutMessageStatus.PUT_OK, result
     return {
         "physicalOffset": result.physical_offset,
@@ -206,7 +206,7 @@ def placed(result: PutMessageResult) -> Put:
 
 
 def as_read(put: Put) -> dict[str, Any]:
-    """Returns a put as every reader of the store must see it, except for the checksum property."""
+    """Returns a message that was put in the form that every reader must return, without the checksum property."""
     hosts = {name: bytes.fromhex(put[name]) for name in ("bornHost", "storeHost")}
     wide = 0x10 * (len(hosts["bornHost"]) > 8) | 0x20 * (len(hosts["storeHost"]) > 8)
     return (
@@ -217,8 +217,8 @@ def as_read(put: Put) -> dict[str, Any]:
 
 
 def in_queues(puts: list[Put]) -> dict[tuple[str, int], list[Put]]:
-    """Returns the puts by queue, in order. Prepared and rolled back messages are in no queue; some messages are also in
-    light queues.
+    """Returns the put messages by queue, in order. Prepared and rolled back messages are in no queue; some messages are
+    also in light queues.
     """
     queues: dict[tuple[str, int], list[Put]] = {}
     for put in puts:
@@ -229,5 +229,5 @@ def in_queues(puts: list[Put]) -> dict[tuple[str, int], list[Put]]:
 
 
 def save(puts: list[Put], path: Path) -> None:
-    """Saves the puts for the process that compares."""
+    """Saves the put messages in a file, for the process that compares them."""
     path.write_text(json.dumps(puts))

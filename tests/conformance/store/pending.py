@@ -57,8 +57,8 @@ AT_ONCE = "delayed, came before"
 
 @dataclass
 class Expected:
-    """The expected content of the second broker at the end, by topic: bodies, and times before which they must not
-    come.
+    """The messages that the second broker must have at the end: bodies by topic, and by body the time before which it
+    must not be delivered.
     """
 
     bodies: dict[str, list[str]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Expected:
     never: list[str] = field(default_factory=list)
 
     def add(self, body: str, due_ms: int = 0, topic: str = TOPIC) -> None:
-        """Adds a message that must come once."""
+        """Adds a message that must be delivered once."""
         self.bodies.setdefault(topic, []).append(body)
         self.due_ms[body] = due_ms
 
@@ -91,8 +91,8 @@ def main() -> int:
 
 
 def hand_over(first: str, second: str, killed: bool) -> Iterator[str]:
-    """Passes a directory from one broker to the other; yields how the second one's messages differ from
-    ``expected``.
+    """Lets a second kind of broker continue a directory of the first; yields how delivered messages differ from those
+    expected.
     """
     with TemporaryDirectory(prefix="rucola-pending-") as directory:
         store = Path(directory) / "store"
@@ -114,12 +114,12 @@ def hand_over(first: str, second: str, killed: bool) -> Iterator[str]:
 
 
 def before(expected: Expected) -> dict[str, list[str]]:
-    """Returns the part of ``expected`` that must come before the second broker gets the directory."""
+    """Returns the messages that must be delivered before the second broker gets the directory: those without delay."""
     return {TOPIC: [body for body in expected.bodies[TOPIC] if not expected.due_ms[body]]}
 
 
 def prepare(servers: Servers) -> Expected:
-    """Sends messages for every waiting state; returns what must become of them."""
+    """Sends messages that wait in every possible way (delayed, half, popped, ...); returns the expected deliveries."""
     expected = Expected()
     for topic in (TOPIC, POPPED_TOPIC):
         make_topic(servers.namesrv, servers.broker, topic, 1)
@@ -154,7 +154,7 @@ def prepare(servers: Servers) -> Expected:
 
 
 def prepare_halves(servers: Servers, expected: Expected) -> None:
-    """Sends half messages: two are decided now, and two when the broker asks."""
+    """Sends four half messages: two are committed or rolled back now, the others when the broker checks them."""
     for body, decision in (
         ("half, committed", COMMIT),
         ("half, rolled back", ROLLBACK),
@@ -191,9 +191,7 @@ def pop(servers: Servers, expected: Expected) -> None:
 
 
 def decide(servers: Servers, expected: Expected) -> list[str]:
-    """Runs a producer that decides about half messages when the broker asks; returns the bodies about which it was
-    asked, each once.
-    """
+    """Runs a producer that responds to transaction checks; returns the body of each checked message once."""
     keys = {f"key of {body}": body for body in expected.bodies[TOPIC] + expected.never}
     asked: set[str] = set()
     beat = {"clientID": "producer@1", "producerDataSet": [{"groupName": PRODUCERS}], "consumerDataSet": []}
@@ -223,7 +221,7 @@ def end_transaction(
 
 
 def send_back(servers: Servers, physical_offset: int) -> None:
-    """Sends a message back, as a consumer does that refuses it; it then waits for the pending level."""
+    """Sends a message back, like a consumer that failed to consume it; it is then delayed by ``PENDING_LEVEL``."""
     fields(
         servers, SEND_BACK, offset=physical_offset, group=GROUP, delayLevel=PENDING_LEVEL, originMsgId="key",
         originTopic=TOPIC, unitMode="false", maxReconsumeTimes=5,
@@ -231,7 +229,7 @@ def send_back(servers: Servers, physical_offset: int) -> None:
 
 
 def send(servers: Servers, body: str, properties: dict[str, str], flag: int = 0, topic: str = TOPIC) -> dict[str, str]:
-    """Sends a message by hand; returns the fields of the response."""
+    """Sends a message without a client library; returns the fields of the response."""
     properties = {"UNIQ_KEY": f"key of {body}", "TAGS": "TagA", **properties}
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
     return fields(
@@ -249,7 +247,7 @@ def fields(servers: Servers, code: int, body: bytes = b"", /, **names: object) -
 
 
 def differences(servers: Servers, expected: Expected, wanted: dict[str, list[str]], killed: bool) -> Iterator[str]:
-    """Compares the messages in the topics of ``wanted`` with ``wanted``, when all are there or the time is over."""
+    """Waits until the topics have all messages in ``wanted``, or for a limited time; yields the differences."""
     deadline = time.monotonic() + PATIENCE_S
     for topic, bodies in wanted.items():
         while True:

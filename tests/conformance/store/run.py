@@ -1,9 +1,9 @@
 """Our stores, opened by the official message store and then by ours again: ``python -m tests.conformance.store.run``.
 
-Our store writes a directory, and is stopped or killed. The official one reads all of it by queue, by key, by time and
-by offset, appends, and stops. Our store opens the result, finds the messages of both, and appends again. This is done
-for each version of the official store, with and without record checksums. Exit status: 0 if all checks passed, 1 if one
-failed, 2 if the set-up failed.
+Our store writes a directory, and is stopped or killed. The official store reads all messages by queue, by key, by time
+and by offset, appends, and stops. Our store opens the result, finds the messages of both stores, and appends again.
+This is done for each version of the official store, with and without record checksums. Exit status: 0 if all checks
+passed, 1 if one failed, 2 if the set-up failed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ Answers = dict[str, dict[str, Any]]
 
 @dataclass
 class Case:
-    """One store: the version that reads it, and how it was written."""
+    """One store: the version of the official store that reads it, and how ours wrote it."""
 
     version: str
     killed: bool
@@ -76,7 +76,7 @@ class Case:
     failures: list[str] = field(default_factory=list)
 
     def check(self, name: str, found: object, expected: object) -> None:
-        """Counts one check; a failed one is saved with both values."""
+        """Counts one check; if it failed, records both values."""
         self.checks[found == expected] += 1
         if found != expected:
             if isinstance(found, list) and isinstance(expected, list) and len(found) == len(expected):
@@ -180,8 +180,8 @@ def write(case: Case, store: Path, puts: Path) -> list[Put]:
 
 
 def set_times(store: Path, puts: list[Put]) -> None:
-    """Gives each queue file the time of its last entry, because 4.9 chooses the file for a search by the time of the
-    file.
+    """Sets the modification time of each queue file to the store time of its last entry. By this time, RocketMQ 4.9
+    chooses the file for a search.
     """
     units = GEOMETRY["mappedFileSizeConsumeQueue"] // 20
     for (topic, queue_id), queue in in_queues(puts).items():
@@ -209,8 +209,8 @@ def questions(case: Case, puts: list[Put]) -> Iterator[str]:
 
 
 def times(case: Case, queue: list[Put]) -> Iterator[int]:
-    """Returns store times to search for; times between two messages only if the official store promises to find the
-    later one.
+    """Returns store times to search for. Times between two messages are included only for versions of the official
+    store that find the later message.
     """
     counts = Counter(put["storeTimestamp"] for put in queue)
     for put in queue[:-1]:
@@ -221,8 +221,8 @@ def times(case: Case, queue: list[Put]) -> Iterator[int]:
 
 
 def appended_lines() -> Iterator[str]:
-    """Returns messages that the official store puts: into existing queues and a new one, and enough for several
-    segments.
+    """Returns lines that make the official store put messages into existing queues and a new queue, enough messages for
+    several segments.
     """
     for number in range(APPENDED):
         topic, queue_id = [("TopicTest", number % 4), ("FromOfficial", 1), ("Orders", 0)][number % 3]
@@ -264,7 +264,7 @@ def official(case: Case, store: Path, questions_file: Path) -> list[dict[str, An
 
 
 def compare(case: Case, puts: list[Put], answers: Answers) -> None:
-    """Compares the messages that the official store read with the puts."""
+    """Compares the messages that the official store read with those that were put."""
     end = puts[-1]["physicalOffset"] + puts[-1]["size"]
     case.check("offsets of the log", answers["state"], {"minOffset": 0, "maxOffset": end})
     for line, answer in answers.items():
@@ -297,7 +297,7 @@ def compare(case: Case, puts: list[Put], answers: Answers) -> None:
 
 
 def without_crc(case: Case, message: dict[str, Any]) -> dict[str, Any]:
-    """Returns the message without its checksum, and whether the checksum exists exactly when it was requested."""
+    """Returns the message without its checksum, or a text if the checksum is missing or was not requested."""
     properties = dict(message.get("properties", {}))
     if (properties.pop(CRC_PROPERTY, None) is not None) != case.record_crc:
         return {"wrong": f"{CRC_PROPERTY} of {message}"}
@@ -316,7 +316,9 @@ def has_key(put: Put, key: str) -> bool:
 def read_again(
     case: Case, path: Path, puts: list[Put], added: list[tuple[list[str], dict[str, Any]]], end: int
 ) -> None:
-    """Opens the store that the official one left, twice: it must hold the messages of both and accept appends."""
+    """Opens the directory twice after the official store has appended to it: our store must find the messages of both
+    stores, and append again.
+    """
     queues = {
         name: [(put["physicalOffset"], put["body"].encode()) for put in queue]
         for name, queue in in_queues(puts).items()
@@ -352,7 +354,7 @@ def read_again(
 
 
 def append_on(case: Case, store: MessageStore, queues: dict[tuple[str, int], list[tuple[int, bytes]]]) -> int:
-    """Appends some more messages; returns the end of the log."""
+    """Appends several messages; returns the end of the log."""
     for run, _ in zip(runs(long_topic=False), range(9), strict=False):
         results = store.put_messages([store_message(put | {"properties": {}}) for put in run])
         for put, result in zip(run, results, strict=True):

@@ -2,7 +2,7 @@
 
 It is a separate process, so that it can be killed: ``--kill`` ends the process with SIGKILL while the store runs and
 some messages are not dispatched yet. With ``--settle``, it first waits until the checkpoint covers all messages.
-PUTS.json contains the messages and their places.
+PUTS.json will contain the messages and their offsets.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from rucola.spark.options import SourceOptions
 
 
 class DictCatalog:
-    """A catalog whose queues and bounds a test sets; message n of a queue was stored at ``1000 * n`` ms, with 100
-    bytes.
+    """A catalog whose queues and bounds are set by the test. Message n of each queue was stored at ``1000 * n`` ms and
+    has 100 bytes.
     """
 
     def __init__(self, options: SourceOptions, bounds: dict[MessageQueue, Bounds]) -> None:

@@ -60,7 +60,7 @@ def message(number: int, topic: bytes | None = None) -> StoreMessage:
 
 
 def log_of(count: int, topic: bytes | None = None, base_offset: int = 0) -> bytes:
-    """Returns ``count`` consecutive records; queue offsets rise by topic and queue."""
+    """Returns ``count`` consecutive records; queue offsets count up separately in each queue."""
     log = bytearray()
     queue_offsets: dict[tuple[bytes, int], int] = {}
     for number in range(count):
@@ -89,7 +89,7 @@ def expected_rows(log: bytes, broker_name: str) -> list[dict[str, object]]:
 
 
 def expected_row(one: MessageExt, broker_name: str, units_per_ms: int) -> dict[str, object]:
-    """Returns the RocketMQ columns of one message; times have this many units per millisecond."""
+    """Returns the RocketMQ columns of one message, with times in units of 1 / ``units_per_ms`` milliseconds."""
     return {
         "topic": one.topic,
         "flag": one.flag,

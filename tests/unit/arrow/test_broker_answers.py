@@ -20,8 +20,8 @@ TIMEOUT_S = 3.0
 
 
 class Brokers:
-    """A link whose responses arrive when the clock reaches their time. ``other`` takes ``takes_s`` seconds, or
-    fails.
+    """Stands in for connections to brokers: responses arrive when the clock reaches their time. Broker ``other`` needs
+    ``takes_s`` seconds, or fails.
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,9 @@ def test_brokers_that_answer(answers: BrokerAnswers, brokers: Brokers) -> None:
 
 
 def test_a_slow_broker_is_late_but_its_rows_come(answers: BrokerAnswers, brokers: Brokers) -> None:
-    """Each response is used, however slow the broker is, and a broker never gets two requests at a time."""
+    """Each response is used, however slow the broker is, and a broker never gets a request before it has answered the
+    previous one.
+    """
     brokers.takes_s = TIMEOUT_S * 0.9
     seen = []
     for brokers.offset in range(40):

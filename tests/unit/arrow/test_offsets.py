@@ -1,4 +1,4 @@
-"""The offset document: equal offsets have one text, with only integers in it."""
+"""Offsets as a JSON document: equal offsets have the same text, and all values are integers."""
 
 from __future__ import annotations
 

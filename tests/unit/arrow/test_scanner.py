@@ -1,4 +1,4 @@
-"""From records in memory to record batches, every column checked against the plain decoder."""
+"""The scanner makes record batches of records in memory; every column is compared with the plain decoder."""
 
 from __future__ import annotations
 
@@ -179,8 +179,8 @@ def test_batches_of_many_columns_are_larger(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_topics_after_rows_in_between_were_left_out() -> None:
-    """The walk marks a record whose topic equals that of the record before, but the record before may not be
-    selected.
+    """The walk through the log marks each record that has the same topic as the previous record, even if the previous
+    record is not selected.
     """
     log = log_of(1, b"a") + log_of(3, b"b")
     queues = [QueueRange(MessageQueue("a", "broker-x", 0), 0, 9), QueueRange(MessageQueue("b", "broker-x", 1), 0, 9)]
@@ -191,7 +191,7 @@ def test_topics_after_rows_in_between_were_left_out() -> None:
 
 @pytest.mark.parametrize("numbers", [[1, 1, 1], [1, 2, 1], [1, 6, 1], [6, 6], [6, 11]])
 def test_hosts(numbers: list[int]) -> None:
-    """Rows have one host, several hosts, or IPv6 hosts alone or mixed with others."""
+    """The hosts of rows: all the same, several, only IPv6, or IPv6 mixed with IPv4."""
     repeated = Repeated()
     hosts = [host_bytes(f"10.0.0.{number}" if number < 5 else f"2001:db8::{number}", 10911) for number in numbers]
     for given in (hosts, hosts[:1], hosts * 2):
@@ -207,7 +207,7 @@ def test_hosts(numbers: list[int]) -> None:
 
 
 def test_pandas_is_not_imported() -> None:
-    """Importing pandas would take a task's process a quarter of a second, and many calls of PyArrow trigger it."""
+    """A scan does not import pandas, which many PyArrow functions do; this would delay each task by 0.25 s."""
     program = """
         import sys
         from tests.unit.arrow.records import log_of

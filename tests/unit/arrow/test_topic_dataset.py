@@ -1,4 +1,4 @@
-"""Topics as a dataset: the rows are those of PyArrow's own filter, but less of the log is read."""
+"""Topics as a dataset: a filter selects the same rows as PyArrow's own filter, but reads less of the log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def rows(directory: Path) -> pa.Table:
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[SourceRange]:
-    """Returns the pieces that were read."""
+    """Returns a list to which each read adds the range of the source that it reads."""
     pieces: list[SourceRange] = []
 
     def read_range(options: Any, schema: Any, piece: SourceRange) -> Iterator[pa.RecordBatch]:

@@ -18,7 +18,7 @@ OURS, OTHER = 111, 222
 
 
 class Tree:
-    """A tree of control groups in a directory, which behaves like the system's where that differs from plain files.
+    """A directory that stands in for the system's tree of control groups, with the behaviour that plain files lack.
 
     Attributes:
         process: replaces ``/proc/self``.

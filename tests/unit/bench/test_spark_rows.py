@@ -1,5 +1,5 @@
-"""The rows with which Spark's scan is measured: all messages differ, and there are as many prepared rows as
-requested.
+"""The rows with which Spark's scan is measured: all messages of the store differ, and the prepared source yields as
+many rows as requested.
 """
 
 from __future__ import annotations

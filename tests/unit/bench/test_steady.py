@@ -21,8 +21,8 @@ FEW, MANY = Size(60, 20, 0), Size(2000, 600, 0)
 async def work_of_requests(store: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     """Counts the function calls that a send, a pull, a heartbeat and a query of an offset take in the broker.
 
-    Each kind is measured several times, and the least counts: a request may also do work that an earlier one left,
-    such as a dispatch.
+    Each kind of request is measured several times and the smallest number counts, because a request may also do work
+    left by an earlier request, such as a dispatch.
     """
     calls = 0
     serve = Broker.frames_received

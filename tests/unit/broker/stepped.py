@@ -1,4 +1,4 @@
-"""A broker whose clock, disk and loop the test moves, so that wake-ups can be checked to the millisecond.
+"""A broker whose clock, disk and event loop are controlled by the test, which checks wake-ups to the millisecond.
 
 It is the real broker, with requests and responses as bytes; ``tests.crash`` replaces sockets, threads and time.
 """
@@ -63,7 +63,7 @@ class SteppedBroker(BrokerLife):
         body: bytes = b"",
         connection: Connection | None = None,
     ) -> Asked:
-        """Sends a request; its immediate effects have happened when this returns."""
+        """Sends a request; returns when everything that happens without the passing of time is done."""
         connection = connection or self.connection
         self._number += 1
         texts = {name: str(value) for name, value in (fields or {}).items()}
@@ -87,7 +87,7 @@ class SteppedBroker(BrokerLife):
         expression: str = "*",
         connection: Connection | None = None,
     ) -> Asked:
-        """Sends a pull with its own subscription, which waits."""
+        """Sends a pull that contains its own subscription and waits for up to ``timeout_ms``."""
         header = PullMessageRequestHeader(group, topic, 0, queue_offset, 32, 6, 0, timeout_ms, 0, expression, "TAG")
         return self.request(RequestCode.PULL_MESSAGE, header.to_ext_fields(), connection=connection)
 

@@ -1,5 +1,5 @@
-"""Sends our servers every recorded request of the official administration tool, and requests that no tool sends: codes
-and fields must be equal, and bodies must have the same shape.
+"""Sends our servers every recorded request of the official administration tool, and recorded requests that no tool
+sends. Codes and fields of responses must equal the recorded ones, and bodies must have the same shape.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ async def replay(there: Administered, request: Recorded, answer: Recorded) -> No
 
 
 async def prepare(there: Administered, scenario: str) -> None:
-    """Makes the state that the cluster had when the scenario was recorded."""
+    """Brings the cluster into the state in which the scenario was recorded."""
     broker = there.cluster.broker
     if "updateOrderConf" in scenario:
         fields = {"namespace": "ORDER_TOPIC_CONFIG", "key": "T_new", "value": "broker-a:4"}

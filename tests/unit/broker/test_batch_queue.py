@@ -87,9 +87,7 @@ async def make_batch_topic(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("sync_flush", [False, True])
 def test_a_batch_is_one_record(sync_flush: bool, tmp_path: Path) -> None:
-    """A batch is one record with one id that takes three offsets in the queue; RocketMQ stores a producer's batch in
-    the same way.
-    """
+    """A batch of three messages is stored, as by RocketMQ, as one record with one id and three queue offsets."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, sync_flush=sync_flush) as cluster:
@@ -168,7 +166,7 @@ def test_an_oneway_batch_is_stored_and_not_answered(tmp_path: Path) -> None:
 
 
 def test_the_minimum_of_an_empty_queue_is_minus_1(tmp_path: Path) -> None:
-    """As in RocketMQ, the minimum offset is -1 before the first batch; only topic statistics turn this into 0."""
+    """As in RocketMQ, the minimum offset is -1 before the first batch, but 0 in the topic statistics."""
 
     async def told(cluster: Cluster, topic: str) -> tuple[str, str, int]:
         await cluster.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"cg"}')

@@ -1,4 +1,4 @@
-"""Options that users change while the broker runs, and options that can have only one value."""
+"""Options that can be changed while the broker runs, and options that can have only one value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def change(cluster: Cluster, **options: object) -> RemotingCommand:
 
 
 class Told:
-    """Records the registrations that name servers get from now on."""
+    """Records the registrations that are sent to name servers from now on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.codes: list[int] = []
@@ -48,7 +48,9 @@ async def route(cluster: Cluster, topic: str) -> bytes:
 
 
 def test_a_changed_topic_can_be_registered_alone(tmp_path, monkeypatch):
-    """With ``enableSingleTopicRegister``, the broker sends request 217 instead of 103, with its permission."""
+    """With ``enableSingleTopicRegister``, the broker sends request 217 instead of 103; the permission of the topic is
+    limited by that of the broker.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -69,7 +71,7 @@ def test_a_changed_topic_can_be_registered_alone(tmp_path, monkeypatch):
 
 
 def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
-    """With ``enableSplitRegistration``, a name server accepts each part, even if it already has this version."""
+    """With ``enableSplitRegistration``, a name server accepts each part, although all parts have the same version."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -94,7 +96,7 @@ def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("key", UNCHANGEABLE)
 def test_switches_with_one_position(key, tmp_path):
-    """A change of such an option is refused with key and reason; setting the present value is not refused."""
+    """A request that changes such an option is refused with key and reason; its present value may be set."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

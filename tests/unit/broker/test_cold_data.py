@@ -1,4 +1,4 @@
-"""Requests 2001 to 2004: the amount of data not in memory that groups may read, and whether the log is read ahead."""
+"""Requests 2001 to 2004: limits for groups that read data from the disk, and whether the log is read ahead."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ async def beat(cluster: Cluster, kind: ConsumeType) -> None:
 def test_pulls_of_cold_messages_are_slowed_down(
     kind: ConsumeType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Push consumers are told to wait, pull consumers get one message at a time, and others are served normally."""
+    """A group over its limit: push consumers must wait, and pull consumers get one message at a time. Other groups are
+    served normally.
+    """
 
     async def first() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -163,7 +165,7 @@ def test_pulls_of_cold_messages_are_slowed_down(
 
 
 def test_the_log_is_read_ahead_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading ahead is set for segments that are mapped now, mapped later, and created later."""
+    """The option for reading ahead applies to segments that are already mapped, mapped later, and created later."""
     advised: list[tuple[str, bool]] = []
 
     def read_ahead(segment: MappedSegment, ahead: bool) -> None:

@@ -47,7 +47,7 @@ class Disk:
 
 
 async def leave_behind(path):
-    """Leaves a store with one message, which belongs to an earlier process for the next one that opens the store."""
+    """Makes a store with one message. For the next broker that opens it, an earlier process wrote this message."""
     async with Cluster(path) as cluster:
         await cluster.send("T", b"old")
 
@@ -112,7 +112,7 @@ def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["by id", "by key"])
 def test_queries_wait_beside_the_loop(kind, tmp_path, monkeypatch):
-    """A query fetches two messages with the key together, in a thread; a message that cannot be fetched is left out."""
+    """A thread fetches both messages with the requested key at once. A message that cannot be fetched is left out."""
     key = properties_text(UNIQ_KEY="U", KEYS="k")
 
     async def scene() -> None:
@@ -170,7 +170,7 @@ def test_more_queries_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["pull", "pop"])
 def test_what_fails_when_it_was_fetched_is_answered_all_the_same(tmp_path, monkeypatch, kind):
-    """An error after a fetch was once raised in a callback of the loop, and the client waited forever."""
+    """An error after a fetch was once raised in a callback of the event loop, and the client waited forever."""
 
     async def scene() -> None:
         await leave_behind(tmp_path)

@@ -34,7 +34,7 @@ HALF_FLAG, COMMIT, ROLLBACK = 4, 8, 12
 
 
 class Reads:
-    """Records which messages were read although this process neither wrote nor fetched them."""
+    """Records the physical offsets of messages that were read although this process neither wrote nor fetched them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.unfetched: list[int] = []
@@ -51,7 +51,7 @@ class Reads:
             monkeypatch.setattr(LogReader, name, self._watched(getattr(LogReader, name)))
 
     def begin(self, store: MessageStore) -> None:
-        """Notes that the process has started; before, it may wait for the disk."""
+        """Begins to record. Is called at the end of start-up, during which the process may wait for the disk."""
         self._written_from = store.max_offset
 
     def _watched(self, read: Callable[[LogReader, int], Any]) -> Callable[[LogReader, int], Any]:
@@ -64,7 +64,7 @@ class Reads:
 
 
 class Done:
-    """A future that is already done."""
+    """Stands in for a future that is already done."""
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         callback(self)
@@ -203,7 +203,7 @@ def test_a_transaction_ends_once(sync_flush, outcome, tmp_path, monkeypatch):
 
 
 def test_a_stop_comes_after_what_waits(tmp_path, monkeypatch):
-    """A stop waits for the decision of a producer that did not wait for a response and has disconnected."""
+    """A stopping broker first completes the one-way decision of a producer that has already disconnected."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -244,8 +244,8 @@ def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 
 def test_a_search_that_the_disk_stops_says_so(tmp_path, monkeypatch):
-    """A search by time that cannot read a message fails: going on without its time could skip messages that were not
-    consumed.
+    """A search by time fails if it cannot read a message: without the store time of that message, the result could skip
+    messages that were not consumed.
     """
 
     async def scene() -> None:

@@ -71,8 +71,8 @@ pullMessageThreadPoolNums=128
 
 
 def test_a_web_shop_s_file_is_obeyed() -> None:
-    """A file from a web shop takes effect; ``tests/scenario/sample_configurations.txt`` has the output of the start
-    with it.
+    """The configuration file of a web shop takes effect; ``tests/scenario/sample_configurations.txt`` contains the
+    output of a broker started with it.
     """
     config, store_config = options_of(WEB_SHOP)
     assert (config.default_topic_queue_nums, store_config.max_message_size) == (4, 65536)

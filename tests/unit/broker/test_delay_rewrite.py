@@ -16,7 +16,7 @@ def _message(**properties: str) -> StoreMessage:
 
 @pytest.mark.parametrize(("level", "stored"), [("1", 1), ("18", 18), ("19", 18), ("2147483647", 18)])
 def test_waits_in_the_queue_of_its_level(level: str, stored: int) -> None:
-    """A delay level above the highest counts as the highest, in the property too."""
+    """A delay level above the highest is replaced by the highest, also in the property."""
     message = delay_rewrite(_message(TAGS="TagA", DELAY=level), 18)
     assert (message.topic, message.queue_id, message.body) == (b"SCHEDULE_TOPIC_XXXX", stored - 1, b"body")
     assert (message.flag, message.reconsume_times) == (9, 2)

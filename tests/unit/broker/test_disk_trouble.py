@@ -29,8 +29,8 @@ class Disk:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Makes syncs wait, at most until the end of the block, so that the broker's stop cannot hang in a
-        failed test.
+        """Makes syncs wait, at most until the end of the block, so that the broker can be stopped even if the test
+        fails.
         """
         self.gate.clear()
         try:
@@ -148,8 +148,8 @@ def test_the_stop_tells_who_waits_the_truth(tmp_path):
 
 @pytest.mark.parametrize("error", [StoreDamagedError("segment", 7, "a record cannot be read", "verify"), ValueError()])
 def test_a_broker_whose_dispatch_fails_is_not_ready_and_tries_again(tmp_path, monkeypatch, error):
-    """Known defect 21 of RocketMQ: the dispatch thread ends; sends continue, no message is consumed, and no one learns
-    of it.
+    """Known defect 21 of RocketMQ: after an error, the dispatch thread ends. Sends continue, but no message is
+    consumed, and nothing reports this.
     """
 
     async def scene() -> None:

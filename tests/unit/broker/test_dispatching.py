@@ -1,4 +1,4 @@
-"""The store notifies every waiting request, even if the notification of another one fails."""
+"""After dispatch, every waiting request is notified, even if the notification of another request fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Hold:
 
 
 class Scene:
-    """A store that reports arrivals, and the requests that it notifies."""
+    """A stand-in for a store that reports arrived messages, and the services that are notified of them."""
 
     def __init__(self, *arrivals: tuple[bytes, int, int, int | None]) -> None:
         self.heard: list[object] = []

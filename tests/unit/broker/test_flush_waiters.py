@@ -112,8 +112,8 @@ def test_a_refused_answer_keeps_all_but_code_and_remark(serialize):
 
 
 def test_who_waits_for_less_leaves_with_those_before(waiters):
-    """A response that waits for less of the log than an earlier one, such as that of a recall, is sent with the earlier
-    one.
+    """A response, such as that to a recall, may wait for a smaller flushed offset than an earlier response. Both are
+    sent together.
     """
     channel = Channel()
     waiters.add(20, channel, b"a")

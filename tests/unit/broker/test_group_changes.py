@@ -1,4 +1,4 @@
-"""Members of a group are notified of changes: in time, once for many changes, and when their retry topic is known."""
+"""Members of a group are notified of changes: in time, once for many changes, not before the retry topic is known."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ def test_who_has_left_is_not_told_and_the_last_one_leaves_nobody_to_tell() -> No
 
 
 def test_members_are_told_when_the_retry_topic_is_known() -> None:
-    """Members ask the name servers for the retry topic as soon as they are notified; if it is unknown, they
-    wait 20 s.
+    """Members request the route of the retry topic as soon as they are notified. If the name servers do not know it
+    yet, members wait 20 s.
     """
     room = Room()
     registration: asyncio.Future[None] = asyncio.Future(loop=cast(Any, room.loop))

@@ -82,7 +82,7 @@ def test_count_of_held_pulls() -> None:
 
 
 async def reply_that_waits(cluster: Cluster) -> tuple[RemotingClient, asyncio.Task[RemotingCommand]]:
-    """Sends a reply that the requesting client does not confirm."""
+    """Sends a reply that the broker pushes to the requesting client, which does not respond."""
     asker = RemotingClient()
     reached = asyncio.Event()
 
@@ -165,7 +165,7 @@ def test_topics_of_several_tags(tmp_path, batch):
 
 
 def decode_messages_raw(records: bytes) -> list[int]:
-    """Returns the sysFlags of messages; the bodies in this test do not match them."""
+    """Returns the sysFlag of the first record without decoding its body, which does not match the flag."""
     return [int.from_bytes(records[36:40], "big")]
 
 

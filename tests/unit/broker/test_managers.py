@@ -158,7 +158,7 @@ def test_silent_clients_are_found():
 
 
 class Unwalked(dict):
-    """A table over which the code may not iterate: it may only look up single entries."""
+    """A table in which code may look up entries, but over which it must not iterate."""
 
     def __iter__(self):
         raise AssertionError("the code iterates over the whole table")
@@ -167,7 +167,7 @@ class Unwalked(dict):
 
 
 def test_the_end_of_a_connection_costs_what_its_own_groups_cost():
-    """The end of a connection with 20,000 groups once blocked the loop for 105 s."""
+    """The end of a connection with 20,000 groups once blocked the event loop for 105 s."""
     members, producers, channel, other = Members(), ProducerManager(), object(), object()
     for number in range(20):
         producers.register(f"p{number}", ClientChannel(other, "other", "JAVA", 479, 1.0))
@@ -220,7 +220,7 @@ def test_locks_are_bounded_and_expired_ones_freed():
 
 
 def test_very_many_expired_locks_go_in_pieces(monkeypatch):
-    """Removing 200,000 expired locks once took half a minute. An expired lock that is not removed yet locks nothing."""
+    """Removing 200,000 expired locks once took half a minute. An expired lock has no effect even before its removal."""
     monkeypatch.setattr(rebalance_lock, "_EXPIRED_AT_ONCE", 3)
     clock = ManualClock()
     locks = RebalanceLockManager(clock.monotonic)

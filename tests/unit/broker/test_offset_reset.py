@@ -133,7 +133,7 @@ async def consumer(cluster: Cluster, told: list[RemotingCommand], version: int =
 
 
 def test_by_the_clients(tmp_path):
-    """The clients reset their offsets, as with brokers of 4.9; C++ clients read a list."""
+    """The clients reset their offsets themselves, as with brokers of 4.9. C++ clients get the offsets as a list."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, use_server_side_reset_offset=False) as cluster:

@@ -18,7 +18,7 @@ MISSES = NotInMemoryError(ColdRecords())
 
 
 class Stage:
-    """A loop and a disk that the test steps, and regular work that they run."""
+    """Regular work on an event loop and a disk that the test controls."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(1_700_000_000_000)

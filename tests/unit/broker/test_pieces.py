@@ -1,5 +1,5 @@
-"""Responses that are gathered in pieces: other requests are served in between, and one response is gathered at
-a time.
+"""Responses that are gathered in pieces: only one is gathered at a time, and between two of its pieces the broker
+serves other requests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUEUES = 200
 
 
 def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gathering the statistics of a topic with very many queues once blocked the loop for seconds."""
+    """Gathering the statistics of a topic with very many queues once blocked the event loop for seconds."""
     monkeypatch.setattr(turn, "PIECE_S", 1e-9)
     gathering: list[int] = []
     together: list[int] = []

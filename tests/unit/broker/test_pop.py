@@ -1,4 +1,4 @@
-"""Pops from a running broker: messages, receipts, acknowledgements, and messages that come again."""
+"""Pops from a running broker: messages, receipts, acknowledgements, and messages that are delivered again."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def test_what_nobody_acknowledges_comes_again_and_nothing_else(tmp_path: Path, s
 
 
 def test_what_comes_again_is_counted_from_the_start_of_its_pop(tmp_path: Path) -> None:
-    """A checkpoint stores the distance of each message from the first of its pop, which here is not at the queue's
-    start.
+    """A checkpoint stores the distance of each message from the first message of the same pop; here, this first message
+    is not the first of the queue.
     """
 
     async def work() -> None:

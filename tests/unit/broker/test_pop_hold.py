@@ -1,4 +1,4 @@
-"""Waiting pops: they are woken one at a time, in order and in time; the cost does not depend on how many wait."""
+"""Waiting pops are woken one at a time, in order and in time; the cost does not depend on the number of pops."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
 
 
 def test_81_920_pops_cost_no_more_than_few(scene):
-    """Each wake-up once searched a list of all requests, so the cost was quadratic: one wake-up took seconds."""
+    """Each wake-up once searched a list of all waiting requests: with very many requests, this took seconds."""
     began = time.process_time()
     channels = [Connection() for _ in range(20)]
     for number in range(81_920):

@@ -80,8 +80,8 @@ def test_a_peek_sees_what_comes_again(tmp_path: Path) -> None:
 
 
 def test_a_peek_that_begins_anew_where_the_queue_does_has_the_room_that_is_left() -> None:
-    """The messages at the group's offset in the second queue have expired, so the peek begins again at the queue's
-    first.
+    """The messages at the group's offset in the second queue have expired, so the peek begins again at the first
+    message that this queue still has.
     """
     asked: list[tuple[bytes, int, int, int]] = []
 
@@ -222,8 +222,8 @@ def test_the_state_of_pops_is_in_files_and_modes_are_told(tmp_path: Path) -> Non
 def test_others_are_served_while_the_disk_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request_kind: str
 ) -> None:
-    """The test decides when the fetch ends: other requests are served meanwhile only if the loop itself does
-    not wait.
+    """The test decides when the fetch from the disk ends. Until then, the event loop must not wait but serve other
+    requests.
     """
 
     async def work() -> None:
@@ -287,7 +287,9 @@ def test_more_than_may_wait_for_the_disk_are_refused(tmp_path: Path, monkeypatch
 
 
 def test_a_filter_that_passes_over_much_is_tried_on_at_once(tmp_path: Path) -> None:
-    """After a read that reached its limit, the pop continues by itself: no arriving message would resume it."""
+    """A read that reached its limit found no matching message. The waiting pop must read on by itself, because no
+    arriving message would resume it.
+    """
 
     async def work() -> None:
         async with Cluster(tmp_path, enable_property_filter=True, **QUICK) as cluster:

@@ -1,5 +1,5 @@
-"""Held pulls: which messages wake which pulls and when. None is woken twice, and the cost does not depend on how many
-wait.
+"""Held pulls: which messages wake which pulls and when. No pull is woken twice, and the cost of a wake-up does not
+depend on the number of held pulls.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
 
 
 def test_98_304_pulls_with_reversed_deadlines_cost_no_more_than_few(scene):
-    """Searches through a list of all pulls once made this quadratic: it took over 35 s, in which no request was
-    served.
+    """Each pull once caused a search through a list of all pulls. The quadratic cost was over 35 s, in which no request
+    was served.
     """
     began = time.process_time()
     channels = [Connection() for _ in range(24)]
@@ -212,7 +212,7 @@ def test_98_304_pulls_with_reversed_deadlines_cost_no_more_than_few(scene):
 
 
 def test_a_message_that_very_many_wait_for_wakes_them_in_several_turns(scene):
-    """98,304 pulls woken by one message once blocked the loop for seconds."""
+    """98,304 pulls woken by one message once blocked the event loop for seconds."""
     requests = [scene.held(5) for _ in range(AT_ONCE_MAX + 300)]
     gone = requests[AT_ONCE_MAX + 7]
     scene.cost_ms = 1

@@ -27,7 +27,7 @@ SYNC = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
 
 
 def test_a_property_may_begin_with_inner(tmp_path):
-    """Four property names with ``INNER_`` are reserved; applications may use others."""
+    """Only four property names that begin with ``INNER_`` are reserved; applications may use other such names."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -57,8 +57,8 @@ async def first_offset(cluster: Cluster, topic: str = "T", **fields: str) -> Rem
 
 
 def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypatch):
-    """Request 14 follows RocketMQ's ``checkInMemByConsumeOffset``; messages that this broker wrote itself are in
-    memory.
+    """Request 14 follows RocketMQ's ``checkInMemByConsumeOffset``. Messages that the broker has written since start-up
+    count as in memory.
     """
     resident = False
     monkeypatch.setattr(MappedSegment, "is_resident", lambda *_: resident)
@@ -85,7 +85,7 @@ def test_a_new_group_starts_at_0_only_while_that_is_in_memory(tmp_path, monkeypa
 
 
 def test_which_part_of_the_log_is_looked_at(tmp_path, monkeypatch):
-    """The part of the log that is examined lies in the right segment, at its place within this segment."""
+    """The page cache is examined at the right segment and the right position within it."""
     asked = []
 
     def is_resident(segment: MappedSegment, position: int, length: int) -> bool:
@@ -130,7 +130,7 @@ def test_refusals_name_the_broker(told, tmp_path):
 
 
 class Refusing:
-    """Stands in for a table's file; the n-th and all later writes fail."""
+    """Stands in for the file of a table; the first ``good`` writes succeed, later ones fail."""
 
     def __init__(self, good: int) -> None:
         self.good = good
@@ -144,7 +144,7 @@ class Refusing:
 
 @pytest.mark.parametrize("good", [0, 1])
 def test_groups_are_made_all_or_none(good, tmp_path):
-    """The disk has space for one write; the broker writes all groups at once."""
+    """The disk accepts ``good`` writes (0 or 1); the broker writes all groups with one write."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -142,8 +142,8 @@ asyncio.run(scene())
 
 
 def test_no_request_makes_the_loop_import_anything(tmp_path: Path) -> None:
-    """The first request to a processor once stopped the loop for a second, and the first pop was refused as too
-    late.
+    """The first request to a processor once blocked the event loop for a second, because modules were imported, and the
+    first pop was refused as too late.
     """
     command = [sys.executable, "-c", FRESH, str(tmp_path)]
     root = str(Path(__file__).parents[3])
@@ -209,7 +209,9 @@ def test_pops_are_made_when_there_are_some_and_found_again(tmp_path: Path) -> No
 
 
 def test_requests_that_are_not_served_are_listed(tmp_path: Path) -> None:
-    """Each request that is not served has its reason in the documentation, and is refused as not supported."""
+    """For each request that is not served, the documentation gives the reason, and the broker answers "not
+    supported".
+    """
     text = (
         (Path(__file__).parents[3] / "docs/operations.md").read_text().partition("## Requests that are not served")[2]
     )

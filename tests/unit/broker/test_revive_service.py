@@ -37,7 +37,7 @@ class Log:
 
 
 class Offsets:
-    """Stands in for the table of consumer offsets, and keeps the offsets that were recorded."""
+    """Stands in for the table of consumer offsets, and keeps the offsets that the service records."""
 
     def __init__(self, worked_off: int | None = None) -> None:
         self.worked_off = worked_off
@@ -58,7 +58,9 @@ def dispatched_store() -> Any:
 
 
 class Scene:
-    """The service over a log, in a broker that does not know the group: checkpoints complete without copies."""
+    """The revive service with a given log. The broker does not know the group, so a checkpoint is completed without
+    copies of its messages.
+    """
 
     def __init__(self, log: Log, worked_off: int | None = None, delivered_until_ms: int = 10_000) -> None:
         self.store = dispatched_store()

@@ -24,7 +24,7 @@ SCHEDULE = b"SCHEDULE_TOPIC_XXXX"
 
 
 class Life:
-    """A store that dispatches at once, and the delay service over it."""
+    """A store that dispatches at once, with the service that delivers its delayed messages."""
 
     def __init__(self, root, clock: ManualClock, table: bytes | None = None) -> None:
         self.clock = clock
@@ -68,7 +68,7 @@ def life(tmp_path):
 
 
 def test_never_early_and_in_order(life):
-    """Messages of two levels with their own due times; within a level they come in order of arrival."""
+    """Messages of two delay levels are delivered when they are due; those of the same level in order of arrival."""
     assert life.deliver() is None
     life.delay(b"late", 2)
     life.delay(b"a", 1)
@@ -91,7 +91,7 @@ def test_never_early_and_in_order(life):
 
 
 def test_messages_of_very_many_new_queues_come_a_few_at_a_time(life):
-    """Files of 500 new queues were once created in one turn (iteration) of the event loop, which took a second."""
+    """The files of 500 new queues were once created in a single turn (iteration) of the event loop, which took 1 s."""
     for number in range(3 * NEW_QUEUES):
         life.delay(b"%d" % number, 1 + number % 2, REAL_QID=str(number))
     life.clock.advance(5000)
@@ -125,7 +125,7 @@ def test_clock_set_back_and_forth(life):
     """If the clock is set back, store time continues more slowly until the clock is ahead again; a jump forward
     delivers everything due by then.
 
-    If store time stood still, all messages would come at once, and consumers' retries would become dead letters.
+    If store time stood still, all messages would be delivered at once, and retried messages would become dead letters.
     """
     life.delay(b"back", 1)
     life.clock.set_wall_ms(life.clock.wall_ms() - 3_600_000)
@@ -150,8 +150,8 @@ def test_clock_set_back_and_forth(life):
 
 
 def test_a_due_time_further_away_than_the_delay_comes_at_once(life):
-    """This happens if the table of levels was changed, or in stores of RocketMQ, whose store times go back with the
-    clock.
+    """The due time may be too far away because the delay of a level was changed, or because the clock was set back
+    while RocketMQ wrote the store.
     """
     life.delay(b"x", 1)
     life.service = ScheduleMessageService(life.store, [900], life.clock.wall_ms, life.tables.keep)
@@ -174,8 +174,8 @@ def test_what_cannot_be_delivered_is_passed_over(life):
 
 
 def test_an_entry_that_leads_elsewhere_delivers_nothing(life):
-    """An entry that leads to another record is like one whose message was lost: that record may have been delivered
-    already.
+    """A queue entry that points to a wrong record is treated as if its message were lost: the record may already have
+    been delivered.
     """
     text = properties_text(REAL_TOPIC="T", REAL_QID="1").encode()
     life.store.put_message(StoreMessage(b"Other", 0, b"of another topic", text, 7, bytes(8)))
@@ -228,7 +228,7 @@ def test_progress_outside_the_queue_is_moved_into_it(tmp_path, stored, taken):
 
 @pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
 def test_sent_with_a_level_and_consumed(tmp_path, sync_flush):
-    """The response names the queue that the producer requested; the consumer gets the message once, after the delay."""
+    """The response contains the queue id that the producer requested; the message comes once, after the delay."""
 
     async def scene() -> None:
         cluster = Cluster(tmp_path, sync_flush)

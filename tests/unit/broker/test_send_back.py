@@ -99,8 +99,8 @@ def test_times_and_origin_are_kept_over_several_returns(tmp_path):
 
 
 def test_who_decides_how_often(tmp_path):
-    """The maximum number of attempts is that of the client since V3_4_9, before that of the group. Below it, the
-    message waits in the schedule topic.
+    """The maximum number of attempts is set by clients of V3_4_9 or later; for older clients, by the group. Until then,
+    a message that is sent back waits in the schedule topic.
     """
 
     async def scene() -> None:
@@ -129,8 +129,8 @@ def test_who_decides_how_often(tmp_path):
 
 
 def test_a_queue_that_nobody_reads_gets_nothing(tmp_path):
-    """The retry topic keeps its number of queues when the group gets a larger one; RocketMQ also sends to queues that
-    no consumer reads.
+    """The group is configured with more retry queues than its retry topic has. RocketMQ then also sends to queues that
+    no consumer reads; ours uses only queues of the topic.
     """
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""Subscriptions of a group: they are repeated, changed while a pull waits, and not every client may change them."""
+"""Subscriptions of a group: repeated, changed while a pull waits, and changed by clients that must not do so."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def beat(
 async def held_pull(
     cluster: Cluster, queue_offset: int = 1, **options: object
 ) -> AsyncIterator[asyncio.Future[RemotingCommand]]:
-    """Sends a pull for messages after the first ones of T; it waits."""
+    """Sends a pull to queue 0 of T, from ``queue_offset`` on, and yields its future when the broker holds the pull."""
     held = asyncio.ensure_future(cluster.pull("T", 0, queue_offset, suspend_ms=60_000, **options))
     while not cluster.broker.pulls_held:
         await asyncio.sleep(0)

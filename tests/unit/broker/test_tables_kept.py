@@ -22,7 +22,7 @@ LIGHT = "%LMQ%g"
 
 
 def test_a_topic_that_cannot_be_written_is_not_there() -> None:
-    """If a topic that was not written could get messages, they would be stored, but not be found after a crash."""
+    """A topic must not get messages if its table could not be written: after a crash, they would not be found."""
 
     def refuse(_content: bytes) -> None:
         raise DiskError("topics.json", "replace", "No space left on device")
@@ -127,7 +127,9 @@ def test_what_is_left_is_written_at_the_stop_and_takes_the_place_of_a_write_that
 
 
 def test_consumers_of_a_full_disk_get_their_retry_topic() -> None:
-    """Consumers must be able to continue on a full disk; the group's next heartbeat creates the retry topic again."""
+    """Consumers must be able to continue on a full disk, so a retry topic exists even if it could not be written. After
+    a crash, the group's next heartbeat creates it again.
+    """
 
     def refuse(_content: bytes) -> None:
         raise DiskError("topics.json", "replace", "No space left on device")

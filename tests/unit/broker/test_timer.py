@@ -67,7 +67,7 @@ class Life:
         self.store.dispatch()
 
     def work(self) -> int | None:
-        """Runs the timers until they have nothing to do; returns the pause that they then request."""
+        """Runs the timers until they have nothing to do; returns the milliseconds until they want to run again."""
         while (pause_ms := self.service.work()) == 0:
             pass
         self.store.dispatch()
@@ -137,7 +137,7 @@ def test_never_early_and_in_the_order_of_their_times(life, clock):
 
 
 def test_an_entry_that_leads_elsewhere_delivers_nothing(life, clock):
-    """A unit that leads to another record is treated as if its message were lost: that record may have been
+    """A unit that points to a wrong record is treated as if its message were lost: the record may already have been
     delivered.
     """
     text = properties_text(TIMER_OUT_MS="1", REAL_TOPIC="T", REAL_QID="1")
@@ -150,8 +150,8 @@ def test_an_entry_that_leads_elsewhere_delivers_nothing(life, clock):
 
 
 def test_comes_as_it_was_sent(life, clock):
-    """All of a delivered message except offsets and store time equals the waiting record; the properties show how it
-    waited.
+    """Except for offsets and store time, a delivered message equals the record in the timer topic. Its properties also
+    contain the times when it was added and delivered.
     """
     life.wait(b"x", clock.wall_ms(), TIMER_DELAY_SEC="1")
     life.work()
@@ -176,7 +176,7 @@ def test_comes_as_it_was_sent(life, clock):
 
 
 def test_messages_of_very_many_new_queues_come_a_few_at_a_time(life, clock):
-    """Files of hundreds of new queues were once created in one turn (iteration) of the event loop."""
+    """The files of hundreds of new queues were once created in a single turn (iteration) of the event loop."""
     for number in range(3 * NEW_QUEUES):
         life.wait(b"%d" % number, clock.wall_ms() + 2000, f"k{number}", REAL_TOPIC=f"T{number}")
     clock.advance(1000)
@@ -205,8 +205,8 @@ def test_due_when_it_is_taken(life, clock):
 
 
 def test_withdrawn(life, clock):
-    """A withdrawal affects only the message with its topic and key, and only in the same time step; it may come
-    late.
+    """A withdrawal affects only the message with the same topic, key and due time step. After the delivery, it has no
+    effect.
     """
     due = clock.wall_ms() + 1000
     for body in (b"stays", b"goes", b"goes too"):
@@ -232,8 +232,8 @@ def test_withdrawn(life, clock):
 
 
 def test_far_times_roll(tmp_path, clock):
-    """A message that waits slightly longer than a window waits half a window and then the rest; otherwise a whole
-    window first.
+    """If the delay is slightly longer than a roll window, a message first waits half a window, then the rest. If it is
+    much longer, the message first waits a whole window.
     """
     life = Life(tmp_path, clock, roll_window_ms=30_000)
     start = clock.wall_ms()
@@ -259,7 +259,9 @@ def test_far_times_roll(tmp_path, clock):
 
 
 def test_clock_set_back_and_forth(life, clock):
-    """After the clock is set back, a new message for a time already delivered still comes, and not before its time."""
+    """The clock is set back. A new message whose due time was already reached earlier is still delivered when it is
+    due, and not before.
+    """
     start = clock.wall_ms()
     life.wait(b"first", start + 10_000)
     life.work()
@@ -278,7 +280,7 @@ def test_clock_set_back_and_forth(life, clock):
 
 
 def test_what_cannot_be_delivered_is_passed_over(life, clock):
-    """A message without a queue, without a time, or for an impossible topic is skipped; others are delivered."""
+    """Messages without a valid queue id, due time or topic are skipped; other messages are delivered."""
     now = clock.wall_ms()
     life.wait(b"bad", now, REAL_QID="x")
     life.wait(b"long", now, REAL_TOPIC="t" * 200)
@@ -293,7 +295,7 @@ def test_what_cannot_be_delivered_is_passed_over(life, clock):
 
 @pytest.mark.parametrize("ended", ["stop", "kill", "kill before the disk has it"])
 def test_restart(tmp_path, clock, ended):
-    """After a restart no message is lost and none waits twice, whichever part of the progress was written."""
+    """After a restart, no message is lost and none is added to the wheel twice, whichever progress was written."""
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     for number in range(5):
@@ -324,7 +326,9 @@ def test_restart(tmp_path, clock, ended):
 
 
 def test_a_stop_longer_than_the_wheel_spans(tmp_path, clock):
-    """RocketMQ loses messages that became due more than seven days before its start (store.md 10.2)."""
+    """A broker is stopped for 40 days. RocketMQ loses messages that became due more than seven days before it starts
+    (store.md 10.2).
+    """
     two_hours = TimerGeometry(65_536, 1000, 7200)
     life = Life(tmp_path, clock, timers=two_hours)
     life.wait(b"old", clock.wall_ms() + 1_800_000)
@@ -379,7 +383,7 @@ def remove_both(root: Path) -> None:
     "damage", [damage_wheel, damage_log, remove_log, remove_wheel, shorten_wheel, remove_both], ids=lambda f: f.__name__
 )
 def test_damaged_files_are_made_anew(tmp_path, clock, damage):
-    """After the ends of timer log and commit log were lost, delivered messages do not come again."""
+    """The timer files are rebuilt if they are damaged. Messages already delivered are not delivered again."""
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     for number in range(8):
@@ -400,7 +404,9 @@ def test_damaged_files_are_made_anew(tmp_path, clock, damage):
 
 
 def test_progress_lost(tmp_path, clock):
-    """Without the checkpoint, every message of the past comes again, as in RocketMQ; waiting messages come once."""
+    """If the timers' checkpoint is lost, messages already delivered are delivered again, as by RocketMQ, but waiting
+    messages only once.
+    """
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     life.wait(b"past", start)
@@ -420,7 +426,9 @@ def test_progress_lost(tmp_path, clock):
 
 
 def test_units_of_records_that_are_gone(tmp_path, clock):
-    """Known defect 26 of RocketMQ: a power cut took the end of the commit log, but not the end of the timer log."""
+    """Known defect 26 of RocketMQ: after a power cut, the timer log has units whose records were lost with the end of
+    the commit log.
+    """
     life = Life(tmp_path, clock)
     start = clock.wall_ms()
     life.wait(b"kept", start + 5000)
@@ -447,7 +455,7 @@ def test_units_of_records_that_are_gone(tmp_path, clock):
 
 
 def test_segments_of_the_timer_log(tmp_path, clock):
-    """Chains of units go over several segments; units whose records have expired are removed."""
+    """Chains of units extend over several segments; units whose records have expired are removed."""
     short = TimerGeometry(5200)
     life = Life(tmp_path, clock, timers=short)
     start = clock.wall_ms()
@@ -485,8 +493,8 @@ def golden(ended: str, directory: Path) -> dict[str, object]:
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
-    """Each message in a store of RocketMQ comes once, when it is due; the withdrawn one never comes, and the far one is
-    rolled.
+    """Each delayed message in a store of RocketMQ is delivered once, when it is due. The withdrawn message is never
+    delivered, and the message due in the distant future is rolled.
     """
     expected = golden(ended, tmp_path)
     clock = ManualClock(expected["ended_at_ms"])
@@ -554,7 +562,7 @@ def test_same_bytes_as_the_reference(tmp_path, ended):
 
 
 def take_until(life: Life, queue_offset: int, time_ms: int) -> None:
-    """Lets the timers take messages of the timer topic below ``queue_offset``."""
+    """Lets the timers read the messages of the timer topic below ``queue_offset``."""
     store = life.store
     while life.timers.queue_offset < queue_offset:
         physical_offset, size, _ = store.queue_unit(TIMER, 0, life.timers.queue_offset)

@@ -1,7 +1,7 @@
 """Topics that a request creates are known to the name servers before its response is sent.
 
-A client asks for the route at once; if it is unknown, only 20 s later. The first retry once came after 19 s instead of
-10.
+A client requests the route at once, and again 20 s later if the name servers do not know it. Because of this, the first
+retry of a message once came after 19 s instead of 10 s.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TOPIC_NOT_EXIST = 17
 
 
 class Gate:
-    """A gate at which registrations of single topics wait."""
+    """Makes registrations of single topics wait until ``open`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = asyncio.Event()
@@ -60,7 +60,7 @@ def give_back(cluster: Cluster, level: int) -> Awaitable[RemotingCommand]:
 
 
 def send_dead(cluster: Cluster) -> Awaitable[RemotingCommand]:
-    """Sends a message that failed too often to the retry topic, as clients do themselves."""
+    """Sends a message to the retry topic, as clients do, although it was already delivered too often."""
     header = SendMessageRequestHeaderV2(
         "cg", "%RETRY%cg", "TBW102", 1, 0, 0, 1, 0, "", reconsume_times=99, max_reconsume_times=3
     )
@@ -161,8 +161,8 @@ def test_a_registration_that_fails_delays_the_answer_and_does_not_fail_it(
 def test_a_start_does_not_wait_for_a_name_server_that_takes_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a name server takes long, the first registration continues in the background, and no other begins
-    meanwhile.
+    """If a name server responds late, the first registration continues in the background, and no other registration
+    begins meanwhile.
     """
     asked: list[int] = []
 

@@ -45,7 +45,7 @@ HALF, OP, GIVEN_UP = b"RMQ_SYS_TRANS_HALF_TOPIC", b"RMQ_SYS_TRANS_OP_HALF_TOPIC"
 
 @dataclass(eq=False)
 class Asked:
-    """Stands in for a producer's connection, and keeps the checks that it got."""
+    """Stands in for a producer's connection, and keeps the transaction checks that the broker sends over it."""
 
     questions: list[RemotingCommand] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class Asked:
 
 
 class Life:
-    """A store that dispatches at once, the half messages in it, and the decisions about them."""
+    """A broker's transaction service over a store that dispatches at once; sends half messages and decisions."""
 
     def __init__(self, root, clock: ManualClock, geometry: dict[str, Any] | None = None, offsets: bytes | None = None):
         self.clock = clock
@@ -140,7 +140,9 @@ def life(tmp_path):
 
 
 def test_commit_and_rollback(life):
-    """A committed message appears as it was sent, with the offset of its half message; the others never appear."""
+    """A committed message is delivered as it was sent, and its record contains the offset of its half message. Messages
+    that are not committed are never delivered.
+    """
     committed, rolled_back, open_one = life.prepare("C", KEYS="k"), life.prepare("R"), life.prepare("O")
     assert life.bodies() == []
     life.end(committed, COMMIT)
@@ -159,7 +161,7 @@ def test_commit_and_rollback(life):
 
 
 def test_each_half_message_comes_to_one_outcome(life):
-    """A repeated decision changes nothing; a different one is refused, whichever copy of the half message it names."""
+    """A repeated decision changes nothing, and a different decision is refused, for every copy of the half message."""
     channel = life.online()
     half, other = life.prepare("A"), life.prepare("B")
     life.clock.advance(7000)
@@ -207,7 +209,7 @@ def test_a_message_that_is_no_half_message_cannot_be_committed(life):
 
 
 def test_asked_until_given_up(life):
-    """The broker asks up to the limit; a check counts only if there was a producer to ask."""
+    """The broker sends a limited number of checks to producers; a check counts only if a producer is connected."""
     life.prepare("E")
     life.clock.advance(5999)
     life.check()
@@ -236,8 +238,8 @@ def test_asked_until_given_up(life):
 
 
 def test_a_clock_that_jumps_ahead_gives_nothing_up_unasked(life):
-    """If the clock decided, all waiting messages would be given up at once, and commits of connected producers
-    refused.
+    """The clock jumps ahead. If only the age of half messages decided, the broker would give up all of them at once and
+    refuse commits of connected producers.
     """
     channel = life.online()
     life.prepare("E")
@@ -279,7 +281,7 @@ def test_what_went_with_its_segment_is_waited_for_no_longer(life, monkeypatch):
 
 
 def test_what_waits_for_an_absent_producer_is_not_read(life, monkeypatch):
-    """83,000 half messages of an absent producer were once all read in each round of checks."""
+    """Each round of checks once read all half messages of an absent producer; there were 83,000."""
     life.prepare("E")
     life.halves.scan()
     life.clock.advance(7000)
@@ -293,8 +295,8 @@ def test_what_waits_for_an_absent_producer_is_not_read(life, monkeypatch):
 
 
 def test_progress_is_that_of_the_oldest_undecided_one(life, monkeypatch):
-    """The oldest undecided message is found without reading the others, even if copies come before earlier messages are
-    scanned.
+    """The oldest undecided half message is found without reading the other ones, even if copies of half messages are
+    added before all earlier messages were scanned.
     """
     life.online()
     monkeypatch.setattr(life.halves, "settle", lambda: None)  # records the last progress
@@ -321,7 +323,7 @@ def test_progress_is_that_of_the_oldest_undecided_one(life, monkeypatch):
 
 
 def test_many_half_messages_are_scanned_in_pieces(life):
-    """Many half messages are scanned in pieces, however many requests wait for the scan."""
+    """The scan of many half messages is divided into short steps, even if several requests wait for its end."""
     for number in range(300):
         life.prepare(f"E{number}")
     seen = []
@@ -342,7 +344,9 @@ def test_many_half_messages_are_scanned_in_pieces(life):
 
 
 def test_immunity_set_by_the_sender(life):
-    """If the producer was not asked before, its own decision comes too late, but a decision after a check does not."""
+    """Half messages have an immunity time, chosen by their sender. When it is over, a producer's decision is refused
+    unless the broker has checked the message before.
+    """
     channel = life.online()
     half = life.prepare("I", CHECK_IMMUNITY_TIME_IN_SECONDS="60")
     other = life.prepare("J")
@@ -368,7 +372,7 @@ def test_delay_begins_with_the_commit(life):
 
 
 def given_up_at(life: Life) -> int:
-    """Returns the physical offset of the first message that was given up."""
+    """Returns the physical offset of the first half message that was given up."""
     (view,) = life.store.get_message(GIVEN_UP, 0, 0, 1, 1 << 20).views
     return decode_message(view).physical_offset
 
@@ -376,8 +380,8 @@ def given_up_at(life: Life) -> int:
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("ops_written", [True, False])
 def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
-    """The broker asks again about a message that was put back, as often as before, and it is committed once, even after
-    a restart.
+    """A half message that was given up is put back. The broker checks it again, up to the same limit, and it is
+    committed only once, even after a restart.
     """
     clock = ManualClock()
     life = Life(tmp_path, clock)
@@ -424,8 +428,8 @@ def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
 
 @pytest.mark.parametrize("ops_written", [True, False])
 def test_after_a_kill(tmp_path, ops_written):
-    """Known defect 40 of RocketMQ. Here a commit whose op message is missing is found in the log: no producer is asked,
-    and no message comes twice.
+    """Known defect 40 of RocketMQ: the op message of a commit may be missing after a kill. Our broker finds the
+    committed message in the log, so it does not check with a producer, and does not deliver the message twice.
     """
     clock = ManualClock()
     first = Life(tmp_path, clock)
@@ -482,8 +486,8 @@ def test_progress_moves_when_the_disk_has_the_outcomes(life, monkeypatch):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_store_of_the_reference(tmp_path, ended):
-    """In a store of RocketMQ, the broker asks about each pending half message until the limit, then gives it up;
-    committed messages stay.
+    """In a store written by RocketMQ, the broker checks each undecided half message up to the limit, then gives it up.
+    Committed messages stay.
     """
     case = load_broker(f"transaction_{ended}")
     write_files(case.files, tmp_path)
@@ -541,7 +545,7 @@ def _end(fields: dict[str, str], outcome: int, from_check: bool, key: str) -> Re
 
 @pytest.mark.parametrize("sync_flush", [False, True], ids=["async", "sync"])
 def test_over_the_wire(tmp_path, sync_flush):
-    """One producer commits at once, and one when the broker asks; a restart in between changes nothing."""
+    """One transaction is committed at once, the other only after a check by the broker and a restart in between."""
 
     async def scene() -> None:
         options = {"transaction_timeout_ms": 100, "transaction_check_interval_ms": 100}

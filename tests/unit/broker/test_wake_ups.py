@@ -1,5 +1,5 @@
-"""Waiting requests are woken in time, and a failure affects only one: tests of a whole broker on a clock that they
-step.
+"""Waiting requests are woken in time, and a failure affects only one request: tests of a whole broker, whose clock they
+advance.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def test_an_acknowledgement_in_order_wakes_a_waiting_pop_at_once(broker: Stepped
 
 
 def test_a_changed_invisible_time_wakes_a_waiting_pop_in_order_when_it_is_over(broker: SteppedBroker) -> None:
-    """The waiting pop once waited for the time of the previous pop: 8 s instead of half a second."""
+    """The invisible time of a popped message is changed from 8 s to 0.5 s. The next pop once waited for 8 s."""
     sent(broker, 1)
     first = pop_in_order(broker, "a", invisible_ms=8000)
     waiting = pop_in_order(broker, "b", 20_000)
@@ -257,7 +257,9 @@ def test_a_question_about_a_blocked_queue_is_answered_when_it_is_free(broker: St
 
 @pytest.mark.parametrize("order", [False, True])
 def test_a_topic_deleted_and_made_again_after_a_pop_loses_nothing(order: bool) -> None:
-    """Pops of the old topic once counted for the new one, and its first messages were skipped."""
+    """A deleted topic is created again. Earlier pops once counted for the new topic, so its first messages were
+    skipped.
+    """
     broker = SteppedBroker(False)
     broker.broker.topics.update(TopicConfig("N", 1, 1, 6))
     broker.send("N", b"old 0")
@@ -292,8 +294,8 @@ def full_disk(*_: object) -> None:
 def test_a_group_that_cannot_be_made_again_costs_its_own_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group that could not be created again once made a healthy group's pull wait forever, and long polling on other
-    queues stop until the restart.
+    """A deleted group cannot be created again. This once made the pull of another group wait forever, and stopped long
+    polling on other queues until the broker was restarted.
     """
     others = [Connection(broker.broker, broker.loop) for _ in range(3)]
     before = broker.pull(0, 60_000, group="healthy1", connection=others[0])
@@ -333,7 +335,7 @@ def test_a_group_that_cannot_be_made_again_costs_its_own_pop_only(
 def test_a_read_that_the_disk_refuses_costs_its_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A read that the disk refuses once made the whole store read-only until a restart."""
+    """One failed read from the disk once made the whole store read-only until a restart."""
     store = broker.broker.store
     get_message = store.get_message
     refused, served = broker.pull(0, group="one"), broker.pull(0, group="two")

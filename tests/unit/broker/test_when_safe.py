@@ -1,5 +1,5 @@
-"""All requests wait for the disk in one way: each response is sent once the data is on the disk, and none is
-forgotten.
+"""All kinds of requests wait for the disk in the same way: each response is sent when the data is on the disk, and no
+response is forgotten.
 """
 
 from __future__ import annotations

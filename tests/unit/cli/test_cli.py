@@ -46,7 +46,7 @@ def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
 
 
 def refused(*arguments: str, **options: Any) -> tuple[int, str]:
-    """Runs a command that must not start; returns its exit code and its error, one line; nothing may be printed."""
+    """Runs a command that must be refused with an error of one line and no output; returns exit code and error."""
     process = start(*arguments, **options)
     output, error = process.communicate(timeout=TIMEOUT_S)
     assert output == ""
@@ -283,7 +283,7 @@ def test_a_command_line_that_is_not_understood(tmp_path, monkeypatch, capsys, ar
 
 @pytest.mark.parametrize("arguments", [["--json"], []])
 def test_it_serves_also_when_nobody_reads_that_it_is_ready(tmp_path, monkeypatch, capfd, arguments):
-    """The command also stops cleanly: no buffered output fails at the exit."""
+    """Standard output is closed. The command still serves and stops cleanly, without an error from buffered output."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     output = os.fdopen(write_end, "w")
@@ -331,7 +331,7 @@ def test_a_configuration_that_is_not_allowed(store, capsys, text, word):
 
 
 def test_a_full_disk(tmp_path):
-    """No file may grow beyond 100 kB, which is like a full disk for a start that must create its first segment."""
+    """Files may not grow beyond 100 kB. For a new store, which must create its first segment, the disk seems full."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

@@ -26,7 +26,7 @@ NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a
 
 
 def figure(there: Administered, name: str, **labels: str) -> float:
-    """Returns the only sample with this name, these labels and the node's labels."""
+    """Returns the value of the only sample with this name, these labels and the labels of the node."""
     text, _ = metrics_of(BrokerCollector(there.cluster.broker))
     (value,) = (
         sample.value
@@ -70,7 +70,7 @@ def test_what_is_listed_is_bounded_and_the_rest_counted(tmp_path: Path) -> None:
 
 
 def test_others_are_served_while_figures_are_collected(tmp_path: Path) -> None:
-    """Other requests are served while metrics are collected; members may come and go meanwhile."""
+    """Other requests are served while metrics are collected; members may join and leave groups meanwhile."""
 
     async def play() -> None:
         async with administered(tmp_path) as there:

@@ -1,4 +1,4 @@
-"""The modules that a server has loaded after its start, and the options of all commands."""
+"""The modules that a server has loaded after start-up, and the options of all commands."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def completed(shell_line: str, script: str) -> list[str]:
 
 
 def test_advice_names_only_options_that_exist() -> None:
-    """All errors, log lines and pages name only options that exist."""
+    """All options mentioned in errors, log lines and pages exist."""
     package, pages = Path(rucola.__file__).parent, Path(__file__).parents[3] / "docs"
     known = {word.split()[0] for command in words(command_line()).values() for word in command} | {"--under-up"}
     named: dict[str, set[str]] = {}

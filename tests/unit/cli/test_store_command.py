@@ -1,4 +1,4 @@
-"""``rucola store``: its output and its exit codes."""
+"""Output and exit codes of ``rucola store``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scripted broker: name server and broker on one port, with messages in lists."""
+"""A scripted broker: name server and broker on the same port, with messages in lists."""
 
 from __future__ import annotations
 

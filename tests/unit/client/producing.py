@@ -1,4 +1,4 @@
-"""Parts of the tests of the producer: request codes, settings, and responses of a scripted broker."""
+"""Common parts of the producer's tests: request codes, settings, and responses of a scripted broker."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from rucola.testing.event_loop import advance, run_stepped, settle
 
 
 class Scene:
-    """A consumption of one queue; ``back`` holds the messages sent back, with their delay levels."""
+    """Consumes one queue with a listener; ``back`` holds the messages sent back, with their delay levels."""
 
     def __init__(self, listener, *, batch=False, send_back=True, **options) -> None:
         self.back: list[tuple[int, int]] = []
@@ -63,7 +63,7 @@ def test_a_coroutine_gets_each_message():
 def test_an_object_with_an_asynchronous_call_is_a_coroutine_function():
     class Callable:
         async def __call__(self, message):
-            """Consumes messages as the listener."""
+            """Consumes messages in place of the listener."""
 
     assert Listener(Callable(), False).on_loop
     assert not Listener(print, False).on_loop

@@ -17,7 +17,7 @@ SUSPEND = ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 
 
 class Scene:
-    """A consumption of one locked queue; ``dead`` holds dead letters, ``progress`` the recorded offsets."""
+    """Consumes one locked queue with a listener; ``dead`` holds dead letters, ``progress`` the recorded offsets."""
 
     def __init__(self, listener, *, batch=False, dead_letter=True, **options) -> None:
         self.dead: list[int] = []

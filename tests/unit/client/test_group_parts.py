@@ -1,4 +1,4 @@
-"""The parts that all consumers of a group have, each tested alone: progress, division of queues, pulls, shutdown."""
+"""Components common to all consumers with a group, each tested alone: progress, queue allocation, pulls, shutdown."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Owner:
         return True
 
     async def queues_changed(self, *_: Any) -> None:
-        """Does nothing: the change is not recorded."""
+        """Does nothing: this test does not need to know of changed queues."""
 
 
 def test_what_is_not_divided_yet_is_tried_again_after_a_second_and_the_rest_after_20():
@@ -126,7 +126,7 @@ def test_a_slave_is_told_no_progress(suggested, sys_flag):
             return PullAnswer(19, PullMessageResponseHeader(suggested, 5, 0, 9), b"")
 
         async def route(topic: str) -> None:
-            """Returns a route that is known."""
+            """Does nothing: the route is already known."""
 
         addresses = {0: "master", 1: "slave"}
         routes = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""The producer with a scripted broker over loopback: routes, pipelines, heartbeats, start and end."""
+"""The producer with a scripted broker over loopback: routes, pipelines, heartbeats, start and shutdown."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_topic_without_any_route(run, broker):
 
 
 def test_what_nobody_waits_for_when_its_route_comes_is_not_sent(broker):
-    """Three sends wait for a route. Those that are cancelled or run out of time are not sent when the route comes."""
+    """Three sends wait for a route. When the route arrives, cancelled and expired messages are not sent."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1}) as one, Producer("pg", one.address, PATIENT) as producer:
@@ -313,7 +313,7 @@ def test_answer_with_a_binary_header(run, broker, answer_stored):
 
 @pytest.mark.parametrize("marks", [{}, {"odd": 'a "quoted" text'}])
 def test_what_an_answer_says(run, broker, answer_stored, marks):
-    """Each response is read by the fast path, and in a form that only the general path reads."""
+    """Responses have a form that the fast path reads, or one that only the general path reads."""
 
     async def scene() -> None:
         async with broker(topics={"T": 2}) as one, Producer("pg", one.address) as producer:

@@ -77,8 +77,8 @@ def test_stored_but_not_safe_is_a_result(run, broker, answer_stored, code, statu
 
 @pytest.mark.parametrize("later", [13, 2, None])
 def test_stored_but_not_safe_outlives_the_failure_of_later_attempts(run, broker, answer_stored, later):
-    """A message was stored but not synced. Later attempts get a final refusal, one that allows a retry, or a closed
-    connection.
+    """A message was stored but not synced. Later attempts end with a final refusal, a refusal that allows a retry, or a
+    closed connection.
     """
 
     async def scene() -> None:
@@ -115,7 +115,7 @@ def test_retry_goes_to_another_broker(run, broker):
 
 
 def test_broker_comes_back_on_the_same_port(run, broker):
-    """Every message is acknowledged in the end, with one id; none is lost with the connection."""
+    """Every message is acknowledged in the end and keeps its id; none is lost with the connection."""
 
     async def scene() -> None:
         config = ProducerConfig(
@@ -167,7 +167,7 @@ def test_broker_comes_back_under_another_address(run, broker):
 def test_timeout_covers_all_attempts(broker):
     async def scene() -> None:
         async def stuck(**settings: int) -> int:
-            """Returns the number of attempts before the time for all of them is over."""
+            """Returns the number of attempts that a send makes until its time is over."""
             config = ProducerConfig(send_msg_timeout_ms=3_000, **settings)
             attempts = len(one.received)
             async with Producer("pg", one.address, config) as producer:

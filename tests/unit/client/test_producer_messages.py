@@ -210,8 +210,8 @@ def test_a_chosen_queue_is_kept_by_further_attempts(run, broker):
 
 
 def test_a_sharding_key_leads_to_the_queue_of_the_java_client(run, broker):
-    """``"hello".hashCode()`` is 99162322 in Java, that of the other text is the smallest int; the remainder has no
-    sign.
+    """In Java, ``hashCode()`` of "hello" is 99162322, and that of "polygenelubricants" is the smallest int. The queue
+    is the remainder of the absolute value.
     """
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""A listener that is called once for messages with one key."""
+"""A listener that is called only once for all messages with the same key."""
 
 from __future__ import annotations
 

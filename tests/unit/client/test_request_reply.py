@@ -37,7 +37,7 @@ async def serve(namesrv: str, topic: str, count: int) -> None:
 
 
 def test_over_a_broker(tmp_path):
-    """Several requests at a time each get their own reply through a broker; the message may be used again."""
+    """Each of several concurrent requests gets its own reply through a broker. A message may be sent again."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -93,8 +93,8 @@ def test_a_reply_to_somebody_who_is_gone_is_refused(tmp_path):
 
 
 def test_what_goes_over_the_wire(broker):
-    """All brokers know the client before it sends the request. It accepts compressed replies, and late and unknown
-    ones.
+    """The client sends a heartbeat to all brokers before the request. It accepts compressed replies, and also late
+    replies and replies to unknown requests.
     """
 
     async def scene() -> None:

@@ -31,7 +31,7 @@ def members(command) -> int:
 
 
 def test_against_a_broker(tmp_path):
-    """Messages of two topics go in several batches and alone; every result names the place of its message."""
+    """Messages of two topics are sent in several batches, some alone; each result has the offset of its message."""
 
     async def scene() -> None:
         config = ProducerConfig(send_many_batch_bytes=4_000)

@@ -1,4 +1,4 @@
-"""The records that producers and consumers send to the trace topic, with a scripted broker and with ours."""
+"""Trace records that producers and consumers send, to a scripted broker and to ours."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_leaves_no_record(broker):
 
 
 def test_records_wait_for_each_other(broker):
-    """Records wait until there are ten, which are sent together; fewer are sent after 5 s."""
+    """Ten trace records are sent together as soon as they exist; fewer are sent after 5 s."""
 
     async def scene() -> None:
         async with broker(topics={"T": 1, TRACE_TOPIC: 1}) as one:

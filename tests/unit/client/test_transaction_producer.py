@@ -94,7 +94,7 @@ def test_committed_messages_are_delivered_and_others_are_not(tmp_path):
 
 
 def test_a_producer_that_is_started_anew_answers_for_the_one_before(tmp_path):
-    """A producer after a restart sends nothing, so it learns from the name server which brokers may send checks."""
+    """A restarted producer has sent nothing yet, so it learns from the name server which brokers may send checks."""
 
     async def scene() -> None:
         async with Cluster(tmp_path, **ASKING) as cluster:
@@ -345,7 +345,9 @@ def test_topics_that_cannot_be():
 
 
 def test_an_ordinary_producer_is_not_asked(tmp_path):
-    """The heartbeat of an ordinary producer names the group too; a check sent to it gets no wrong decision."""
+    """The heartbeat of an ordinary producer contains the same group. The producer ignores a check instead of sending a
+    wrong decision.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path, **ASKING) as cluster:

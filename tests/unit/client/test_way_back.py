@@ -22,7 +22,7 @@ def swallow(command: RemotingCommand) -> None:
 
 
 async def fail_after(work: asyncio.Future, seconds: float) -> BaseException | None:
-    """Returns the outcome of ``work`` if this much time passes during it."""
+    """Lets ``seconds`` pass while ``work`` is running; returns its result or exception."""
     await settle()
     assert not work.done()
     advance(seconds)
@@ -78,7 +78,7 @@ def test_what_else_was_on_its_way_is_sent_again_at_once(broker):
 
 
 def test_an_attempt_that_expired_is_repeated_on_another_connection(broker):
-    """The one further attempt goes over another connection; on the one that is being closed, it would be lost."""
+    """The only further attempt uses a new connection; it would be lost on the old one, which is being closed."""
 
     async def scene() -> None:
         async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
@@ -102,8 +102,8 @@ def test_an_attempt_that_expired_is_repeated_on_another_connection(broker):
 
 
 def test_a_chosen_queue_follows_its_broker_to_another_address(broker):
-    """A send to a chosen queue follows its broker to another address, even if all other queues are on brokers whose
-    addresses stay.
+    """If the broker of a chosen queue gets another address, the send uses the new address, even if all other queues are
+    on brokers that did not move.
     """
 
     async def scene() -> None:
@@ -149,7 +149,9 @@ def test_a_pull_consumer_leaves_a_connection_that_swallows_everything(broker):
 
 
 def test_heartbeats_leave_a_connection_that_swallows_everything(broker):
-    """Even an idle client is known to its broker again within two rounds of heartbeats."""
+    """The connection to a broker loses all data. Even if the client is idle, the broker gets its heartbeat over a new
+    connection within two rounds.
+    """
 
     async def scene() -> None:
         async with broker("names", {}) as names, broker(topics={"T": 1}) as one:
@@ -170,7 +172,7 @@ def test_heartbeats_leave_a_connection_that_swallows_everything(broker):
 
 
 async def until_sent(work: asyncio.Future, seconds: float, step: float = 0.05) -> float:
-    """Lets time pass in steps until ``work`` is done; returns how much time has passed, at most about ``seconds``."""
+    """Lets time pass in steps until ``work`` is done, for at most about ``seconds``; returns the seconds passed."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     while not work.done() and loop.time() - began < seconds:
@@ -227,8 +229,8 @@ def test_a_refused_connection_is_not_tried_without_pauses(broker):
 
 
 def test_refused_connections_do_not_use_up_the_attempts(broker):
-    """A message has two attempts: the broker cannot be connected to five times, then refuses one attempt and accepts
-    the second.
+    """A message has two attempts. Five connections to the broker fail and do not count; then the broker refuses the
+    first attempt and accepts the second.
     """
 
     async def scene() -> None:
@@ -254,7 +256,9 @@ def test_refused_connections_do_not_use_up_the_attempts(broker):
 
 
 def test_a_message_that_may_not_be_repeated_waits_for_its_broker_all_the_same(broker):
-    """Without a connection to its broker, such a message was not sent, so it cannot be stored twice and may wait."""
+    """Without a connection, a message was certainly not sent. It may wait for its broker even if it must not be sent
+    twice.
+    """
 
     async def scene() -> None:
         async with broker("names", {}) as names:
@@ -311,7 +315,7 @@ def test_a_first_message_waits_for_a_name_server_that_is_restarted(broker):
 
 
 def test_a_name_server_that_swallows_everything_holds_no_message_longer_than_its_time(broker):
-    """Each message fails at its own time limit, whatever the order of arrival; the lookup continues for the others."""
+    """Each message fails at its own time limit; the lookup of the route continues for the remaining messages."""
 
     async def scene() -> None:
         config = ProducerConfig(mq_client_api_timeout_ms=1_000_000, **RARELY)

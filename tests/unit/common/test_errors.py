@@ -1,4 +1,4 @@
-"""What errors say about another attempt."""
+"""Errors say whether another attempt may succeed."""
 
 from __future__ import annotations
 

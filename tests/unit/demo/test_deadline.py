@@ -1,4 +1,4 @@
-"""A time limit for calls that have none themselves."""
+"""A time limit for calls that have no time limit of their own."""
 
 from __future__ import annotations
 

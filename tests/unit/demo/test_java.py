@@ -1,4 +1,4 @@
-"""Which Java the main job accepts, and its one line when there is none."""
+"""Which versions of Java the main job accepts, and the line that it prints if none is installed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_wrong_java_home_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_missing_java_is_one_line_and_exit_2(tmp_path: Path) -> None:
-    """The file runs alone, as in ``make demo``: nothing is installed, and no Java is in PATH."""
+    """The program runs without any installed package, as in ``make demo``, and without Java in PATH."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", java.__file__],
         env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=30, check=False,

@@ -1,4 +1,4 @@
-"""The producer's pacing, resending and giving up, against a scripted producer in place of the client."""
+"""The demo's producer: at what rate it sends, when it sends again, and when it gives up; the client is scripted."""
 
 from __future__ import annotations
 

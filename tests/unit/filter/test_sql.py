@@ -59,7 +59,9 @@ def test_compiles_what_the_reference_compiles():
 
 
 def test_evaluates_as_the_reference(in_form):
-    """True, false, null and errors are those of RocketMQ, from values and from the text of stored properties."""
+    """Expressions have the same result (true, false, null, error) as in RocketMQ, both for a dict of properties and
+    for their stored text.
+    """
     seen = 0
     for case in cases():
         expression = None if case["id"] in DEVIATIONS or case["compile"] != "ok" else compile_sql(expression_of(case))
@@ -119,8 +121,8 @@ def test_what_costs_too_much_is_refused(text):
 
 
 def test_the_worst_that_is_taken_ends_soon(in_form):
-    """Costly expressions end soon: a search that could compare each place with a long text, and numbers with thousands
-    of digits.
+    """Expressions that could be costly are evaluated quickly: a search for a long text at each position of another one,
+    and numbers with thousands of digits.
     """
     expression = compile_sql("a CONTAINS '" + "x" * 8000 + "y' OR a > 5 OR a = 1")
     assert expression.evaluate({"a": "x" * 32_000}) is Outcome.ERROR

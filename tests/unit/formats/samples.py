@@ -40,7 +40,7 @@ chosen.
 
 
 def message(**changes: Any) -> StoreMessage:
-    """Returns the message of ``WORKED_RECORD``, with changes."""
+    """Returns the message that is stored as ``WORKED_RECORD``, with the given fields changed."""
     fields: dict[str, Any] = {
         "topic": b"TopicTest",
         "queue_id": 3,

@@ -1,4 +1,4 @@
-"""Columns for Arrow, in both forms of the kernel."""
+"""Columns for Arrow, made by the compiled and the interpreted kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def columns(form: str) -> ModuleType:
 
 
 def rows_of(texts: list[bytes | None]) -> tuple[bytes, array[int]]:
-    """Returns a buffer with the texts, and a table whose properties column points to them."""
+    """Returns a buffer with the property texts, and a table with their positions and lengths."""
     table = new_table(len(texts))
     data = bytearray(b"?")
     for row, text in enumerate(texts):
@@ -57,7 +57,7 @@ def objects(columns: ModuleType, texts: list[bytes | None]) -> list[bytes]:
 
 
 def roomy_objects(columns: ModuleType, texts: list[bytes | None]) -> list[bytes]:
-    """Returns objects with free space before and after them, which reading eight bytes at a time needs."""
+    """Returns JSON objects, made in buffers with space at the end, so that the kernel can copy eight bytes at once."""
     data, table = rows_of(texts)
     offsets = array("i", bytes(4 * len(texts) + 4))
     out = bytearray(6 * len(data) + 32 * len(texts))
@@ -97,7 +97,7 @@ def test_gather_refuses_what_does_not_fit(columns: ModuleType) -> None:
 
 @given(st.data())
 def test_objects_of_rows_that_differ_in_some_bytes(data: st.DataObject) -> None:
-    """An object made from that of an earlier row equals the one made from its row alone."""
+    """If the kernel makes a JSON object by changing that of an earlier row, it equals the one made from scratch."""
     some = [b"KEYS\x01key-1000\x02TAGS\x01TagA\x02", b"UNIQ_KEY\x010123456789\x02a\x01b", b"a\x01\x02b\x01cc"]
     bytes_of_all_kinds = st.sampled_from(b'0Az\x01\x02\x1f"\\\x7f\x80\xc3\xa9')
     texts: list[bytes | None] = [data.draw(st.sampled_from(some))]
@@ -111,7 +111,9 @@ def test_objects_of_rows_that_differ_in_some_bytes(data: st.DataObject) -> None:
 
 
 def test_objects_of_rows_that_take_turns(columns: ModuleType) -> None:
-    """Rows have several lengths, equal lengths modulo the number of forms kept, and one too long to be kept."""
+    """The kernel keeps earlier rows as templates, by length modulo their number. Here, rows have several lengths, some
+    replace other templates, and some are too long to be kept.
+    """
     texts: list[bytes | None] = [
         b"k\x01%03d%s\x02" % (number, b"v" * (number * 8 % 40 + (1500 if number % 9 == 0 else 0)))
         for number in range(90)

@@ -1,4 +1,4 @@
-"""Index files: both forms of the kernel put keys, and the plain query finds them."""
+"""Index files: the compiled and the interpreted kernel put keys, and a query without kernel finds them."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def put(index: ModuleType, file: bytearray, key: bytes, physical_offset: int, ti
 def put_record(
     index: ModuleType, file: bytearray, uniq: bytes | None, keys: bytes | None, physical_offset: int = 0, skip: int = 0
 ) -> tuple[int, int]:
-    """Puts a record's keys; returns the first row not completed (1 if all keys are stored), and the number of its keys
-    stored.
+    """Puts the keys of one record into an index file; returns 1 if all keys fitted, otherwise 0, and how many of its
+    keys were stored.
     """
     source = TOPIC + (uniq or b"") + (keys or b"")
     uniq_len = -1 if uniq is None else len(uniq)
@@ -59,7 +59,7 @@ def put_record(
 
 
 def record_table(topic: tuple[int, int], uniq_key: tuple[int, int], keys: tuple[int, int]) -> array[int]:
-    """Returns a table with one record at the start of its segment, with the position and length of these spans."""
+    """Returns a table with one record, at the start of its segment; each argument is a position and a length."""
     table = new_table(1)
     table[RecordColumn.STORE_TIMESTAMP] = BEGIN_MS
     table[RecordColumn.TOPIC_POS], table[RecordColumn.TOPIC_LEN] = topic

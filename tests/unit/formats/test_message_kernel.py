@@ -1,4 +1,4 @@
-"""Encoding and walking of records, in both forms of the kernel."""
+"""Encoding of records and walks over them, by the compiled and the interpreted kernel."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class TestWorkedExample:
 
     @pytest.mark.parametrize("record_crc", [False, True])
     def test_the_size_is_written_when_all_before_the_checksum_is_there(self, record_crc: bool) -> None:
-        """The size is written after all that the checksum covers, so a reader of the file never sees an incomplete
-        record.
+        """The size is written after everything that the checksum covers, so that a reader of the file never reads an
+        incomplete record.
         """
         records, segment = kernel("formats._message_cy", "interpreted"), Noting(65536)
         Encoding(records, message(), segment=segment, record_crc=record_crc)

@@ -1,4 +1,4 @@
-"""Checkpoints and acknowledgements of pops: RocketMQ's bytes, and texts that are neither."""
+"""Checkpoints and acknowledgements of pops: encoded as by RocketMQ; invalid texts are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Units of a consume queue, in both forms of the kernel."""
+"""Units of a consume queue, in the compiled and the interpreted kernel."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def units_of(queue: ModuleType, *units: tuple[int, int, int]) -> bytearray:
 def select(
     queue: ModuleType, units: bytes | bytearray, position: int = 0, room: int = 64, **changes: Any
 ) -> tuple[list[int], int, int]:
-    """Returns the physical offsets selected, the number of units examined, and that of records missing."""
+    """Returns the selected physical offsets, the number of examined units and the number of missing records."""
     out = array("q", bytes(16 * room))
     *asked, codes = (arguments := list((LIMITS | changes).values()))[:4]
     limits = queue.PullLimits(*arguments[4:])
@@ -165,7 +165,7 @@ def test_both_forms_agree_on_any_bytes(units: bytes, max_messages: int, max_byte
 
 
 def record_rows(*records: tuple[int, int, int, int, int, int]) -> array[int]:
-    """Returns rows of records, from position, size, queue id, queue offset, sysFlag and tags code."""
+    """Returns a table with a row for each record: position, size, queue id, queue offset, sysFlag and tags code."""
     table = new_table(len(records))
     columns = (
         RecordColumn.RECORD_POS,
@@ -225,7 +225,7 @@ class TestSlices:
     def merged(
         self, queue: ModuleType, first: int, end: int, room: int = 6, records: tuple[int, ...] = RECORDS
     ) -> tuple[list[int], int, int]:
-        """Returns the slices, the record after them, and the number of their bytes."""
+        """Returns the merged slices of the log, the number of the record after them, and how many bytes they have."""
         out = array("q", bytes(16 * room))
         following, count, total = queue.merge_neighbours(array("q", records), first, len(records) // 2, end, out)
         return out[: 2 * count].tolist(), following, total

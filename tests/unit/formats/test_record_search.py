@@ -1,4 +1,4 @@
-"""The search for places at which records may begin."""
+"""The search for positions at which records may begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inspection of sends in rows and expansion of batches, in both forms of the kernel."""
+"""Inspection of sends in rows and expansion of batches, by the compiled and the interpreted kernel."""
 
 from __future__ import annotations
 

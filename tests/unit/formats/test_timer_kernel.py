@@ -1,4 +1,4 @@
-"""Timer log and timer wheel: both forms of the kernel, the small files, and the layout byte for byte."""
+"""Timer log and timer wheel: the compiled and the interpreted kernel, the small files, and the layout in bytes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def slot(wheel: bytearray, step: int) -> tuple[int, ...]:
 
 
 def test_units_find_their_slots(timer):
-    """A slot of another time step is reused, a slot that has the unit stays, and withdrawals reduce the count."""
+    """A slot of an old time step is reused, a slot that already includes a unit does not change, and withdrawals reduce
+    the count.
+    """
     wheel = bytearray(32 * SLOTS)
     TIMER_SLOT.struct.pack_into(wheel, 32 * 9, 9 + 7 * SLOTS, 5, 6, 7, 0)
     TIMER_SLOT.struct.pack_into(wheel, 32 * 10, 10, BASE, BASE + 500, 3, 0)
@@ -90,7 +92,7 @@ def test_blank(timer):
 
 
 def test_chains(timer):
-    """A chain is read newest first, up to the segment's start or the space; a link forwards or to nowhere ends it."""
+    """A chain is read newest first, until the segment or the output array ends; an invalid link also ends the chain."""
     log = unit(700, 9, 100) + unit(BASE, 9, 200, 3) + unit(BASE + 52, 9, 300) + unit(BASE + 156, 9, 400)
     out = array("q", bytes(8 * 4 * 10))
     assert timer.chain_units(log, BASE, BASE + 104, out) == (3, 700)

@@ -1,5 +1,5 @@
-"""Each lesson at small size measures all that it names, stays within its space, draws its picture, and prints its
-findings.
+"""Each lesson, run at small size, measures everything that it announces, uses no more disk space than it states, draws
+its picture and prints its findings.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def test_lesson(name: str, tmp_path: Path) -> None:
 
 
 def varied(readings: Readings, random: Random) -> Readings:
-    """Returns numbers as from a run on a very different machine."""
+    """Returns the numbers multiplied by random factors, as if they came from a very different machine."""
     other = Readings(readings.lesson, readings.size, listings=readings.listings)
     for quantity, series, row, values in readings.cells():
         factor = random.choice([0, 0.01, 0.5, 1, 2, 100])
@@ -63,7 +63,7 @@ def varied(readings: Readings, random: Random) -> Readings:
 
 
 def check_words(lesson: Lesson, readings: Readings) -> None:
-    """Checks that every sentence that a claim can print with these numbers is complete."""
+    """Checks that all texts of the lesson's claims, filled with these numbers, are complete sentences."""
     for claim in lesson.claims:
         for words in (claim.figures, claim.because, claim.instead):
             said = filled(words, readings)

@@ -34,7 +34,7 @@ from rucola.runtime.files import Files
 
 
 class Notes:
-    """Stands in for a workbench."""
+    """Stands in for the workbench of a lesson, which records measured values."""
 
     size = Size.SMALL
 
@@ -47,7 +47,7 @@ class Notes:
 
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Descriptors of the files that were synced."""
+    """Returns the list of file descriptors to which each sync adds its own; the file is not synced."""
     found: list[int] = []
     monkeypatch.setattr(os, "fdatasync", found.append)
     return found

@@ -1,4 +1,4 @@
-"""Ten questions about the report, each with the place of its answer; the published text matches its readings."""
+"""Ten questions about the report, each with the lesson that answers it; the published text matches its readings."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_only_unanimous_repetitions_decide(held: int, verdict: Verdict) -> None:
 
 
 def test_a_conclusion_that_flips_is_called_undecided() -> None:
-    """The median of the map is far better, but one repetition disagrees."""
+    """The median of the series ``map`` is far better, but one of its repetitions is worse."""
     text = claim_text(CLAIM, readings_of([1, 1, 1, 1, 6], [5, 5, 5, 5, 5]))
     assert text.startswith("**Undecided.** A text: the map is faster. Measured: 1 µs against 5 µs.")
     assert text.endswith("The claim held in 4 of 5 repetitions, so this run does not decide it.")

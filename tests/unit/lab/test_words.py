@@ -1,4 +1,4 @@
-"""Sentences of lessons with numbers of other machines: sentence, verdict and figures agree."""
+"""The text that lessons print fits the measured figures, also with figures from other machines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Cells = Mapping[str, Mapping[str, Mapping[int | str, float]]]
 
 
 def said(lesson: Lesson, place: int, cells: Cells) -> str:
-    """Returns the sentences of a claim if all repetitions find the same numbers."""
+    """Returns the text that a lesson prints about a claim if each repetition measures the numbers in ``cells``."""
     readings = Readings("made-up", "normal")
     for quantity, by_series in cells.items():
         for series, by_row in by_series.items():

@@ -279,7 +279,7 @@ def test_a_taken_port_is_told():
 
 
 def test_lost_brokers_are_looked_for_again_after_a_look_that_failed(monkeypatch):
-    """A failed search for lost brokers was once the last one: they stayed in the routes for ever."""
+    """After a failed search for lost brokers, there was once no further search: they stayed in the routes for ever."""
 
     async def scene() -> None:
         server = NameServer(NamesrvConfig(listen_port=0, scan_not_active_broker_interval_ms=10))

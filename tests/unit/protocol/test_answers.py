@@ -1,4 +1,4 @@
-"""Responses from the kernel, and formatted headers of pull responses, read back by the plain decoder."""
+"""Responses that the kernel encodes, and formatted headers of pull responses, are decoded by the general decoder."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def split(data: bytes) -> list[RemotingCommand]:
 
 @pytest.fixture(params=KERNELS, ids=FORMS)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Returns ``SendAnswers`` over a form of the kernel."""
+    """Makes ``SendAnswers`` use the compiled or the interpreted kernel; returns this kernel."""
     monkeypatch.setattr(answers, "encode_send_answers", request.param.encode_send_answers)
     monkeypatch.setattr(answers, "send_answers_bytes_max", request.param.send_answers_bytes_max)
     module: ModuleType = request.param
@@ -179,7 +179,7 @@ def test_pull_header(serialize: int) -> None:
 
 
 def test_fields_are_those_of_the_official_broker() -> None:
-    """Recorded responses to sends and pulls have the same ext fields as ours."""
+    """Our responses to sends and pulls have the same ext fields as recorded ones."""
     ours = split(SendAnswers(HOST4, "R").encode(bytearray(b"K"), table_of([{"UNIQ_KEY_LEN": 1}]), 0, 1))[0]
     pull = decode_frame(encode_pull_header(1, 0, 0, 1, 0, 1, 0, 0, "FOUND"))
     seen = 0

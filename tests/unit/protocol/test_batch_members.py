@@ -1,4 +1,4 @@
-"""Batches made from columns, compared with those made from messages, in both forms of the kernel."""
+"""Batches made from columns equal those made from messages, with the compiled and the interpreted kernel."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def module(form: str) -> ModuleType:
 
 
 def column(values: list[bytes]) -> tuple[array[int], bytes]:
-    """Returns offsets and values of a column, after a value that is not part of it."""
+    """Returns the offsets and the bytes of a column; the bytes begin with a value that is not part of the column."""
     return array("i", accumulate(map(len, values), initial=3)), b"xxx" + b"".join(values)
 
 
 def pack(
     module: ModuleType, bodies: list[bytes], texts: list[bytes], bytes_max: int, rows_max: int
 ) -> list[tuple[int, bytes]]:
-    """Returns the requests for all rows, each with the number of the row after its last."""
+    """Returns the requests that contain all rows; with each, the number of the first row after it."""
     ids = "".join(IDS[: len(bodies)]).encode()
     found, first = [], 0
     while first < len(bodies):

@@ -69,7 +69,7 @@ def body_class(recorded: Recorded) -> type[Body] | None:
 
 
 def content(value: Any, name: str = "") -> Any:
-    """Returns JSON for comparison: keys and numbers as texts, sets without order, without null or empty members."""
+    """Returns JSON in a form for comparison: keys and numbers as texts, sets sorted, null and empty members removed."""
     if isinstance(value, dict):
         members = {str(key): content(member, str(key)) for key, member in value.items()}
         return {key: member for key, member in members.items() if member not in (None, [], {}, "False", "0", "")}
@@ -104,8 +104,8 @@ def test_recorded_bodies_come_back() -> None:
 
 
 def without_defaults(sent: Any, again: Any) -> None:
-    """Removes from ``again`` the members that ``sent`` leaves at their default, and the enums from both: C++ sends
-    their numbers.
+    """Removes from ``again`` the members that ``sent`` does not contain because they have their default. Removes enums
+    from both, because the C++ client sends them as numbers.
     """
     if isinstance(sent, list):
         for one, other in zip(sent, again, strict=True):
@@ -138,7 +138,7 @@ def test_deflated_registration() -> None:
 
 @pytest.mark.parametrize("values", [b"1,", b"{},", b"[],", b'"",'])
 def test_a_long_registration_of_the_shortest_values_is_refused_before_it_is_parsed(values: bytes) -> None:
-    """16 MiB of such values once took up to 4.8 s, for most of which no other thread of the name server ran."""
+    """16 MiB of such values once took up to 4.8 s to parse; during most of it, no other thread of the server ran."""
     dense = b'{"filterServerList":[' + values * 40_000 + values[:-1] + b"]}"
     version = b'{"stateVersion":0,"timestamp":1,"counter":1}'
     sized = [len(version).to_bytes(4, "big"), version, bytes(4), len(dense).to_bytes(4, "big"), dense]
@@ -245,7 +245,7 @@ def test_bean_keys() -> None:
 
 
 def test_route_is_written_as_the_name_server_writes_it() -> None:
-    """Our route is byte for byte what the name server writes for a client of a version that gets quoted keys."""
+    """Our route equals, byte for byte, that of the official name server for clients whose version gets quoted keys."""
     compared = 0
     for recorded in frames("java533_producer_sync"):
         if recorded.is_response and recorded.record["request_code"] == 105 and recorded.body:

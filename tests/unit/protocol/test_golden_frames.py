@@ -49,7 +49,9 @@ def test_decode(scenario: str) -> None:
 
 
 def is_javas(recorded: Recorded) -> bool:
-    """Whether the header has the keys Java writes, and none that our encoder leaves out as empty."""
+    """Whether the header has only keys that Java writes, and no empty ``extFields`` or ``remark``, which our encoder
+    leaves out.
+    """
     header = recorded.header
     optional = [header.get("extFields", "absent"), header.get("remark", "absent")]
     return header.keys() <= JAVA_KEYS and "serializeTypeCurrentRPC" in header and all(optional)

@@ -1,4 +1,4 @@
-"""The frame kernel with cases made by hand, in both forms."""
+"""Hand-made frames in the compiled and the interpreted frame kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def header(code: int, ext_fields: dict[str, Any], **others: Any) -> bytes:
 
 
 def kind_of(kernel: ModuleType, text: bytes, serialize: int = 0) -> tuple[FrameKind, int]:
-    """Returns the kind of a header's row, and whether the header stayed unread, as it must in a plain row."""
+    """Scans one header; returns the kind of its row, and 1 if the kernel left the header unread, otherwise 0."""
     frame = frame_of(text, b"body", serialize)
     source, table, result = scan(kernel, frame)
     assert result[:3] == (1, len(frame), 0)

@@ -1,4 +1,4 @@
-"""Sends of the client: what the kernel writes and reads equals the general path, in both forms of the kernel."""
+"""Sends of the client: the compiled and the interpreted kernel write and read the same as the general path."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ def test_properties(module: ModuleType, properties: dict[str, str]) -> None:
 
 @given(st.dictionaries(st.text(max_size=40), st.text(max_size=1_500), max_size=6))
 def test_any_properties(properties: dict[str, str]) -> None:
-    """Requests that the kernel leaves to the general path are sent or refused there; the two forms never differ."""
+    """Requests that the kernel leaves to the general path are sent or refused there. The compiled and the interpreted
+    kernel never differ.
+    """
     encoded, *others = [load_kernel("protocol._send_request_cy", form).encode_properties(properties) for form in FORMS]
     assert all(other == encoded for other in others)
     try:
@@ -91,8 +93,8 @@ def test_properties_left_to_the_plain_road(module: ModuleType, properties: objec
 
 
 def test_room_for_properties_ends_before_the_buffer(module: ModuleType) -> None:
-    """Texts of every length around the limit of the buffer are accepted whole or left out, with as many escapes as
-    possible.
+    """Property values of every length around the limit of the buffer are encoded completely, or left to the general
+    path. Each of their characters needs the longest escape.
     """
     taken = []
     for length in range(1_340, 1_370):
@@ -204,7 +206,7 @@ def test_headers_of_another_shape(module: ModuleType, header: bytes) -> None:
 
 
 def test_every_cut_of_a_header_ends_in_its_row(module: ModuleType) -> None:
-    """If a header ends early, at the end of the buffer, no byte after it is read."""
+    """A header is cut off at the end of the buffer: the kernel reads no byte after it."""
     frame = RemotingCommand(0, 1, 1, ext_fields=FIELDS).encode()
     whole = received(frame)
     for length in range(1, len(frame) - 8 + 1):

@@ -29,7 +29,7 @@ def spoil(space: ReadSpace) -> None:
 
 
 def batches(reader: SharedFrameReader, data: bytes) -> list[FrameBatch]:
-    """Feeds all of ``data``; keeps the batches as copies, and overwrites the space after each read."""
+    """Passes ``data`` to the reader in parts, and overwrites the shared space after each; returns copied batches."""
     found, position = [], 0
     while position < len(data):
         buffer = reader.buffer()
@@ -99,7 +99,9 @@ def test_more_frames_than_rows_are_several_batches() -> None:
 
 
 def test_frames_that_were_not_taken_yet_wait_aside() -> None:
-    """Frames that were not taken yet are kept in a copy; after them, a large frame has begun."""
+    """Complete frames that were not fetched yet are copied before the buffer is reused; an incomplete large frame
+    follows them.
+    """
     space = ReadSpace()
     reader = SharedFrameReader(space)
     data = frames(ROWS_MAX + 1) + RemotingCommand(34, 7777, body=bytes(100_000)).encode()
@@ -160,7 +162,7 @@ def test_what_is_no_frame_is_refused_with_its_batch() -> None:
 
 
 def test_a_begun_frame_is_kept_until_bytes_arrive() -> None:
-    """The transport may ask for the buffer and then read nothing; a frame that has begun is kept."""
+    """If the transport requests the buffer but then reads nothing, an incomplete frame is kept."""
     space = ReadSpace()
     reader = SharedFrameReader(space)
     assert batches(reader, SMALL[:9]) == []

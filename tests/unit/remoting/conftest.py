@@ -1,4 +1,4 @@
-"""A handler that the test controls, and both event loops."""
+"""Fixtures: a handler whose responses the test chooses, and a function that runs tests on both event loops."""
 
 from __future__ import annotations
 

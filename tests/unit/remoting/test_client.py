@@ -137,7 +137,7 @@ def test_requests_of_one_turn_leave_together(run):
 
 
 class RecordedTransport(asyncio.Transport):
-    """Takes what a connection writes."""
+    """Keeps the bytes that a connection writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -409,8 +409,8 @@ def test_disconnect_while_connecting(run):
 
 
 def test_a_connection_that_swallows_everything_is_left(caplog):
-    """A connection is closed after 3 s without a byte while requests expire; one short timeout does not close it.
-    Requests that still wait fail.
+    """If requests expire and no byte has arrived for 3 s, the connection is closed and its open requests fail. A single
+    short timeout does not close it.
     """
 
     async def scene() -> None:
@@ -459,8 +459,8 @@ def test_a_request_that_is_made_again_finds_the_new_connection():
 
 
 def test_a_slow_or_idle_connection_is_kept():
-    """A connection is kept if some responses come and some are late, if nothing is requested for hours, or if pulls are
-    held for long.
+    """A connection is kept if only some responses are late, if it has no request for hours, or if the broker holds
+    pulls for a long time.
     """
 
     async def scene() -> None:
@@ -498,8 +498,8 @@ def test_a_slow_or_idle_connection_is_kept():
 
 
 def test_a_loop_that_was_held_up_does_not_cost_the_connection():
-    """After the loop was blocked, a response may have arrived unread. The connection is closed when the next request
-    expires, or kept if any byte arrived.
+    """After the event loop was blocked, a response may have arrived unread, so the first expired request does not close
+    the connection. The next one does, unless any byte has arrived.
     """
 
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""The moment between the last response and the sleep of the event loop; a turn is an iteration of the loop."""
+"""The short time after the last response in which the event loop does not sleep yet; a turn is an iteration of it."""
 
 from __future__ import annotations
 

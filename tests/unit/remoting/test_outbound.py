@@ -39,7 +39,7 @@ def test_what_was_sent_meanwhile_does_not_count() -> None:
 
 
 def test_connections_that_read_no_answers_share_a_limit(handler: Any) -> None:
-    """Connections that read no responses share a limit, even if each stays below its own."""
+    """The unread responses of all connections together are limited, even if each connection is below its own limit."""
 
     async def scene() -> None:
         scripted = handler({7001: lambda command: command.answer(0, body=bytes(1 << 20))})

@@ -213,8 +213,8 @@ def test_invoke_times_out_and_fails_when_the_client_leaves(handler):
 
 
 def test_a_client_that_does_not_read_is_not_read(handler):
-    """Responses accumulate up to the limit, then reading from the connection stops; when the client reads, all
-    responses come.
+    """Unread responses accumulate up to a limit; then the server stops reading from the connection. When the client
+    reads, it gets all responses.
     """
 
     async def scene() -> None:

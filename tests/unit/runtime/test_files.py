@@ -16,7 +16,7 @@ from rucola.runtime.files import Files
 
 
 class Portable(Files):
-    """Files on a system that has none of Linux's own calls."""
+    """Files on a system without the calls that only Linux has."""
 
     fallocate = None
     data_sync = staticmethod(os.fsync)
@@ -225,7 +225,9 @@ def open_descriptors(path: Path) -> list[Path]:
 
 
 def test_a_lock_file_that_cannot_be_written_is_given_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a failed write to the lock file, the next attempt once found its own lock and reported another process."""
+    """A write to the lock file fails. The next attempt once found the lock of this process, and reported that another
+    process had it.
+    """
 
     def refuse(*_: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -56,8 +56,8 @@ def test_the_longest_turn_is_that_of_the_last_two_minutes() -> None:
 
 
 def test_processor_time_of_turns_is_told_beside_their_length(caplog: pytest.LogCaptureFixture) -> None:
-    """Processor time is reported with the length of turns. The second turn waits for a processor; the third uses as
-    much as earlier ones.
+    """The CPU time of a turn is logged with its length. The second turn is long only because it waits for a CPU; the
+    third uses a usual amount of CPU time.
     """
     watched = Watched()
     caplog.set_level(logging.INFO)

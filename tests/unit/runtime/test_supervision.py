@@ -15,7 +15,7 @@ from rucola.testing.manual_loop import ManualLoop
 
 
 class Scene:
-    """Work that is due every 10 s, and does what the test sets."""
+    """Supervised work that is due every 10 s; ``outcome`` determines how it ends."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = ManualClock()

@@ -1,4 +1,4 @@
-"""Makes schemas without a session: Spark itself parses DDL in the JVM."""
+"""Makes schemas without a Spark session, which Spark's own DDL parser in the JVM would need."""
 
 from __future__ import annotations
 

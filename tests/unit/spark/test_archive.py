@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def rows_of(table: Path) -> pa.Table:
-    """Returns the rows of a table in the order of their places in the log, without the day."""
+    """Returns the rows of a table in the order of the log, without the column ``storeDay``."""
     log = ManifestLog(str(table))
     found = ds.dataset([f"{log.root}/{path}" for path in log.snapshot().files], format="parquet").to_table()
     return in_order(found.drop_columns(["storeDay"]))
@@ -96,7 +96,7 @@ class Killed(BaseException):
 
 
 class KilledFiles(Files):
-    """Ends the process at the n-th call of a method by which a commit changes the disk."""
+    """Ends the process at the n-th call of those methods with which a commit changes the disk."""
 
     METHODS = ("write_file", "link", "sync_directory", "rename", "sync_file", "remove")
 
@@ -139,7 +139,7 @@ def test_a_kill_at_any_step_of_a_commit_loses_and_repeats_nothing(
 
 
 class BetweenLog(ManifestLog):
-    """A log that calls a function once between plan and commit."""
+    """The archive's log of commits, which calls a given function once before a commit."""
 
     def __init__(self, root: str, meanwhile: Callable[[], object]) -> None:
         super().__init__(root)
@@ -317,7 +317,7 @@ def test_an_older_pyarrow_writes_the_same_rows(
 
 
 def older_writer(writer: Any, *arguments: Any, **options: Any) -> Any:
-    """Stands in for a writer of PyArrow 25, which does not have the option for Bloom filters."""
+    """Stands in for the Parquet writer of PyArrow 25, which has no option for Bloom filters."""
     assert "bloom_filter_options" not in options
     return writer(*arguments, **options)
 

@@ -39,7 +39,7 @@ def format(request: pytest.FixtureRequest) -> str:
 
 
 def own_rows(table: Path, format: str) -> pa.Table:
-    """Returns the rows that the format's own reader reads."""
+    """Returns the rows of the table, read by the official library of the format."""
     if format == "iceberg":
         from pyiceberg.catalog.sql import SqlCatalog
 
@@ -101,7 +101,7 @@ def test_of_two_commits_that_remove_the_same_file_one_is_refused(
 
 
 def test_two_runs_at_the_same_time(tmp_path: Path, store: MessageStore, format: str) -> None:
-    """One run has planned when another one commits, both with and without an existing table."""
+    """After one archiving run has planned its commit, another run commits first, with and without an existing table."""
     for count in (0, 30):
         put(store, 120, count)
         log = open_table(tmp_path / "table", format)

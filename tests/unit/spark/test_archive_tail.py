@@ -1,4 +1,6 @@
-"""The two parts of ``topic_table`` without Spark: together they hold each message once, whatever happens in between."""
+"""The two parts of ``topic_table``, archive and topic, without Spark: together they contain each message once, even if
+the topic is archived while they are read.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def places(directory: Path, log: ManifestLog, plan: _Plan) -> list[tuple[int, int]]:
-    """Returns queue and offset of all rows in a plan."""
+    """Returns queue id and queue offset of all rows that a plan reads."""
     options = topic_options(directory / "store", TOPIC, "")
     schema = source_schema(options, ["queueId", "queueOffset"])
     found = []
@@ -66,7 +68,7 @@ def archive_and_expire(directory: Path) -> None:
 
 
 class MeanwhileLog(ManifestLog):
-    """A log that calls a function after the first snapshot."""
+    """The archive's log of commits, which calls a given function after its first snapshot."""
 
     def __init__(self, root: str, meanwhile: Callable[[], object]) -> None:
         super().__init__(root)

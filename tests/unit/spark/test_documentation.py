@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 
 def options_table(options: tuple[Option, ...]) -> str:
-    """Returns the table of options for the page; paste it there after a change of the options."""
+    """Returns the table of options that the page must contain."""
     rows = [
         f"| `{option.name}` | {f'`{option.default}`' if option.default else ''} | {option.meaning} |"
         for option in options

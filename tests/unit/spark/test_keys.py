@@ -1,5 +1,5 @@
-"""Option ``keys`` and filters on keys give exactly the messages with these keys, found by the index where that
-is safe.
+"""Option ``keys`` and filters on keys return exactly the messages with these keys; the index is used where it is known
+to be complete.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def options_of(directory: Path, **given: str) -> SourceOptions:
 
 
 def read(reader: RocketMQReader) -> tuple[list[dict[str, Any]], int]:
-    """Returns the rows, and the number of records that tasks examine in addition to those that the index names."""
+    """Returns the rows, and the number of log bytes that tasks scan in addition to the records found by the index."""
     pieces = [one.value for one in reader.partitions()]
     rows = [row for piece in reader.partitions() for batch in reader.read(piece) for row in batch.to_pylist()]
     scanned = sum(one.end_physical_offset - one.start_physical_offset for one in pieces if isinstance(one, LogRange))

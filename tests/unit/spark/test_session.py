@@ -1,4 +1,4 @@
-"""How the session helper checks the machine's Java, and how it starts Python workers."""
+"""The function that creates a session: how it checks the machine's Java, and how it starts Python workers."""
 
 from __future__ import annotations
 

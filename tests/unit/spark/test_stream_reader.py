@@ -34,7 +34,7 @@ def document(*values: int) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def ends(end: StreamDocument) -> OffsetDocument:
-    """Returns the end of the micro-batch, without the rest of the document."""
+    """Returns only the end offsets of the micro-batch, without the other sections of the JSON document."""
     return to_document(StreamOffsets.from_document(end).offsets)
 
 
@@ -57,7 +57,7 @@ def test_where_a_query_begins_is_logged() -> None:
 
 
 def test_a_broker_that_goes_away_while_a_micro_batch_is_made_is_left_out_of_it() -> None:
-    """If the broker were not left out, the micro-batch would wait for it, with the messages of all others."""
+    """If the broker were not left out, the micro-batch with the messages of all other brokers would wait for it."""
     other = MessageQueue("t", "c", 0)
     stream, catalog = reader({Q0: Bounds(0, 5), other: Bounds(0, 7)}, startingOffsets="earliest")
     catalog.dying = {"c"}
@@ -216,8 +216,8 @@ def test_a_topic_taken_out_of_the_subscription_is_not_read_on() -> None:
 
 @pytest.mark.parametrize(("now", "wanted"), [(Bounds(0, 30), 0), (Bounds(0, 6), 0), (Bounds(0, 10), None)])
 def test_a_topic_made_again_is_noticed(now: Bounds, wanted: int | None) -> None:
-    """A topic that was created again is noticed even if its queue has grown beyond the old offset. With exactly as many
-    messages, it is noticed at the next one.
+    """It is noticed that a topic was created again, even if its queue has grown beyond the old offset. If the queue
+    ends exactly at the old offset, this is noticed at the next message.
     """
     stream, catalog = reader({Q0: Bounds(0, 10)}, startingOffsets="earliest")
     first = stream.latestOffset({}, ReadAllAvailable())

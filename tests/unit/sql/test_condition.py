@@ -12,7 +12,7 @@ SCHEMA = pa.schema([("queueOffset", pa.int64()), ("body", pa.binary())])
 
 
 def chosen(condition: str, *bodies: bytes) -> list[int]:
-    """Returns the queue offsets of the messages that meet the condition; each message is read in a batch of its own."""
+    """Returns the queue offsets of the messages that meet the condition; each message is a separate batch."""
     batches = [pa.record_batch([[number], [body]], schema=SCHEMA) for number, body in enumerate(bodies)]
     found = chosen_by(condition, batches, SCHEMA, ["queueOffset"])
     return [offset for batch in found for offset in batch.column(0).to_pylist()]

@@ -1,7 +1,8 @@
 """The checkpoint is right for RocketMQ, if it opens the store after a crash.
 
-RocketMQ then removes index files newer than the index time and dispatches from the other times on. Keys of the current
-index file come back only if those times are not later than the newest full file.
+RocketMQ then removes index files that are newer than the index time in the checkpoint, and dispatches messages again
+from the times of log and queues on. The keys of the removed files are restored only if these times are not later than
+the newest full index file.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def checkpoint_of(path: Path) -> StoreCheckpoint:
 
 
 def kept(store: MessageStore, path: Path) -> StoreCheckpoint:
-    """Returns the checkpoint after log, queues and index were synced and the keeper has recorded the progress."""
+    """Returns the checkpoint after log, queues and index were synced and the maintenance thread recorded it."""
     store._flush.flush()
     store._keeper.end()
     store._keeper.sync_queues()

@@ -1,4 +1,4 @@
-"""Messages that may no longer be in memory are copied at once, fetched first, or reported as unreadable."""
+"""A read copies messages at once if they are in memory; otherwise they are fetched first or reported as unreadable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = b"T0"
 
 @pytest.fixture
 def places(tmp_path: Path) -> list[int]:
-    """Returns the physical offsets of messages in a closed store; two queues take turns."""
+    """Returns the physical offsets of messages in a closed store; the messages are put alternately into two queues."""
     store = opened(tmp_path)
     found = [result.physical_offset for result in fill(store, COUNT, topics=1, queues=2)]
     store.shutdown()

@@ -121,8 +121,8 @@ class CannotMap(Files):
 def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next_append(
     at: str, error: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """The allocating thread has nothing to do, so it would never report that a segment can be mapped again: the next
-    append tries.
+    """Each append tries again to map a segment; the allocating thread has nothing to do and would never report that
+    this is possible again.
     """
     disk = CannotMap()
     store = MessageStore(config(tmp_path, **options), disk, ManualClock())
@@ -149,7 +149,9 @@ def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next
 
 
 def test_a_segment_that_could_not_be_mapped_before_a_clean_stop_is_made_again(tmp_path: Path) -> None:
-    """The file of such a segment exists but is empty; in the list of segments, it would block every later one."""
+    """A segment that could not be mapped leaves an empty file. If it stayed in the list of segments, no later segment
+    could be added.
+    """
     disk = CannotMap()
     store = MessageStore(config(tmp_path), disk, ManualClock())
     store.load()
@@ -191,7 +193,7 @@ def test_a_segment_made_between_the_refusal_and_its_note_is_not_waited_for(
 
 
 class FewDescriptors(Files):
-    """Files of a process that may map ``room`` segments of queues."""
+    """Files of a process that may map only ``room`` more segments of queues."""
 
     def __init__(self) -> None:
         self.room = 1000

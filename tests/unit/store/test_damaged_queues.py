@@ -1,4 +1,4 @@
-"""The content of a queue does not depend on where it is damaged, nor on a file that cannot be opened once."""
+"""A damaged queue is restored with the same content, wherever the damage is, even if a file once cannot be opened."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ DAMAGES = [log_header, log_size, unit_zeroed, unit_place, unit_place_near, unit_
 def test_damage_costs_that_message_only_wherever_it_is(
     damage: Damage, stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """Damage costs only its message, although the search for the ends of a queue reads some messages."""
+    """A damaged message loses no other one, although the search for the ends of a queue reads some messages."""
     image, places = stopped
     for victim in range(COUNT - 1):
         path = tmp_path / str(victim)
@@ -115,8 +115,8 @@ def test_damage_costs_that_message_only_wherever_it_is(
 def test_messages_before_others_that_were_lost_stay(
     lost: range, stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """Messages before the lost ones stay when the queue is rebuilt from a log that is served without its
-    damaged part.
+    """A log has a damaged part in quarantine. A queue rebuilt from this log still has the messages before the damaged
+    part.
     """
     image, places = stopped
     path = tmp_path / "image"
@@ -179,7 +179,7 @@ def test_a_first_entry_behind_very_many_that_lead_nowhere(tmp_path: Path) -> Non
 def test_damage_of_a_foreign_killed_store_is_told_from_a_torn_tail(
     stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """RocketMQ's checkpoint shows what was on the disk: the log does not end before that."""
+    """The log must not end before messages that were on the disk according to the times in RocketMQ's checkpoint."""
     path = tmp_path / "image"
     clock = ManualClock(1_700_000_000_000, step_ms=100)
     store = opened(path, clock=clock)
@@ -202,7 +202,9 @@ def test_damage_of_a_foreign_killed_store_is_told_from_a_torn_tail(
 def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
     stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """The start is refused, not the first send to each topic, when new topics already have files of that length."""
+    """The option for the length of queue files is changed. The store refuses to open at once; otherwise, new topics
+    would get files of the new length before a send to an old topic fails.
+    """
     path = tmp_path / "image"
     snapshot(stopped[0], path)
     before = contents(path)
@@ -214,8 +216,8 @@ def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
 
 
 def test_offsets_before_the_first_entry_are_not_used_when_its_message_is_lost(tmp_path: Path) -> None:
-    """If the message of the first entry is lost, the units before it point nowhere, although the log still
-    begins at 0.
+    """A queue begins at offset 50, and the message with this offset is lost. Earlier offsets are not used, although the
+    log still begins at 0.
     """
     store = opened(tmp_path / "live", flush_interval_commit_log_ms=600_000)
     store.put_message(message(0))

@@ -1,4 +1,4 @@
-"""The kernels that dispatch a batch at once, compared with dispatch record by record, in both forms."""
+"""The kernels that dispatch a batch at once, compiled and interpreted, compared with dispatch record by record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ BASE = 1 << 33
 
 
 def log(count: int, queues: int, seed: int = 1) -> tuple[bytes, array[int], list[list[int]]]:
-    """Returns a piece of a log, its rows, and for each record: queue id, offset, position, size, sysFlag."""
+    """Returns a piece of a log, the table of its records, and for each record a list: queue id, queue offset, position,
+    size, sysFlag.
+    """
     random = Random(seed)
     next_offsets, data, facts = [random.randrange(1000) for _ in range(queues)], bytearray(), []
     for number in range(count):

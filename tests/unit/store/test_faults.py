@@ -231,7 +231,7 @@ def test_a_failed_sync_is_never_retried_into_success(once: bool, tmp_path: Path)
 def test_a_stop_that_fails_ends_every_thread_before_it_closes_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sync of a closed file does nothing, so a thread that still syncs would report data as synced that is not."""
+    """Files must not be closed while a thread may still sync them: it would report data as synced that is not."""
 
     class Stubborn(Files):
         def remove(self, path: str) -> None:
@@ -316,7 +316,7 @@ def test_a_failed_sync_of_queues_leaves_a_store_that_recovers(tmp_path: Path) ->
 def test_dispatch_that_comes_no_further_ends_with_an_error(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The call once never returned: a list with one segment twice gives the wrong segment for each later offset."""
+    """The list of segments is wrong, for example because it has a segment twice. The call once never returned."""
     store = opened(tmp_path)
     while store.max_offset < SEGMENT:
         store.put_message(message(0, size=3000))

@@ -1,4 +1,6 @@
-"""A flipped bit in a record of RocketMQ loses at most that message, although only its surroundings protect it."""
+"""A flipped bit in a record written by RocketMQ loses at most that message, although the record has no checksum of its
+header.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def flipped(store: Base, path: Path, number: int, position: int, mask: int) -> P
 
 
 def served(store: MessageStore) -> dict[str, list[int]]:
-    """Returns the offsets of the messages that pulls give, by queue."""
+    """Pulls all messages; returns their physical offsets by queue."""
     found: dict[str, list[int]] = {}
     for topic, queue_id in store.queue_names():
         places = found.setdefault(f"{topic.decode()}/{queue_id}", [])
@@ -57,8 +59,8 @@ def lengths(store: MessageStore) -> dict[tuple[bytes, int], int]:
 def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
     name: str, number: int, position: int, mask: int, tmp_path: Path
 ) -> None:
-    """With a changed queue offset, recovery once filled the queue with units up to it, or wrote the unit over another
-    one.
+    """The damage changes the queue offset in a record. Recovery once filled the queue with units up to this offset, or
+    overwrote the unit of another message.
     """
     store = base(name)
     path = flipped(store, tmp_path / "store", number, position, mask)
@@ -75,7 +77,7 @@ def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("mask", [0x80, 0x40, 1])
 def test_a_queue_id_leaves_the_message_where_its_unit_is(name: str, mask: int, tmp_path: Path) -> None:
-    """A record with a negative queue id once ended the start with a ValueError."""
+    """A record with a negative queue id once made the start of the store fail with a ValueError."""
     store = base(name)
     path = flipped(store, tmp_path / "store", MIDDLE, QUEUE_ID, mask)
     with logged() as lines:
@@ -146,7 +148,7 @@ def test_a_queue_that_lost_all_its_entries_has_no_file(tmp_path: Path) -> None:
 
 
 def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> None:
-    """A gap in the queue stays: the offsets in the records after it do not continue the queue, and they are right."""
+    """A part of the log was lost, so the queue has a gap. It stays, because the records after it have right offsets."""
     store = base("rocketmq_5_3_3_clean")
     path = flipped(store, tmp_path / "store", 30, 4, 0xFF)
     running = store.opened(path, quarantine=True)
@@ -172,7 +174,7 @@ def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> Non
 
 
 def test_what_was_filled_is_not_delivered_for_its_place(tmp_path: Path) -> None:
-    """The damaged record, which only differs in its topic from the first record of a queue, is not delivered there."""
+    """The first record of a queue is damaged and only its topic is right again: the queue does not deliver it."""
     store = base("rocketmq_4_9_7_clean")
     number = next(
         number for number, (place, _) in enumerate(store.places) if place == whole(store.name)["Flights/0"][0]
@@ -210,8 +212,8 @@ def test_verify_blames_the_record_and_nothing_else(
 
 
 def test_verify_blames_the_record_for_a_topic(tmp_path: Path) -> None:
-    """For a flipped topic, ``verify`` reports the record, not the entry of its queue, its keys, or a queue that does
-    not exist.
+    """If a bit of the topic in a record is flipped, ``verify`` reports only the record, and not its queue entry, its
+    keys or a missing queue.
     """
     store = base("rocketmq_5_3_3_clean")
     place, size = store.places[MIDDLE]
@@ -288,7 +290,9 @@ def test_verify_leaves_no_descriptor_open(tmp_path: Path) -> None:
 def test_exchanged_files_of_two_queues_serve_nothing_of_the_other(
     queues: tuple[str, str], name: str, tmp_path: Path
 ) -> None:
-    """Only the topic, or only the queue id, of a record contradicts its queue, but so do those of its neighbours."""
+    """The files of two queues are exchanged. Each record differs from its queue in the topic or in the queue id alone,
+    like a record with a flipped bit, but so do all records next to it.
+    """
     store = base(name)
     one, two = (f"consumequeue/{queue}/{0:020d}" for queue in queues)
     write_files(store.files | {one: store.files[two], two: store.files[one]}, tmp_path / "store")

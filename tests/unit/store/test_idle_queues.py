@@ -80,8 +80,8 @@ def test_what_waits_for_its_sync_stays_open(tmp_path: Path) -> None:
 
 
 def test_one_look_is_at_a_share(tmp_path: Path) -> None:
-    """Closing very many files must not delay requests: a step checks only a fraction, and a round has the same number
-    of steps however few are open.
+    """Closing very many files must not delay requests: each step checks only a fraction of the open queues, and a round
+    over all queues always has the same number of steps.
     """
     store = filled(tmp_path)
     look_at_all(store)

@@ -1,5 +1,5 @@
-"""Index files of a store with unknown history are kept only if no significant byte differs from what the log
-implies.
+"""Index files of a store with unknown history are kept only if all their significant bytes equal those that would be
+built from the log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def log_of(case: Case, path: Path) -> Iterator[LogReader]:
 
 
 def kept(case: Case, log: LogReader, path: Path, files: dict[str, bytes]) -> list[str]:
-    """Returns the names of the files that are found to be correct."""
+    """Returns the names of the index files that the audit finds correct."""
     (path / "index").mkdir(exist_ok=True)
     for old in (path / "index").iterdir():
         old.unlink()
@@ -55,8 +55,8 @@ def kept(case: Case, log: LogReader, path: Path, files: dict[str, bytes]) -> lis
 
 
 def test_every_byte_in_use_is_looked_at(case: Case, tmp_path: Path) -> None:
-    """Every byte in use is compared, except the number of used slots, which old versions counted differently and which
-    is never read.
+    """The audit compares every used byte of an index file except the number of used slots: old versions counted them
+    differently, and nothing reads this number.
     """
     files = dict(sorted(case.below("index").items()))
     slots_at = INDEX_HEADER.position("hash_slot_count")
@@ -95,7 +95,7 @@ def test_a_file_that_lacks_a_key_or_knows_more_than_the_log(case: Case, tmp_path
 
 
 def test_a_key_for_the_tags_is_right_too(tmp_path: Path) -> None:
-    """A key for the tags is correct, too: RocketMQ adds it since 5.4.0, and older records have none."""
+    """An index entry for the tags is correct, too: RocketMQ adds it since 5.4.0; older messages do not have one."""
     case = load("tags")
     (name,) = case.below("index")
     slots, entries = case.config("maxHashSlotNum", 0), case.config("maxIndexNum", 0)

@@ -1,4 +1,4 @@
-"""Defects of RocketMQ's store that were reported: each has a test, here or in the place that ``ELSEWHERE`` names.
+"""Defects of RocketMQ's store that were reported: each has a test, here or in another file (``ELSEWHERE``).
 
 Numbers are those of ``docs/reference/known_defects.md``; issues of apache/rocketmq follow in parentheses. A docstring
 describes the defect.
@@ -79,8 +79,8 @@ def test_is_tested_elsewhere(number: int) -> None:
 
 
 def test_a_crash_behind_a_roll_loses_nothing_of_the_segment_before(tmp_path: Path) -> None:
-    """Defect 2 (1434): recovery begins at the last file, so messages of the file before that were not dispatched are
-    missing.
+    """Defect 2 (1434): recovery begins at the last segment, so messages of the segment before it are missing if they
+    were not dispatched.
     """
     store = opened(tmp_path / "store", message_index_enable=False)
     while store.max_offset < SEGMENT - 1000:
@@ -100,8 +100,8 @@ def test_a_crash_behind_a_roll_loses_nothing_of_the_segment_before(tmp_path: Pat
 
 @pytest.mark.parametrize("ours", [True, False])
 def test_a_checkpoint_ahead_of_the_queues_loses_no_unit(ours: bool, tmp_path: Path) -> None:
-    """Defect 3 (678): a flush of the index moves the time of the queues forward; entries that they lost in the crash
-    stay lost.
+    """Defect 3 (678): a flush of the index also advances the time of the queues in the checkpoint, so queue entries
+    that were lost in a crash are not restored.
     """
     store = opened(tmp_path / "store", message_index_enable=False)
     fill(store, 200)
@@ -120,7 +120,7 @@ def test_a_checkpoint_ahead_of_the_queues_loses_no_unit(ours: bool, tmp_path: Pa
 
 
 def test_keys_of_the_newest_index_file_are_found_after_a_crash(tmp_path: Path) -> None:
-    """Defect 6 (8007, 3868): the newest index file is deleted after a crash, and only some of its keys come back."""
+    """Defect 6 (8007, 3868): the newest index file is deleted after a crash, and only some of its keys are restored."""
     store = opened(tmp_path / "store")
     fill(store, 300, topics=1)  # three keys each: two full files and a new one
     assert len(list((tmp_path / "store" / "index").iterdir())) == 3
@@ -157,7 +157,7 @@ def by_hand(path: Path, files: Files) -> MessageStore:
 
 
 def pass_of_the_keeper(store: MessageStore) -> None:
-    """Runs the keeper once, with the broker's reaction."""
+    """Runs the store's maintenance thread (keeper) once, and then dispatch, as a broker does."""
     worker = store._keeper._worker
     assert isinstance(worker, ManualWorker)
     worker.run()
@@ -174,8 +174,8 @@ def found_by_key(store: MessageStore, count: int) -> list[int]:
 
 
 def test_sends_and_deliveries_go_on_while_no_index_file_can_be_made(tmp_path: Path, caplog: Any) -> None:
-    """Defect 7 (7539): each message tries again to create an index file, and each try leaves one more file on a full
-    disk.
+    """Defect 7 (7539): for each message, the store tries again to create an index file, and each attempt leaves one
+    more file on the full disk.
     """
     disk = NoIndexFiles()
     store = by_hand(tmp_path, disk)
@@ -207,7 +207,7 @@ def test_sends_and_deliveries_go_on_while_no_index_file_can_be_made(tmp_path: Pa
 
 
 def test_keys_that_found_no_space_are_not_forgotten_by_a_restart(tmp_path: Path) -> None:
-    """Defect 7 and its consequences: after a crash or a stop on the full disk, the index does not count as complete."""
+    """Consequence of defect 7: after a crash or a clean stop on a full disk, the index does not count as complete."""
     disk = NoIndexFiles()
     store = by_hand(tmp_path / "store", disk)
     disk.full = True
@@ -225,7 +225,7 @@ def test_keys_that_found_no_space_are_not_forgotten_by_a_restart(tmp_path: Path)
 
 
 def test_a_stop_puts_all_keys_for_which_there_is_space(tmp_path: Path) -> None:
-    """Defect 7: a stop puts all keys for which there is space, however far the index is behind."""
+    """Defect 7: a stopping store writes all keys for which there is space, however far the index is behind."""
     disk = NoIndexFiles()
     store = by_hand(tmp_path, disk)
     disk.full = True
@@ -238,7 +238,7 @@ def test_a_stop_puts_all_keys_for_which_there_is_space(tmp_path: Path) -> None:
 
 
 def test_an_index_file_that_cannot_be_mapped_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Defect 7: the file had been created already."""
+    """Defect 7: an index file that cannot be mapped stays, because it was created before."""
     store = by_hand(tmp_path, Files())
     opening = Files.open_segment
 
@@ -259,7 +259,9 @@ def test_an_index_file_that_cannot_be_mapped_does_not_stay(tmp_path: Path, monke
 
 
 def test_an_index_header_that_counts_every_put_is_accepted(tmp_path: Path) -> None:
-    """Defect 9 (1987, 1713, 1807): old versions count every key as a slot; files of both kinds exist."""
+    """Defect 9 (1987, 1713, 1807): old versions counted every key as a used slot in the header of an index file. Files
+    with either count must be accepted.
+    """
     case = load("many_queues")
     unpack(case.name, tmp_path)
     (path,) = tmp_path.glob("index/*")
@@ -317,7 +319,9 @@ def test_a_body_checksum_of_zero_is_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sum_of_records", [True, False])
 def test_room_for_the_checksum_is_that_of_the_records(sum_of_records: bool, tmp_path: Path) -> None:
-    """Defect 13 (8669): the length is fixed before the configuration is read, so records and sizes disagree."""
+    """Defect 13 (8669): the length of the checksum property is fixed before the configuration is read, so the sizes in
+    records may be wrong.
+    """
     store = opened(tmp_path, enabled_append_prop_crc=sum_of_records)
     sent = StoreMessage(b"T", 0, b"body", b"A\x01b\x02", 0, HOST)
     first, second = store.put_message(sent), store.put_message(sent)
@@ -335,7 +339,7 @@ def test_room_for_the_checksum_is_that_of_the_records(sum_of_records: bool, tmp_
 
 
 def test_a_stopped_store_opens_no_queue_at_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Defect 33 (5091): a start maps the files of every queue, which takes minutes if there are many."""
+    """Defect 33 (5091): a starting store maps the files of every queue, which takes minutes if there are many."""
     store = opened(tmp_path)
     fill(store, 300, topics=10, queues=10)
     before = everything(store)
@@ -352,7 +356,7 @@ def test_a_stopped_store_opens_no_queue_at_its_start(tmp_path: Path, monkeypatch
 
 
 def test_two_index_files_of_one_millisecond_have_two_names(tmp_path: Path) -> None:
-    """Defect 41: files are named after the time only, so the second one overwrites the first."""
+    """Defect 41: index files are named only after the time, so the second of a millisecond overwrites the first."""
     store = opened(tmp_path, clock=ManualClock())
     fill(store, 300, topics=1)
     names = sorted(path.name for path in tmp_path.glob("index/*"))

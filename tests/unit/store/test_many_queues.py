@@ -22,7 +22,7 @@ from rucola.store.verify.check import verify
 
 MAPS_MAX = 8
 ALONE = {"flush_interval_consume_queue_ms": 60_000}
-"""Options with which the keeper's thread does nothing by itself."""
+"""Options with which the maintenance thread does nothing by itself."""
 QUEUES = 50
 
 
@@ -65,7 +65,7 @@ def open_files() -> list[str]:
 
 
 def noting(synced: list[str]) -> Callable[[ConsumeQueue], None]:
-    """Returns a ``ConsumeQueue.sync`` that records the queue's directory if there is something to sync."""
+    """Returns a replacement of ``ConsumeQueue.sync`` that also records the directory of each queue not yet synced."""
     sync = ConsumeQueue.sync
 
     def noted(self: ConsumeQueue) -> None:
@@ -135,7 +135,7 @@ def test_what_was_stored_through_a_map_given_up_is_synced(
 def test_a_queue_that_is_being_synced_keeps_its_map(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queue that is being synced keeps its map, because the keeper's thread uses the descriptor."""
+    """A queue that is being synced keeps its map, because the maintenance thread uses the descriptor."""
     store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)
     reached, go_on = threading.Event(), threading.Event()
@@ -166,8 +166,8 @@ def test_a_queue_that_is_being_synced_keeps_its_map(
 def test_a_topic_deleted_while_its_parked_queues_are_synced_does_not_end_the_syncs(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When its parked queues are synced, the topic's directory has been moved: the paths of its queues lead to
-    no file.
+    """A deleted topic's directory is moved before its parked queues are synced: the paths of the queues are no longer
+    valid.
     """
     store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)
@@ -229,8 +229,8 @@ def test_a_deleted_topic_counts_no_more(mapped: set[str], tmp_path: Path) -> Non
 
 
 def test_only_queues_and_index_are_read_here_and_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Queues and index are advised as read at random; otherwise the first access to each reads ahead, megabytes on some
-    disks.
+    """The system is told that queues and index are read at random. Otherwise, the first access to each file would also
+    read the following pages, megabytes on some disks.
     """
     scattered: list[str] = []
     monkeypatch.setattr(MappedSegment, "expect_scattered", lambda self: scattered.append(self.path))
@@ -279,8 +279,8 @@ def test_a_file_that_comes_back_before_its_sync_is_the_same_file(tmp_path: Path)
 
 
 def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_path: Path) -> None:
-    """If the descriptor were closed during the sync, its number might belong to another file before the call is
-    made.
+    """If the descriptor were closed just before the call that syncs it, its number might already belong to another
+    file.
     """
     path, seen = tmp_path / "file", list[int]()
     path.write_bytes(bytes(4096))
@@ -298,7 +298,7 @@ def test_a_file_closed_while_it_is_synced_keeps_its_descriptor_until_then(tmp_pa
 
 
 def test_a_file_that_was_closed_after_its_sync_is_synced_by_its_new_descriptor(tmp_path: Path) -> None:
-    """The keeper has just synced and closed the queue's file when the file is needed again."""
+    """The maintenance thread has just synced and closed the queue's file when the file is needed again."""
     synced: list[int] = []
 
     class Noting(Files):

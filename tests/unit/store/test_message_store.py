@@ -317,7 +317,7 @@ def test_query_finds_keys_in_every_index_file_and_at_their_time(tmp_path: Path) 
 
 
 def test_the_first_key_of_an_index_file_is_found_at_its_time(tmp_path: Path) -> None:
-    """The entry of a file's first key counts the seconds from the end of the previous file (RocketMQ 5.3.3,
+    """An index file's entry for its first key contains the seconds since the end of the previous file (RocketMQ 5.3.3,
     ``IndexFile#putKey``).
     """
     clock = ManualClock()

@@ -135,7 +135,7 @@ def test_the_same_segment_twice_and_a_missing_directory_are_damage(tmp_path: Pat
 
 
 class _Space(Files):
-    """Files on disks with given usage in percent; a disk can be out of space."""
+    """Files on several disks; ``used`` is the usage of each disk in percent; disks in ``out`` have no space left."""
 
     def __init__(self) -> None:
         self.used = dict.fromkeys("abc", 10)

@@ -1,4 +1,4 @@
-"""The recorded progress of queues and index is never ahead of the syncs, at whatever moment the keeper runs."""
+"""The recorded progress of queues and index is never ahead of the syncs, whenever the maintenance thread runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def message(number: int, queue_id: int = 0) -> StoreMessage:
 
 
 def keeper_at(life: StoreLife, wanted: Callable[[str, str], bool]) -> list[str]:
-    """Lets the keeper make a pass at each ``wanted`` disk call; returns these calls."""
+    """Runs the maintenance thread's work once at each disk call for which ``wanted`` is true; returns these calls."""
     seen: list[str] = []
 
     def observe(kind: str, path: str) -> None:
@@ -63,7 +63,7 @@ def after_power_cut(life: StoreLife) -> StoreLife:
 
 @pytest.mark.parametrize("index", [True, False])
 def test_units_of_a_dispatch_of_two_batches_are_recorded_after_their_sync(index: bool) -> None:
-    """The second batch creates a new file of the queue, when the position has already passed the first batch."""
+    """The second batch creates a new file of the queue, after the dispatch position has passed the first batch."""
     life = StoreLife(empty_disk(), replace(CONFIG, message_index_enable=index))
     life.open()
     for number in range(603):
@@ -82,7 +82,9 @@ def keyed(number: int, count: int) -> StoreMessage:
 
 @pytest.mark.parametrize("stop", [True, False])
 def test_keys_put_after_the_keeper_passed_in_the_middle_are_synced(stop: bool) -> None:
-    """The keeper's pass came while blocks were allocated for the keys; from then on, the file counted as clean."""
+    """The maintenance thread once ran while blocks were allocated for the keys. The file then counted as clean,
+    although the keys were not synced.
+    """
     life = StoreLife(empty_disk(), CONFIG)
     life.open()
     for number in range(3):
@@ -159,7 +161,7 @@ def test_what_is_dispatched_while_the_keeper_syncs_is_recorded_after_its_own_syn
 def test_queues_that_could_not_be_synced_are_told_once_and_never_synced_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """After a failed sync the next one would succeed, because the pages that were lost count as clean."""
+    """After a failed sync, another sync would succeed wrongly, because the system counts the lost pages as clean."""
     life = StoreLife(empty_disk(), CONFIG)
     life.open()
     life.put(message(0))
@@ -195,8 +197,8 @@ def test_queues_that_could_not_be_synced_are_told_once_and_never_synced_again(
 
 
 def test_queues_that_went_are_published_without_a_message() -> None:
-    """Queues that were removed are published at once; otherwise the next start does not find them and rebuilds all
-    queues.
+    """The removal of queues is recorded at once. Otherwise, the next process would not find these queues and would
+    rebuild all others.
     """
     life = StoreLife(empty_disk(), CONFIG)
     life.open()
@@ -212,7 +214,7 @@ def test_queues_that_went_are_published_without_a_message() -> None:
 
 @pytest.mark.parametrize("pooled", [False, True])
 def test_the_flushed_time_is_never_newer_than_what_is_flushed(pooled: bool, tmp_path: Path) -> None:
-    """The flush thread runs between any two lines of an append; the checkpoint passes the flushed time to RocketMQ."""
+    """A flush may run between any two lines of an append. RocketMQ reads the flushed time from the checkpoint."""
     store = opened(tmp_path, transient_store_pool_enable=pooled, flush_interval_commit_log_ms=60_000)
     times = {0: 0}
     flushes = 0

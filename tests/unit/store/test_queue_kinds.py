@@ -65,7 +65,7 @@ def fill(store: MessageStore, count: int = 25, first: int = 0) -> int:
 
 
 def batch_bases(store: MessageStore) -> list[int]:
-    """Returns the queue offsets of records in the batch queue, by repeated pulls."""
+    """Pulls repeatedly; returns the first queue offset of each record in the batch queue."""
     bases, at = [], store.min_queue_offset(BATCH, 0)
     while (result := store.get_message(BATCH, 0, at, 32, 1 << 20)).status is GetMessageStatus.FOUND:
         found = [found for view in result.views for found in decode_messages(view, unpack=False)]
@@ -125,7 +125,7 @@ def test_a_crash_leaves_the_batch_queue_as_the_log_says(damage: str, tmp_path: P
 
 
 def test_a_batch_queue_goes_on_where_it_was_synced(tmp_path: Path) -> None:
-    """A batch queue continues where it was synced, even if the log is read from an earlier position for the index."""
+    """A batch queue continues at its synced end, even if the log is read from an earlier position for the index."""
     store = opened(tmp_path / "killed")
     fill(store, 12)
     for number in range(SEGMENT // 4000):
@@ -336,7 +336,7 @@ LIGHT = {"enable_lmq": True, "enable_multi_dispatch": True}
 
 
 def test_a_name_that_is_none_of_a_light_queue_does_not_stop_dispatch(tmp_path: Path) -> None:
-    """Defect 42 of RocketMQ: a name that is not that of a light queue stops dispatch."""
+    """Defect 42 of RocketMQ: a message that names a queue that cannot be a light queue stops dispatch."""
     store = opened(tmp_path, **LIGHT)
     names = ["%LMQ%a,plain,%LMQ%b", "%LMQ%a", "%LMQ%../../up,%LMQ%b", "%LMQ%" + "x" * 300, "plain", "%LMQ%,%LMQ%b,"]
     for number, text in enumerate(names):

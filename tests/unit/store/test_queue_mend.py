@@ -1,4 +1,4 @@
-"""Recovery after a crash writes entries again that were on the disk and lead nowhere, and no other entries."""
+"""After a crash, recovery repairs old queue entries that lead to no record, and writes no wrong entries."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Damage = Callable[[Path, int], None]
 
 
 def opened(path: Path) -> MessageStore:
-    """Opens a store with several log segments: a start after a crash checks all records of the last segment only."""
+    """Opens a store with several log segments: after a crash, it checks all records of the last segment only."""
     return opened_with(path, mapped_file_size_commit_log=8192, enabled_append_prop_crc=False)
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
-    """Makes a killed store whose watermark covers all of it, with records without a checksum of their own; returns it
-    with the places of the messages in one queue.
+    """Makes a killed store whose watermark is at its end and whose records have no checksum; returns its path and the
+    physical offsets of the messages in one queue.
     """
     base = tmp_path_factory.mktemp("killed")
     store = opened(base / "live")
@@ -94,7 +94,7 @@ def test_a_clean_start_and_one_with_whole_entries_write_none(image: Path, monkey
 def test_a_record_that_names_the_entry_of_another_does_not_get_it(
     lost: bool, image: Path, killed: tuple[Path, list[int]]
 ) -> None:
-    """Record 5 names entry 7 as its own; the record of entry 7 is damaged or not."""
+    """The damaged record 5 contains queue offset 7, which is that of record 7; record 7 is damaged, too, or intact."""
     places = killed[1]
     flip(image / LOG, places[5] + 27, 5 ^ 7)
     if lost:
@@ -110,7 +110,7 @@ def test_a_record_that_names_the_entry_of_another_does_not_get_it(
 
 @pytest.mark.parametrize("also", [7, 9])
 def test_a_record_outside_its_neighbours_gets_no_entry(also: int, image: Path, killed: tuple[Path, list[int]]) -> None:
-    """Record 9 names entry 7 as its own; record 9 has an entry or not."""
+    """The damaged record 9 contains queue offset 7. Entry 7 is missing, and in one case entry 9, too."""
     flip(image / LOG, killed[1][9] + 27, 9 ^ 7)
     for number in {7, also}:
         zeroed(image, number)
@@ -119,7 +119,7 @@ def test_a_record_outside_its_neighbours_gets_no_entry(also: int, image: Path, k
 
 
 def test_a_record_with_an_entry_gets_no_other(image: Path, killed: tuple[Path, list[int]]) -> None:
-    """Record 5 names entry 1 as its own; the entry after that is missing, so it cannot be compared."""
+    """The damaged record 5 contains queue offset 1. Entries 1 and 2 are missing, so entry 2 cannot refute this."""
     flip(image / LOG, killed[1][5] + 27, 5 ^ 1)
     zeroed(image, 1)
     zeroed(image, 2)

@@ -22,7 +22,7 @@ T = b"T0"
 
 
 def rotten(path: Path, **options: Any) -> MessageStore:
-    """Makes a store in which one byte of message ``VICTIM`` is changed, in a segment that no start reads."""
+    """Makes a store in which one byte of message ``VICTIM`` is changed, in a segment that is not read at start-up."""
     store = opened(path)
     place = fill(store, COUNT, topics=1, queues=1)[VICTIM].physical_offset + 100
     while store.max_offset < SEGMENT:
@@ -37,7 +37,7 @@ def rotten(path: Path, **options: Any) -> MessageStore:
 
 
 def pulled(store: MessageStore, max_messages: int = 3) -> list[int]:
-    """Returns the queue offsets of the messages that pulls give, up to ``COUNT`` or until a pull does not advance."""
+    """Pulls repeatedly, up to ``COUNT`` or until a pull does not advance; returns the queue offsets of all messages."""
     found: list[int] = []
     at = 0
     while at < COUNT:
@@ -88,7 +88,7 @@ def test_without_the_check_it_is_delivered_as_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", [(0, 0), (3, 1), (1 << 40, 0), (VICTIM, -5)])
 def test_a_unit_that_points_at_another_record_gives_no_message(unit: tuple[int, int], tmp_path: Path) -> None:
-    """The messages next to such a unit are delivered, but no message of another topic or queue."""
+    """If a unit points to a wrong record, the messages before and after it are delivered, but not the wrong record."""
     store = opened(tmp_path)
     places = fill(store, COUNT, topics=2, queues=2)
     store.shutdown()

@@ -1,6 +1,7 @@
-"""A reader of a running broker's files gets no record that is removed later: a reader runs at every step of an append.
+"""A process that reads the files of a running broker must not get a record that is removed later.
 
-A step is a line of the commit log's code or a disk call: another process may read between any two of them.
+The reader runs at every step of an append. A step is a line of the commit log's code or a disk call, because another
+process may read between any two of them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ROADS: list[dict[str, Any]] = [{}, {"write_without_mmap": True}, {"transient_sto
 
 
 class Reader:
-    """A reader in place that remembers each record that it was given."""
+    """Reads the directory of a running store and remembers each record that it returned."""
 
     def __init__(self, path: Path) -> None:
         self.given: dict[int, bytes] = {}
@@ -59,7 +60,7 @@ class Reader:
 
     @contextmanager
     def at_every_step(self) -> Iterator[None]:
-        """Lets the reader read before each line of ``commit_log``."""
+        """Makes the reader read before each executed line of the module ``commit_log``."""
 
         def trace(frame: FrameType, kind: str, _: object) -> Any:
             if frame.f_code.co_filename != commit_log.__file__:
@@ -109,14 +110,14 @@ def test_a_first_look_in_the_middle_of_a_record_does_not_see_it(
 
 
 class Refusing(Files):
-    """Refuses to map files."""
+    """Files that cannot be mapped."""
 
     def open_segment(self, path: str, size: int | None = None, writable: bool = True) -> MappedSegment:
         raise DiskError(path, "map", os.strerror(errno.EMFILE))
 
 
 class Disk(Files):
-    """A disk that calls ``look`` between the parts of a write, and accepts ``room`` bytes before it is full."""
+    """A disk that lets the reader read between the parts of each write, and is full after ``room`` more bytes."""
 
     def __init__(self) -> None:
         self.reader: Reader | None = None
@@ -215,7 +216,7 @@ def test_messages_written_by_one_call_that_finds_no_space_are_not_seen(room: int
 def test_the_blank_record_of_a_segment_is_not_seen_before_the_next_one_is_sure(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that continued after it would miss the messages that replace it."""
+    """If a reader continued after a message that could not be stored, it would miss messages written there later."""
     store = started(tmp_path, Files(), **options)
     while store.max_offset < SEGMENT - 4000:
         store.put_message(message(0, size=3000))

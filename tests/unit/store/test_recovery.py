@@ -33,7 +33,7 @@ COUNT = 700
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes a store that was killed with all messages dispatched, and without a sync since its start."""
+    """Makes a store that was killed after all messages were dispatched; nothing was synced since start-up."""
     base = tmp_path_factory.mktemp("killed")
     store = opened(base / "live")
     fill(store, COUNT)
@@ -67,7 +67,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 
 
 def log_end(path: Path) -> tuple[int, list[int]]:
-    """Returns the end of the log and the start of each record, from sizes and magic codes alone."""
+    """Returns the end of the log and the start of each record; reads only sizes and magic codes."""
     starts, offset = [], 0
     while segment(path, offset - offset % SEGMENT).exists():
         data = segment(path, offset - offset % SEGMENT).read_bytes()
@@ -108,8 +108,8 @@ def test_a_killed_store_has_everything(killed: Path, image: Path) -> None:
 
 
 def test_a_blank_record_that_lost_its_size_is_whole_again(image: Path) -> None:
-    """The border between two sectors may lie after the size of a blank record: the second sector was written, the first
-    was not.
+    """A sector border may lie directly after the size of a blank record. After a power cut, the second sector is on the
+    disk, but the first one with the size is not.
     """
     log = segment(image, 0)
     data = log.read_bytes()
@@ -123,7 +123,7 @@ def test_a_blank_record_that_lost_its_size_is_whole_again(image: Path) -> None:
 
 
 def test_what_can_be_read_once_only_is_not_cut(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the log is read twice; if the disk fails only the second time, nothing is cut."""
+    """Recovery reads the end of the log twice. If the disk fails only the second time, the log is not truncated."""
     scan = recovery.scan
 
     def scan_again(log: LogReader, start: int, check: int, *others: Any) -> LogEnd:
@@ -255,8 +255,8 @@ def test_missing_queues_and_index_are_rebuilt(clean: bool, killed: Path, stopped
 def test_a_file_of_a_queue_lost_while_the_store_was_stopped_is_noticed(
     lost: int, stopped: Path, tmp_path: Path
 ) -> None:
-    """If a lost queue file were not noticed, its offsets would be assigned again, or the queue could not be used, even
-    in a process that found the file at its start.
+    """If a lost queue file were not noticed, its offsets would be assigned again, or the queue could not be used. The
+    file may also be lost after a process has seen it at start-up.
     """
     path = tmp_path / "image"
     snapshot(stopped, path)
@@ -299,8 +299,8 @@ def test_a_damaged_queue_is_repaired(image: Path) -> None:
 def test_units_that_are_there_are_written_again_many_at_once(
     lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One queue lacks all, some or none of its newest units, and an older unit is damaged. Any unit may be only in
-    memory, so all are written again.
+    """One queue lacks all, some or none of its newest units, and an older unit is damaged. Any unit may have been only
+    in memory, so all units are written again.
     """
     store = opened(tmp_path / "live")
     fill(store, COUNT, topics=1)
@@ -344,8 +344,8 @@ def test_units_of_records_that_are_older_than_the_queue_are_left_out(tmp_path: P
 def test_only_units_that_may_be_missing_are_put_again(
     image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the index is rebuilt from an earlier place in the log, or from its beginning, only units that may be
-    missing are put again.
+    """The index is rebuilt from an earlier position in the log than the queues, but only those units are put again that
+    may be missing.
     """
     starts = log_end(image)[1]
     whole, at = units(image), starts[COUNT * 3 // 4]
@@ -373,8 +373,8 @@ def test_only_units_that_may_be_missing_are_put_again(
 
 @pytest.mark.parametrize("removed", [0, 1, 2])
 def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, tmp_path: Path) -> None:
-    """All index files after an impossible one are removed; if that is interrupted, the remaining ones must not look
-    complete.
+    """If an index file is impossible, all later index files are removed, too. If the removal is interrupted, the
+    remaining files must not look like a complete index.
     """
 
     class CutShort(Files):
@@ -403,8 +403,8 @@ def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, 
 
 
 def test_a_watermark_that_lies_in_memory_only_is_written_again(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A killed recovery lowered the watermark; the power fails during the next recovery, and the disk still has the
-    higher value.
+    """A recovery lowers the watermark and is killed. The next recovery reads the lower value, but the disk still has
+    the higher one, which a power failure would restore.
     """
     before = WatermarkFile(Files(), str(image)).read()
     assert before is not None
@@ -444,8 +444,8 @@ def test_recovery_itself_runs_under_the_abort_marker(stopped: Path, tmp_path: Pa
 
 
 def test_the_marker_of_a_killed_process_is_synced_before_appends(image: Path) -> None:
-    """The marker of a killed process may be only in memory; if it were lost, RocketMQ would treat the store as cleanly
-    stopped.
+    """The ``abort`` file of a killed process may be only in memory. If a power cut then lost it, RocketMQ would treat
+    the store as cleanly stopped.
     """
     synced: list[str] = []
 
@@ -474,7 +474,7 @@ def test_what_lies_above_the_watermark_is_written_again_before_it_counts(
     stored: list[tuple[int, int]] = []
 
     class Recorder:
-        """A view that records stores into it."""
+        """A view of memory that records each assignment to it."""
 
         def __init__(self, start: int, view: memoryview) -> None:
             self.start, self.view = start, view
@@ -504,7 +504,7 @@ def test_what_lies_above_the_watermark_is_written_again_before_it_counts(
 
 
 def test_a_blank_at_the_end_without_a_next_segment(image: Path) -> None:
-    """The process ended between the blank record and the first record of the next segment."""
+    """The process ended after the blank record of a segment, before the first record of the next segment."""
     end, starts = log_end(image)
     first_of_last = end - end % SEGMENT
     segment(image, first_of_last).unlink()
@@ -574,7 +574,7 @@ def test_a_stray_file_or_a_hole_refuses_the_start(image: Path) -> None:
 
 
 def test_a_clean_start_reads_only_the_end(stopped: Path, tmp_path: Path) -> None:
-    """A start after a clean stop dispatches nothing again, and opens no queue before a request needs it."""
+    """After a clean stop, a starting store dispatches nothing again, and opens no queue before a request needs it."""
     path = tmp_path / "image"
     snapshot(stopped, path)
     before = contents(path)

@@ -40,7 +40,7 @@ class Space(Files):
 
 
 class Life:
-    """A store whose keeper works when the test decides."""
+    """A store whose maintenance thread works only when the test runs it."""
 
     def __init__(self, path: Path, **options: Any) -> None:
         self.path = path
@@ -50,7 +50,7 @@ class Life:
             self.store: MessageStore = opened(path, self.files, self.clock, **({"delete_when": HERE} | options))
 
     def keep(self, seconds: int = 61) -> None:
-        """Lets time pass; the keeper checks, the event loop reacts, and the keeper removes the files."""
+        """Lets time pass; the maintenance thread checks, the event loop reacts, and the thread removes files."""
         worker = self.store._keeper._worker
         assert isinstance(worker, ManualWorker)
         self.clock.advance(seconds * 1000)
@@ -263,7 +263,9 @@ def test_a_wall_clock_that_jumps_ahead_removes_nothing_for_ten_minutes(life: Lif
 
 
 def test_a_store_whose_log_lost_its_begin_and_whose_queue_ends_with_an_empty_segment_opens(tmp_path: Path) -> None:
-    """Known defect 5 (9728, 10108): such a store cannot be opened."""
+    """Known defect 5 (9728, 10108): RocketMQ cannot open a store whose log lost its beginning and whose queue ends with
+    an empty segment.
+    """
     life = Life(tmp_path / "store")
     fill(life.store, 400, topics=1, queues=1)
     before = everything(life.store)

@@ -127,7 +127,7 @@ def test_a_record_within_a_message_is_no_message(store: Path, tmp_path: Path) ->
 
 
 def test_an_interrupted_salvage_goes_on(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each call that changes the disk is, in turn, the last one of a run; the next run continues the salvage."""
+    """The salvage is ended once at each call that changes the disk; the next run continues it."""
     image = tmp_path / "image"
     image.write_bytes(b"".join(log_of(store).values()))
     (store / "commitlog" / f"{SEGMENT:020d}").unlink()

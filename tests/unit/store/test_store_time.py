@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 class Scene:
-    """A clock, and a store that gets a message from time to time."""
+    """A clock and the store time; tests store messages from time to time."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(START_MS)
@@ -34,7 +34,7 @@ class Scene:
         return now
 
     def after(self, milliseconds: int, stored: bool = True) -> int:
-        """Lets time pass; returns how far store time advances meanwhile."""
+        """Advances the clock; returns by how many milliseconds the store time advances meanwhile."""
         before = self.now(stored)
         self.clock.advance(milliseconds)
         return self.now(stored) - before

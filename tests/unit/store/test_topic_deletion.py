@@ -198,8 +198,8 @@ def test_a_damaged_table_refuses_the_start_and_changes_nothing(tmp_path: Path, t
 
 
 def test_queues_that_went_get_no_new_minimum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a segment has expired, queues are processed in turn; the deleted topic's queues disappear before their
-    turn.
+    """After a segment has expired, the smallest offsets of queues are corrected one by one. Meanwhile, the deleted
+    topic's queues disappear.
     """
     looked_at = set()
     monkeypatch.setattr(ConsumeQueue, "correct_min_offset", lambda queue: looked_at.add(queue.topic))

@@ -1,5 +1,5 @@
-"""Messages that go to memory first: when readers see them, the effect of a commit, and which are lost with the
-process.
+"""Messages that are first written to memory: when readers see them, what a commit does, and which messages are lost if
+the process is killed.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ print(json.dumps({str(name): store.max_queue_offset(*name) for name in store.que
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Makes a killed store, of which a start reads all."""
+    """Makes a killed store that is read completely at start-up, because it has no watermark."""
     path = tmp_path_factory.mktemp("image")
     store = opened(path / "live")
     fill(store, COUNT, topics=1, queues=1)
@@ -155,7 +155,7 @@ def test_quarantine_serves_around_it(part: str, position: int, image: Path, tmp_
 
 
 def test_entries_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
-    """Unreadable queue entries are skipped: a start after a clean stop does not read them, but the pull does."""
+    """A pull skips unreadable queue entries, which were not read at start-up because the store was stopped cleanly."""
     store = opened(tmp_path, mapped_file_size_consume_queue=200_000)
     fill(store, 4000, topics=1, queues=1)
     store.shutdown()
@@ -176,9 +176,7 @@ def test_entries_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_expiry_goes_on_when_entries_of_a_queue_cannot_be_read(tmp_path: Path) -> None:
-    """Expiry continues if entries of a queue cannot be read: dispatch of messages to all queues also corrects
-    this one.
-    """
+    """Expiry continues if entries of a queue cannot be read; the smallest offset of this queue is corrected later."""
     store = opened(tmp_path)
     fill(store, 100, topics=1, queues=1)
     queue = store._queues.get(T, 0)

@@ -27,7 +27,7 @@ HALF = 130
 
 @pytest.fixture(autouse=True)
 def locked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Returns position and length of the locked parts; steps are short."""
+    """Replaces the call that locks memory; returns position and length of each locked part. Steps are made short."""
     calls: list[tuple[int, int]] = []
 
     def lock_memory(_buffer: object, position: int, length: int) -> str:

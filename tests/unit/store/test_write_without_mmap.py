@@ -1,4 +1,4 @@
-"""A log written by calls: its bytes are the same, and a failed call leaves no trace."""
+"""A log written by write calls has the same bytes as a mapped log, and a failed call leaves no trace."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def writing(path: Path, *, calls: bool = True, clock: ManualClock | None = None,
 
 
 def put_rows(store: MessageStore, numbers: range, size: int = 900, illegal: int = -1) -> list[int]:
-    """Puts several messages at once; returns the place of each, -1 for those that were not stored."""
+    """Puts several messages at once; returns the physical offset of each, -1 for messages that were not stored."""
     source, table = bytearray(), new_table(len(numbers))
     for row, number in enumerate(numbers):
         one = message(number, queue_id=number % 3, size=size)
@@ -99,7 +99,7 @@ def test_what_was_answered_is_in_the_file_when_the_process_ends(tmp_path: Path) 
 
 
 class Refusing:
-    """Lets ``passed`` writes succeed; the next ones fail after a part, each part smaller than the one before."""
+    """Lets ``passed`` writes succeed. The next ones fail after a part was written, a smaller part each time."""
 
     def __init__(self, patch: pytest.MonkeyPatch, *errors: type[DiskError], passed: int = 0) -> None:
         self.calls, write = 0, MappedSegment.write

@@ -1,4 +1,4 @@
-"""Threads that take turns: the same seed gives the same turns, locks are kept, and nothing is left behind."""
+"""Threads that run alternately: the same seed gives the same order, locks exclude other threads, all threads end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rucola.testing.store_life import empty_disk
 
 
 def turns(seed: int) -> list[str]:
-    """Runs three threads that note each of their steps."""
+    """Runs three threads; returns their steps in the order in which they ran."""
     threads, noted = Interleaver(Random(seed), 0.5), list[str]()
 
     def work(name: str) -> None:
@@ -111,7 +111,7 @@ def test_a_process_that_is_gone_changes_nothing_and_leaves_no_thread() -> None:
 
 
 def test_others_go_on_while_a_file_is_synced() -> None:
-    """A sync covers bytes stored before it, but not those that other threads store meanwhile."""
+    """A sync of the simulated disk writes bytes stored before it, but not those that other threads store during it."""
     disk = empty_disk()
     threads = Interleaver(Random(1), 1.0)
     files = files_on(disk, threads)

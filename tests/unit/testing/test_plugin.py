@@ -33,7 +33,7 @@ def test_second_of_a_session(rocketmq_session):
 
 
 def _installed(directory: Path) -> Path:
-    """Makes the metadata of an installation of this ``pyproject.toml``, whatever is installed here."""
+    """Makes the metadata that an installation of this ``pyproject.toml`` would have, even if none is installed."""
     points = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
     info = directory / "rucola_as_installed-1.dist-info"
     info.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Time that tests advance: all that is due by then has happened when ``advance`` returns."""
+"""A clock that tests advance: when ``advance`` returns, everything due by the new time has happened."""
 
 from __future__ import annotations
 
