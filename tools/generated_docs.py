@@ -95,7 +95,7 @@ def remote_keys(_: str) -> str:
     from rucola.broker.processor.broker_manage import ADMINISTRATORS_KEYS, REMOTE_KEYS
 
     return "\n".join(
-        f"- `{key}`" + " (with access control, and then administrators only)" * (key in ADMINISTRATORS_KEYS)
+        f"- `{key}`" + " (only with access control, and only by administrators)" * (key in ADMINISTRATORS_KEYS)
         for key in sorted(REMOTE_KEYS)
     )
 

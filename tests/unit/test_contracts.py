@@ -41,7 +41,7 @@ PLANTED = [
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
-    """Returns the result of the check for a copy of the sources with all forbidden imports in ``PLANTED``."""
+    """Adds every import of ``PLANTED`` to a copy of the sources; returns the result of the check of this copy."""
     tree = tmp_path_factory.mktemp("planted")
     shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info"))
     for module, imported, _ in PLANTED:

@@ -36,7 +36,7 @@ EXPIRED_DELAY_LEVEL = 3
 TURN_S = 0.005
 """How long listeners that never await may occupy the event loop, in seconds."""
 _THREAD_TURN_S = 0.005
-"""How long a thread takes messages before it reports the results, in seconds."""
+"""Seconds for which a thread keeps taking messages before it reports their results."""
 
 SendBack = Callable[[MessageExt, int], Awaitable[bool]]
 """Sends a message back with a delay level; returns False on failure."""

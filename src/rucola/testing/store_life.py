@@ -418,7 +418,7 @@ class StoreLife:
         """Deletes a topic.
 
         Raises:
-            StartRefused: a disk call failed; a restart then shows what was deleted.
+            StartRefused: a disk call failed. Only the next start shows which files were deleted.
         """
         self.model.deleting[topic] = self.store.max_offset
         try:
@@ -632,8 +632,9 @@ def _check_synced(life: StoreLife, failing: bool) -> None:
         if served and (inode.pages or inode.sizes):
             raise Mismatch(f"{path} is served but not synced (pages {sorted(inode.pages)})")
     for change in disk.changes:
-        # It does not matter if the name now belongs to another file, or was removed with its directory. Files removed
-        # before the recovery began are not served; states in which they reappear are explored separately.
+        # It does not matter if the name now belongs to another file, or was removed with its directory. The store
+        # does not use files that were removed before the recovery began; states in which they reappear are explored
+        # separately.
         gone = not any(change.names.values()) and (failing or id(change) in life.known_changes)
         names = [path for path, node in change.names.items() if disk.names.get(path) is node]
         if not gone and any(path.startswith(parts) and not path.endswith((".tmp", "/allocating")) for path in names):

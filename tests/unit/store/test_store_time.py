@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 class Scene:
-    """A clock and the store time; tests store messages from time to time."""
+    """A clock, and the store time that follows it; each test stores messages at several times of this clock."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(START_MS)

@@ -315,8 +315,8 @@ class TimerMessageService:
         return max(following, oldest) if following >= self._walk_end else following
 
     def _open_step(self) -> bool:
-        """Begins with the time step at the read time, or continues with the messages prepared for that step; returns
-        False if no message waits for the step.
+        """Loads the messages of the time step that is delivered next, unless they are loaded already. Returns False if
+        no message is due in this step.
         """
         timers = self._timers
         position = timers.newest(timers.read_time_ms)

@@ -15,7 +15,7 @@ from rucola.runtime.supervision import PeriodicWork, Supervisor
 _SCANNED_AT_ONCE = 64
 """Number of half messages that one iteration of the event loop scans, in about 2 ms."""
 _CHECK_S = 0.005
-"""Seconds for checks in one iteration of the event loop."""
+"""Limit on the time for checks in one iteration of the event loop, in seconds."""
 
 
 class TransactionCheckService:

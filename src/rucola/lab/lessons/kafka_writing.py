@@ -152,7 +152,7 @@ def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool])
 
 
 def say_when(n: Numbers) -> str:
-    """Compares the times of partitions and of one log; says with how many queues the ratio is more than three."""
+    """Compares the times of partitions and of one log; names the numbers of queues whose ratio exceeds three."""
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (

@@ -1,8 +1,8 @@
 """Second step of a rebuild: writes the files of some queues, or one index file, from the files of the scans.
 
-Queues are written by the broker's own queue objects, entry by entry where the queue offset of a record is not the next
-one of its queue. So the result equals that of the broker's dispatch, also for damaged records, holes and all kinds of
-queues. Every file is synced before a task ends.
+The broker's own queue objects write the queues: many entries at once while queue offsets are consecutive, and one entry
+at a time where a record's queue offset is not the expected one. So the result equals that of the broker's dispatch,
+also for damaged records, holes and all kinds of queues. Every file is synced before a task ends.
 """
 
 from __future__ import annotations

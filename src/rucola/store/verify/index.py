@@ -252,7 +252,7 @@ class IndexChecks:
         geometry = index_geometry(file)
         if geometry is None:
             if count > 1:
-                detail = f"no numbers of slots and entries agree with {count - 1} entries in {file.size} bytes"
+                detail = f"{file.size} bytes cannot hold a slot table and {count - 1} entries"
                 self._found.add(FindingKind.INDEX_HEADER, file.path, 0, detail)
             file.close()
             return

@@ -56,7 +56,7 @@ def load_segments(
         if start is None:
             found.add(FindingKind.STRAY_FILE, path, 0, "the name is not that of a segment (20 digits)")
         elif start in paths:
-            found.add(FindingKind.STRAY_FILE, path, 0, f"the same segment is {paths[start]}")
+            found.add(FindingKind.STRAY_FILE, path, 0, f"{paths[start]} is the same segment")
         else:
             sizes[start], paths[start] = size, path
     lengths = Counter(size for size in sizes.values() if size)
