@@ -420,7 +420,7 @@ def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
         assert life.bodies() == [b"E"]
         with pytest.raises(BrokerError, match="ended already"):
             life.service.resume_check(place)
-        with pytest.raises(BrokerError, match="none of TRANS_CHECK"):
+        with pytest.raises(BrokerError, match="no message of TRANS_CHECK"):
             life.service.resume_check(older.physical_offset)
     finally:
         life.store.shutdown()

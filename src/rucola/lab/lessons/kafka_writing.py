@@ -221,8 +221,8 @@ LESSON = Lesson(
         ),
         Claim(
             "Texts that compare RocketMQ with Kafka by number of topics",
-            "one log hardly notices how many queues there are (less than three times as slow with the most queues as "
-            "with one)",
+            "one log hardly notices how many queues there are (with the most queues, a message takes less than three "
+            "times as long as with one)",
             lambda n: growth("durable", PLAIN, n) < 3,
             f"with the most queues {{durable[{PLAIN}][last]}} µs per message, with one {{durable[{PLAIN}][first]}} "
             f"µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most queues that were tried, "
@@ -233,7 +233,7 @@ LESSON = Lesson(
         Claim(
             "Kafka's documentation (Design, Persistence)",
             "writing to the page cache is cheap, so many partitions cost little if the sync is left to the system "
-            "(less than three times as slow with the most queues as with one)",
+            "(with the most queues, a message takes less than three times as long as with one)",
             lambda n: growth("write", KAFKA, n) < 3,
             f"into the page cache {{write[{KAFKA}][last]}} µs per message with the most queues, "
             f"{{write[{KAFKA}][first]}} µs with one",
