@@ -5,13 +5,37 @@ pytest finds it by its entry point. All other modules are imported by the first 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
     from rucola.testing.rocketmq import RocketMQ
+
+
+class _AsTheyAre(MetaPathFinder):
+    """Finds the modules of Rucola before pytest does, which would rewrite the assert statements of all of them.
+
+    pytest does so for every package with a plugin. It would parse modules on the thread on which a server imports,
+    while tests are parsed on theirs: Python up to 3.11.7 and 3.12.1 fails if two threads do so at the same time.
+    """
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        return PathFinder.find_spec(fullname, path, target) if fullname.startswith("rucola.") else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Sees to it that pytest does not rewrite Rucola's modules."""
+    finder = _AsTheyAre()
+    sys.meta_path.insert(0, finder)
+    config.add_cleanup(lambda: sys.meta_path.remove(finder))
 
 
 @pytest.fixture(scope="session")

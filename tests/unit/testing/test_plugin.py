@@ -11,6 +11,9 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[3]
 _SESSION = """
+import sys
+from importlib.machinery import SourceFileLoader
+
 from rucola import MessageSelector
 from rucola.sync import PullConsumer
 
@@ -29,6 +32,10 @@ def test_second_of_a_session(rocketmq_session):
         (queue,) = consumer.message_queues("filtered")
         assert consumer.pull(queue, 0, expression=MessageSelector.by_sql("a > 1")).messages == []
 
+
+def test_modules_of_the_servers_are_not_rewritten(rocketmq_session):
+    assert type(sys.modules["rucola.testing.rocketmq"].__loader__) is SourceFileLoader
+    assert type(sys.modules[__name__].__loader__) is not SourceFileLoader
 """
 
 
@@ -40,6 +47,7 @@ def _installed(directory: Path) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rucola-as-installed\nVersion: 1\n")
     lines = "".join(f"{name} = {module}\n" for name, module in points.items())
     (info / "entry_points.txt").write_text(f"[pytest11]\n{lines}")
+    (info / "RECORD").write_text("rucola/__init__.py,,\n")
     return directory
 
 
@@ -60,7 +68,7 @@ def test_example_of_the_page_runs_where_the_package_is_installed(tmp_path: Path)
         timeout=100,
         check=False,
     )
-    assert "6 passed" in ran.stdout, ran.stdout + ran.stderr
+    assert "7 passed" in ran.stdout, ran.stdout + ran.stderr
     assert ran.returncode == 0
 
 
