@@ -96,6 +96,7 @@ class ProgressPublisher(StreamingQueryListener):
         self._metrics = _Metrics(registry) if registry is not None else None
         self._consumer = PullConsumer(commit_group, name_server, config) if commit_group else None
         self._started = False
+        self._reached: dict[str, QueueOffsets] = {}
         self._committed: QueueOffsets = {}
 
     def close(self) -> None:
@@ -110,7 +111,8 @@ class ProgressPublisher(StreamingQueryListener):
         """Does nothing, because the first progress report contains more."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Does nothing, because an idle stream has made no progress."""
+        """Publishes what a broker did not accept earlier, because an idle stream reports no progress."""
+        self._commit(self._reached.get(str(event.id), {}), str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Publishes the offsets that a finished micro-batch reached."""
@@ -120,33 +122,36 @@ class ProgressPublisher(StreamingQueryListener):
         found = reached(progress.sources)
         if self._metrics is not None:
             self._metrics.show(progress, found.lag())
-        if self._consumer is not None:
-            try:
-                self._commit(self._consumer, found.end)
-            except RucolaError as error:
-                log.warning("progress of %s cannot be published at present: %s", progress.name or progress.id, error)
+        self._reached[str(progress.id)] = found.end
+        self._commit(found.end, str(progress.name or progress.id))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Removes the stream's metrics."""
+        """Forgets the stream and removes its metrics."""
+        self._reached.pop(str(event.id), None)
         if self._metrics is not None:
             self._metrics.forget(str(event.id))
 
-    def _commit(self, consumer: PullConsumer, end: Mapping[MessageQueue, int]) -> None:
-        """Sends the changed offsets to the brokers; tries all queues, then raises the first error."""
-        if not self._started:
-            consumer.start()
-            self._started = True
+    def _commit(self, end: Mapping[MessageQueue, int], query: str) -> None:
+        """Sends the changed offsets to the brokers. Tries all queues, then logs the first error."""
+        consumer = self._consumer
+        changed = end.items() - self._committed.items()
+        if consumer is None or not changed:
+            return
         failure: RucolaError | None = None
-        for queue, at in end.items():
-            if self._committed.get(queue) == at:
-                continue
+        try:
+            if not self._started:
+                consumer.start()
+                self._started = True
+        except RucolaError as error:
+            failure, changed = error, set()
+        for queue, at in changed:
             try:
                 consumer.commit(queue, at)
                 self._committed[queue] = at
             except RucolaError as error:
-                failure = error
+                failure = failure or error
         if failure is not None:
-            raise failure
+            log.warning("progress of %s cannot be published at present: %s", query, failure)
 
 
 class _Metrics:
