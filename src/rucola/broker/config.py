@@ -54,8 +54,8 @@ class BrokerConfig(TlsConfig):
     bind_address: str = option(
         "bindAddress",
         "127.0.0.1",
-        "Address to listen on. Every address but loopback needs access control and TLS, or `insecure`. RocketMQ "
-        "listens on all addresses.",
+        "Address to listen on. An address other than loopback needs access control and TLS, or `insecure=true`. "
+        "RocketMQ listens on all addresses.",
     )
     insecure: bool = option(
         "insecure",

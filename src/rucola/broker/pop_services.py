@@ -154,7 +154,7 @@ class PopServices:
         self._revive.settle()
 
     def persist(self) -> None:
-        """Requests a write of the table of messages popped in order if it changed."""
+        """Requests a write of the table of messages popped in order, if this table has changed."""
         self._orders.persist()
 
     async def stop(self) -> None:

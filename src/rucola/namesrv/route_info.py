@@ -98,7 +98,7 @@ class RouteInfoManager:
         gone.
         """
         self.on_left: Callable[[], None] = lambda: None
-        """Called when a broker has left more topics than are removed at once; then call ``drop_left``."""
+        """Called when a removed broker served more topics than are removed at once; ``drop_left`` removes the rest."""
 
     # -- brokers -------------------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class RouteInfoManager:
         return self._remove([key for key, live in self._live.items() if live.last_update_s + live.timeout_s < now])
 
     def refresh(self, cluster: str, address: str) -> None:
-        """Renews a registration without topics (requests 904, 322)."""
+        """Renews a registration without changing its topics (requests 904, 322)."""
         live = self._live.get((cluster, address))
         if live is not None:
             live.last_update_s = self._monotonic()
@@ -275,8 +275,8 @@ class RouteInfoManager:
         return list(self._topics)
 
     def unit_topics(self, with_flags: int, without_flags: int = 0) -> list[str]:
-        """Topics that have one of the wanted system flags on the first broker that serves them, and none of the
-        unwanted ones.
+        """Topics with one of the system flags ``with_flags`` and none of ``without_flags``. The flags of a topic are
+        those on the first broker that serves the topic.
         """
         flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in self._topics.items() if queues}
         return [topic for topic, flag in flags.items() if flag & with_flags and not flag & without_flags]

@@ -67,8 +67,8 @@ class QueryAnswer:
 
     Attributes:
         records: empty if there are none.
-        index_physical_offset: physical offset of the newest message in the index; 0 if the broker does not say, as for
-            a query without a result.
+        index_physical_offset: physical offset of the newest message in the index; 0 if the response does not contain
+            it, for example after a query without a result.
         is_partial: whether records may be missing, because the search was cut short.
     """
 

@@ -31,8 +31,9 @@ from rucola.remoting.turn import ANSWER_BYTES, Turn
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the kept part of the request."""
 _FEW_ROWS = 64
-"""Largest number of remaining requests with which a connection waits like a connection whose requests were all put off.
-A producer that was not served for a second must not wait among connections that send thousands of requests in one read.
+"""A connection with at most this number of unserved requests of a read waits in the same group as the connections of
+whose read no request has been served. A producer that was not served for a second must not wait among connections that
+send thousands of requests in one read.
 """
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
@@ -104,9 +105,9 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer has shown a valid certificate.
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether its last request used so much processor time that the next one waits for a turn of the event
-            loop with time left. Also True if the connection has sent no request yet, because many new connections may
-            begin with a costly request.
+        costly: whether its last request used so much processor time that its next request must wait for a turn of the
+            event loop that has time left. Also True if the connection has sent no request yet, because many new
+            connections may begin with a costly request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.
@@ -430,7 +431,7 @@ class Channel(asyncio.BufferedProtocol):
         transport = self._transport
         if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():
             return
-        self.costly = False  # the connection has waited for a turn with time left
+        self.costly = False  # the connection has waited for a turn that had time left
         self._serve_next()
         self._read_on()
 

@@ -110,7 +110,7 @@ class RemotingClient:
         return await self.submit(address, command.encode(), command.opaque, timeout_ms)
 
     def invoke_oneway(self, address: str, command: RemotingCommand) -> None:
-        """Sends a request without a response. The request is lost silently if the connection is lost."""
+        """Sends a request that gets no response. The request is lost silently if the connection is lost."""
         command.opaque = self.next_opaque()
         command.flag |= FLAG_ONEWAY
         self.send_oneway(address, command.encode())

@@ -36,7 +36,7 @@ class _Group:
 
 
 class DeferredReads:
-    """The connections that wait. Event loop only.
+    """The connections that wait for a later turn. Event loop only.
 
     Args:
         turn: the turn of the server's event loop; its time limits what is served.
@@ -58,7 +58,7 @@ class DeferredReads:
             serve: serves requests of one connection until ``Turn.is_over``, but at least one request; may call ``add``
                 again.
             begun: whether requests of the same read were served before.
-            costly: whether the last request took long, or is not known.
+            costly: whether the last request of the connection took long, or whether this is unknown.
         """
         group = self._costly if costly else self._begun if begun else self._short
         if not group.waiting:

@@ -88,7 +88,7 @@ class LargeFrames:
         frame.size = size
         if not (frame.let_in or self._total <= self._shared_max or len(self._frames) == 1):
             frame.waits = True
-        return not frame.waits  # if the frame waits, the channel asks again after its deferred requests
+        return not frame.waits  # if the frame waits, the channel asks again once its deferred requests are served
 
     def ended(self, channel: Channel) -> None:
         """Releases the room of a frame that is complete, or whose connection has closed."""
@@ -97,8 +97,8 @@ class LargeFrames:
             self._total -= frame.size
 
     def slow(self, now_s: float) -> list[Channel]:
-        """Connections that must give up their room, because others wait for it and their own frames make no
-        progress.
+        """Connections that must give up their room, because other connections wait for room and the frames of these
+        ones make no progress.
         """
         if not self.waiting:
             return []

@@ -39,7 +39,8 @@ class Outbound:
         """Counts ``size`` unsent bytes of ``channel``.
 
         Returns:
-            The connections to close if all together have too many unsent bytes: those with the most.
+            The connections to close: if all connections together have too many unsent bytes, those with the most unsent
+            bytes.
         """
         self._total += size - self._sizes.get(channel, 0)
         self._sizes[channel] = size

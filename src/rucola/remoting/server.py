@@ -135,8 +135,8 @@ class RemotingServer:
                     self.port,
                     backlog=_ACCEPTED_TOGETHER,
                 )
-                # ``backlog`` is also how many connections asyncio accepts at once. The operating system's queue shall
-                # be longer.
+                # ``backlog`` is also the number of connections that asyncio accepts at once. The queue in the operating
+                # system should be longer.
                 for each in self._server.sockets:
                     with each.dup() as listening:
                         listening.listen(options.backlog)
@@ -248,7 +248,7 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         for channel in self.large_frames.slow(loop.time()):
             self._log(
-                channel.remote_address, "a large frame makes no progress while other connections wait for its room"
+                channel.remote_address, "a large frame makes no progress while other connections wait for memory"
             )
             self.large_frames.ended(channel)
             channel.abort()

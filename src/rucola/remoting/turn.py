@@ -21,8 +21,8 @@ Steps = Generator[None, None, T]
 TURN_S = 0.01
 """Seconds of one turn, for all connections together. A request that has begun is always finished."""
 LONG_S = 0.015
-"""Seconds after which a turn serves no requests of further reads, even if they are cheap. Otherwise, thousands of
-connections would each get one request served in the same turn.
+"""When a turn has taken this number of seconds, it serves no requests of further reads, even if they are cheap.
+Otherwise, thousands of connections would each get one request served in the same turn.
 """
 SERVED_READS = 64
 """Number of reads in a turn whose requests are served even if the turn takes longer than ``LONG_S``."""
@@ -41,8 +41,8 @@ PIECE_S = 0.005
 _LOOK_S = 0.001
 """Minimum number of seconds between two queries of the processor time; a query costs as much as a cheap request."""
 _UNSEEN_S = 0.001
-"""Turns that take fewer seconds are not measured exactly: a callback at the end of each turn would cost the loop an
-extra round.
+"""Turns that take less than this number of seconds are not measured exactly: a callback at the end of each turn would
+cost the loop an extra round.
 """
 
 

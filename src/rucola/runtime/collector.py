@@ -20,7 +20,7 @@ take 15 to 60 ms.
 
 
 def freeze_survivors() -> None:
-    """Starts collections. Collections skip all objects that exist now, and later also those that have survived a full
+    """Starts collections. They skip all objects that exist now, and later also the objects that have survived a full
     collection.
     """
     gc.freeze()

@@ -29,7 +29,7 @@ class Supervisor:
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
         self._failing: dict[str, str] = {}
-        """The error of the last run."""
+        """The error of the last run of each work, by its name; only if that run failed."""
 
     def failed(self, name: str, error: BaseException) -> None:
         """Records that a run of ``name`` raised. A repeated error is logged only the first time."""

@@ -198,8 +198,8 @@ class AccessGuard:
         judged: Sender = account if account is not None and known else self._nobody
         good = _signature_matches(judged, command)
         if not known or not good:
-            # Wrong signatures lock out nobody: a good one is accepted however many wrong ones came before, from any
-            # address.
+            # Wrong signatures lock nobody out: a correct signature is accepted, however many wrong ones came before,
+            # from whatever address.
             self.unknown_senders += 1
             return UNKNOWN_SENDER
         if not snapshot.may_come_from(judged, peer.address):
@@ -267,7 +267,7 @@ class AccessGuard:
             if self._require_v2 or account.require_v2:
                 return f"access denied: {SIGNATURE_V2} is required"
             if not (peer.private or self._insecure):
-                return f"access denied: over this connection TLS or {SIGNATURE_V2} is required"
+                return f"access denied: without TLS, {SIGNATURE_V2} is required"
             return ""
         now_ms = self._clock.wall_ms()
         text = fields.get(SIGN_TIME, "")

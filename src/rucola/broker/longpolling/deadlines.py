@@ -88,8 +88,8 @@ class Deadlines(Generic[W]):
                 moment = self._order[0]
                 entries = self._moments[moment]
                 while entries:
-                    # Several entries are taken at once: a search for the first entry of a dictionary passes the slots
-                    # of all removed ones.
+                    # Takes several entries at once, because each search for the first entry of a dictionary passes the
+                    # slots of all removed entries.
                     for entry in list(itertools.islice(entries, _TAKEN_AT_ONCE)):
                         if self._monotonic() - began_s > TURN_S:
                             return  # the other entries expire in the next iteration of the event loop

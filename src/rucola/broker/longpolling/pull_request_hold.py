@@ -76,7 +76,7 @@ _Waiting = dict[frozenset[int] | None, dict[PullRequest, None]]
 
 
 class PullRequestHold:
-    """The waiting requests. Holding, waking and ending a request takes constant time, however many wait.
+    """The waiting requests. Holding, waking and ending a request takes constant time, however many requests wait.
 
     If very many requests wait for a message, the first ones are woken at once and the others in later iterations of the
     event loop.

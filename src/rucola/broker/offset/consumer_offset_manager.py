@@ -99,7 +99,9 @@ class ConsumerOffsetManager:
         return queue_id in self.resets.get(topic_at_group(topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset of a reset, which this pull reports to the group; None if there was none."""
+        """The offset to which the queue was reset; the current pull reports it to the group. None if there was no
+        reset.
+        """
         key = topic_at_group(topic, group)
         queues = self.resets.get(key)
         if queues is None:

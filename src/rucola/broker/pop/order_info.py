@@ -29,7 +29,8 @@ class OrderInfo:
     """The last pop of a queue.
 
     Attributes:
-        next_visible_ms: by queue offset, for messages whose invisible time was changed.
+        next_visible_ms: when a message becomes visible again, by queue offset; only for messages whose invisible time
+            was changed.
         consumed_counts: how often a message was delivered before, by queue offset; no entry for 0.
         acknowledged: a bit for each message.
     """
@@ -141,7 +142,9 @@ class OrderInfoManager:
         self._changed = self._changed or error is not None
 
     def blocked_until_ms(self, queue: PoppedQueue, attempt_id: str | None, invisible_ms: int) -> int | None:
-        """The time at which the queue gives messages to an attempt again; None means now."""
+        """The time from which pops with ``attempt_id`` get messages of the queue again; None if they get messages
+        now.
+        """
         info = self.table.get(queue)
         if info is None or (info.attempt_id is not None and info.attempt_id == attempt_id):
             return None

@@ -25,7 +25,7 @@ ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
 """Milliseconds between the response to a waiting request and the moment when the request's client gives up."""
 _REMOVED_MIN = 16
-"""Number of removed entries that a heap may always contain."""
+"""A heap with at most this number of removed entries is not cleaned up."""
 _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
@@ -68,7 +68,7 @@ class _Waiting:
         self.heaps: dict[frozenset[int] | None, list[tuple[int, int, HeldPop]]] = {}
 
     def add(self, pop: HeldPop, number: int) -> None:
-        """``number`` rises: with equal deadlines the older request comes first."""
+        """``number`` rises from call to call, so that of the requests with equal deadlines the oldest comes first."""
         self.count += 1
         heap = self.heaps.setdefault(pop.tag_codes, [])
         heapq.heappush(heap, (pop.deadline_ms, number, pop))
@@ -90,7 +90,7 @@ class _Waiting:
 
 
 class PopHold:
-    """The waiting requests. Holding, waking and ending a request takes the same time, however many wait.
+    """The waiting requests. Holding, waking and ending a request takes the same time, however many requests wait.
 
     Args:
         monotonic: returns monotonic seconds.
@@ -164,7 +164,7 @@ class PopHold:
                 self._resume_one(queue, place, None)
 
     def wake(self, topic: str, group: str, queue_id: int = ALL_QUEUES) -> None:
-        """Resumes requests of a group that can get messages from a queue again; -1 means any queue."""
+        """Resumes requests of a group, because the group can get messages from the queue again; -1 means any queue."""
         for waiting_for in {ALL_QUEUES, queue_id}:
             self._resume_one((topic, waiting_for), (group, False), None)
             self._resume_one((topic, waiting_for), (group, True), None)

@@ -108,8 +108,8 @@ class PopInfo:
         self._offsets.append(f"{head} {','.join(map(str, queue_offsets))}")
 
     def add_order_count(self, topic: str, queue_id: int, count: int, queue_offset: int | None = None) -> None:
-        """Sets the number of earlier deliveries of a message of the queue; without an offset, the minimum over all
-        messages.
+        """Sets the number of earlier deliveries of the message at ``queue_offset``. Without an offset, ``count`` is the
+        smallest such number among the messages of the queue.
         """
         queue = f"{queue_id}" if queue_offset is None else f"qo{queue_id}%{queue_offset}"
         self._order_counts.append(f"{topic_kind(topic)} {queue} {count}")

@@ -78,7 +78,7 @@ class ReviveQueue:
             del self._early[key]
 
     def worked_off(self) -> int:
-        """Queue offset after which records are still needed."""
+        """The largest queue offset up to which no record is needed any more."""
         needed = [early.queue_offset for early in itertools.islice(self._early.values(), 1)]
         needed += [waiting.queue_offset for waiting in itertools.islice(self._waiting.values(), 1)]
         return min(needed, default=self.next_offset) - 1

@@ -96,8 +96,8 @@ class ReviveService:
         """Due time of the oldest checkpoint that may appear a second time: after a crash the timer delivers some
         checkpoints again.
 
-        After a clean stop, the broker may find such checkpoints as well: those that were not read yet, and those that
-        the last process had not yet delivered again after an earlier crash.
+        There may also be such checkpoints after a clean stop: the last process may have left some unread, or may not
+        have finished the repeated deliveries after an earlier crash.
         """
         oldest_ms = self._delivered_until_ms(None)
         if crashed_since_ms is not None:
@@ -110,7 +110,7 @@ class ReviveService:
         return oldest_ms
 
     def _finished_since(self, since_ms: int) -> set[PopKey]:
-        """Checkpoints that earlier processes completed and that were stored since a time."""
+        """Checkpoints stored since ``since_ms`` that an earlier process completed."""
         name = self._log.topic.encode()
         finished: set[PopKey] = set()
         for queue in self._queues:
@@ -143,7 +143,7 @@ class ReviveService:
         return bool(unread)
 
     def look_again(self) -> None:
-        """Makes the following decisions use the new time, because the wall clock was moved forward."""
+        """Makes further decisions use the new time, because the wall clock was moved forward."""
         self._mark = None
 
     def settle(self) -> None:

@@ -51,8 +51,8 @@ REMOTE_KEYS = frozenset(
 applies at once.
 """
 ADMINISTRATORS_KEYS = frozenset({"pullThreadPoolQueueCapacity", "rejectPullConsumerEnable"})
-"""Options with which one peer could make the broker refuse all others. Without access control no request changes
-them.
+"""Options with which one peer could make the broker refuse all other peers. Without access control no request changes
+these options.
 """
 UNCHANGEABLE = {
     "enableNotifyAfterPopOrderLockRelease": ("true", "every free queue wakes the requests that wait for it"),

@@ -70,7 +70,7 @@ class QueryProcessor:
         return command.answer(ResponseCode.SUCCESS, body=bytes(record))
 
     def search_offset(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 29: the offset at a time."""
+        """Request 29: the queue offset for a given time."""
         return self._cold_reads.serve(partial(self._search, command))
 
     def _search(self, command: RemotingCommand, cold: ColdRecords) -> RemotingCommand:

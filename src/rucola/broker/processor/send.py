@@ -326,7 +326,7 @@ def _judged(answers: bytes | bytearray, told: asyncio.Future[None]) -> bytes | b
     kept.
     """
     error = None if told.cancelled() else told.exception()
-    return answers if error is None else flush_not_confirmed(answers, f"the topic cannot be kept: {error}")
+    return answers if error is None else flush_not_confirmed(answers, f"the topic cannot be stored: {error}")
 
 
 def _properties_of(source: bytearray, table: array[int], base: int) -> dict[str, str]:

@@ -76,8 +76,8 @@ class SendBackProcessor:
             registrations.append(registration)
             returned = returned_message(message, topic.topic_name, 0, 0)
         else:
-            # The retry topic may have been created when the group had fewer queues. A queue that does not exist has no
-            # readers.
+            # The retry topic may have fewer queues than the group wants now, and nobody reads a queue that does not
+            # exist.
             queue_id = self._random_below(max(min(group.retry_queue_nums, topic.read_queue_nums), 1))
             level = header.delay_level or FIRST_DELAY_LEVEL + message.reconsume_times
             returned = returned_message(message, topic.topic_name, queue_id, level)

@@ -1,4 +1,4 @@
-"""Encodes the responses to sends: whole runs in the kernel, batches and refusals one by one."""
+"""Encodes the responses to sends: one kernel call for a whole run, but batches and refusals one by one."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Detour(NamedTuple):
     asked_queue_id: int
     """The queue to which the message was sent; the response to its producer names this queue."""
     recall_handle: str = ""
-    """The handle with which its producer may withdraw the message."""
+    """The handle with which the producer may withdraw the message."""
 
 
 def row_of_command(command: RemotingCommand) -> MadeRow:
@@ -159,7 +159,9 @@ class Rewriter:
         return _place(made, texts), detour
 
     def _send_on_detour(self, topic: str, made: array[int], properties: dict[str, str]) -> Detour | None:
-        """The topic in which the message waits, recorded in ``made`` and ``properties``; None if it does not wait."""
+        """Records in ``made`` and ``properties`` that the message waits in another topic, and returns this topic; None
+        if the message does not wait.
+        """
         asked_queue_id = made[FrameColumn.QUEUE_ID]
         if properties.get(TRAN_MSG, "").lower() == "true" and not (
             made[FrameColumn.RECONSUME_TIMES] > 0 and delay_level(properties) > 0

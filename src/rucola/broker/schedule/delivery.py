@@ -33,7 +33,7 @@ class DelayedDelivery:
         self._persisting: PeriodicWork | None = None
 
     def start(self) -> None:
-        """Starts with what became due while the broker was down."""
+        """Starts the deliveries, beginning with the messages that became due while the broker was down."""
         self._persisting = self._supervisor.every(
             _PROGRESS, lambda: _PERSIST_INTERVAL_S, self._service.persist, self._loop
         )
@@ -56,7 +56,7 @@ class DelayedDelivery:
             await self._persisting.stop()
 
     def persist(self) -> None:
-        """Writes the progress of delivery, as far as the deliveries are synced. When the broker stops, the store has
-        synced everything before.
+        """Writes the progress of the synced deliveries. When the broker stops, the store syncs everything before this
+        call.
         """
         self._supervisor.call(_PROGRESS, self._service.persist)

@@ -29,7 +29,7 @@ from rucola.store.results import PutMessageStatus
 _log = logging.getLogger(__name__)
 
 RETRY_MS = 100
-"""Pause if the store refuses messages at the moment."""
+"""Pause in milliseconds before the next attempt if the store refuses messages."""
 LOOK_AGAIN_MS = 1000
 """Longest pause while a message waits; it is limited because the wall clock may be set."""
 _BATCH = 64
@@ -114,7 +114,9 @@ class ScheduleMessageService:
         return min([pause for pause in pauses_ms if pause is not None], default=None)
 
     def persist(self) -> None:
-        """Requests a write of the progress if it changed since the last one, as far as the deliveries are synced."""
+        """Requests a write of the progress if it changed since the last write. Only synced deliveries count as
+        progress.
+        """
         while self._unsafe and self._unsafe[0][0] <= self._store.flushed_offset:
             _, level, queue_offset = self._unsafe.popleft()
             self._safe[level] = queue_offset

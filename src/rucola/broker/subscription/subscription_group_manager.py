@@ -35,7 +35,7 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 
 def is_system_group(group: str) -> bool:
-    """True if this is a group under whose name tools and brokers read (RocketMQ 5.3.3,
+    """True if tools or brokers use the name of this group for their own reads (RocketMQ 5.3.3,
     ``MixAll#isSysConsumerGroupPullMessage``).
     """
     return group in BUILT_IN_GROUPS or group in _OTHER_SYSTEM_GROUPS or group.startswith(_SYSTEM_GROUP_PREFIX)

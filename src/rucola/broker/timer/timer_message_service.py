@@ -35,7 +35,7 @@ from rucola.store.timer.timer_store import TimerQueue, TimerStore
 _log = logging.getLogger(__name__)
 
 RETRY_MS = 100
-"""Pause if the store refuses messages at the moment."""
+"""Pause in milliseconds before the next attempt if the store refuses messages."""
 LOOK_AGAIN_MS = 1000
 """Longest pause while a message may be waiting; it is limited because the wall clock may be set."""
 _TAKE = 256
@@ -67,7 +67,7 @@ class TimeStep:
         self.withdrawn: dict[str, str] = {}
         """Maps topic and unique key of each withdrawn message to the topic of the withdrawal."""
         self.met: set[str] = set()
-        """The withdrawn messages that were found."""
+        """The keys of the withdrawn messages that were found."""
         self._units = units
         self._next = len(units) - UNIT_COLUMNS
 
@@ -100,7 +100,7 @@ class TimerMessageService:
     """Takes and delivers timed messages.
 
     Args:
-        roll_window_ms: longest delay of one unit.
+        roll_window_ms: longest delay that one unit of the timer log can have.
         wall_ms: returns the time that due times are compared with.
     """
 
@@ -264,7 +264,7 @@ class TimerMessageService:
         return True
 
     def _put_one(self, waiting: WaitingMessage, physical_offset: int) -> bool:
-        """Delivers a message that is already due when it is taken."""
+        """Delivers a message that is already due when it is taken from the queue."""
         try:
             message = waiting.delivered(_DUE_AT_ONCE_MS, self._wall_ms(), roll=False)
         except FormatError as error:

@@ -100,8 +100,8 @@ class TopicConfigManager:
         self._listeners.append(listener)
 
     def on_register(self, register: Register | None) -> None:
-        """Uses ``register`` to tell the name servers; its future ends when they have answered or did not answer in
-        time.
+        """Sets the function that tells the name servers of changes. The future that it returns ends when the name
+        servers have answered or did not answer in time.
         """
         self._register = register
 
@@ -239,7 +239,9 @@ class TopicConfigManager:
 
 
 def _end(told: asyncio.Future[None], source: asyncio.Future[None]) -> None:
-    """Ends ``told`` when the registration ends, whatever its result, unless the table could not be written."""
+    """Ends ``told`` when the registration ends. A failed registration counts as a success, but a failed write of the
+    table does not.
+    """
     if told.done():
         return
     error = None if source.cancelled() else source.exception()

@@ -231,7 +231,9 @@ def identity_of(message: MessageExt) -> Identity:
 
 
 def _resumed(half: Half, given_up: MessageExt) -> bool:
-    """True if ``half`` is newer than ``given_up``, the given-up copy of its message: the message was put back."""
+    """True if ``half`` is newer than ``given_up``, the given-up copy of the same message. The message was then put
+    back.
+    """
     return half.physical_offset > given_up.physical_offset
 
 

@@ -245,7 +245,8 @@ class TransactionalMessageService:
         """The half message that the request names directly or through a copy.
 
         Raises:
-            BrokerError: SYSTEM_ERROR as in the reference; ILLEGAL_OPERATION if the time that its sender set is over.
+            BrokerError: SYSTEM_ERROR as in the reference; ILLEGAL_OPERATION if the message is older than the check
+                immunity time that its producer set.
         """
         record = self._store.message_at(header.commit_log_offset, cold)
         message = None if record is None else decode_message(record, unpack=False)
