@@ -42,7 +42,7 @@ class Pops(Protocol):
         """Requests a write of the table of messages popped in order."""
 
     async def stop(self) -> None:
-        """Ends reviving and waiting."""
+        """Stops reviving messages and ends the waits of pops."""
 
 
 class LazyPopServices:
@@ -130,7 +130,7 @@ class LazyPopServices:
             self.started.settle()
 
     def persist(self) -> None:
-        """Requests a write of the table of messages popped in order if it changed."""
+        """Requests a write of the table of messages popped in order, if this table has changed."""
         if self.started is not None:
             self.started.persist()
 

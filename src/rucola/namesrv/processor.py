@@ -58,7 +58,7 @@ class NamesrvProcessor:
         self._limits = limits
         self._kv_config = kv_config
         self._order = asyncio.Lock()
-        """Registrations that take long, and the registrations after them, are served one by one."""
+        """Registrations that take long, and the registrations and unregistrations after them, are served one by one."""
         self._waiting = self._waiting_bytes = 0
         """Number of requests that wait for the lock or have it, and the bytes of their bodies."""
 

@@ -139,7 +139,7 @@ class RemotingApi(NameServerApi):
         """QUERY_MESSAGE (12)."""
         expected = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
         answer = await self._call(address, RequestCode.QUERY_MESSAGE, header, timeout_ms=timeout_ms, expected=expected)
-        if not answer.ext_fields:  # a peer that does not say how far its index goes
+        if not answer.ext_fields:  # the peer does not report the progress of its index
             return QueryAnswer(bytes(answer.body), 0, False)
         progress = QueryMessageResponseHeader.from_ext_fields(answer.ext_fields)
         return QueryAnswer(bytes(answer.body), progress.index_last_update_phyoffset, answer.remark == PARTIAL)

@@ -461,7 +461,9 @@ class Channel(asyncio.BufferedProtocol):
             self._large_frame()
 
     def _serve_batches(self, batch: FrameBatch | None) -> None:
-        """Serves ``batch`` and the further ones of the same read, unless rows are put off or too many requests wait."""
+        """Serves ``batch`` and the further batches of the same read, unless rows are put off or too many requests
+        wait.
+        """
         while batch is not None:
             if self._invokes:
                 self._take_answers(batch, self._invokes)

@@ -48,7 +48,7 @@ class DeferredReads:
         self._cpu_s = cpu_s
         self._short, self._begun, self._costly = self._groups = (_Group(0.5), _Group(0.25), _Group(0.25))
         self._used_s = 0.0
-        """The value that ``used_s`` of the most recently served group had when the group's service began."""
+        """``used_s`` of the group that was served last, as it was before that group was served."""
         self._is_due = False
 
     def add(self, serve: Callable[[], None], loop: asyncio.AbstractEventLoop, *, begun: bool, costly: bool) -> None:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 GRACE_S = 2.0
 """Seconds that a large frame always gets, even while others wait for room."""
 GRACE_AFTER_WAIT_S = 0.5
-"""The same for a frame that had to wait: its next bytes have been on the way in the meantime."""
+"""The same for a frame that had to wait. The time is shorter, because the next bytes of the frame are already on their
+way.
+"""
 RATE_MIN = 1024 * 1024
-"""Minimum rate in bytes per second that is required of a frame after these seconds."""
+"""Minimum rate in bytes per second at which a frame must arrive after its ``GRACE_S`` or ``GRACE_AFTER_WAIT_S``."""
 RETRY_S = 0.25
 """Interval in seconds at which waiting connections try again."""
 

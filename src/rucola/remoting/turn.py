@@ -29,8 +29,8 @@ SERVED_READS = 64
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
-"""A connection whose last request took more seconds gets no request at all served in a turn whose time is up.
-Otherwise, each of many connections could send one costly request per turn.
+"""If the last request of a connection took more than this number of seconds, none of its requests is served in a turn
+whose time is up. Otherwise, each of many connections could send one costly request per turn.
 """
 RESUMED_A_TURN = 1
 """Largest number of requests that continue in one turn after they have waited for the same event, such as an import.

@@ -24,7 +24,7 @@ DLQ_PREFIX = "%DLQ%"
 
 
 def parse_permission(text: str) -> int:
-    """The permission bits that ``text`` of an ACL file stands for. An unknown text denies, as in the reference."""
+    """The permission bits for ``text``, a permission in an ACL file. An unknown text denies, as in the reference."""
     return PERMISSIONS.get("".join(text.split()).upper(), DENY)
 
 

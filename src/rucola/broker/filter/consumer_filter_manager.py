@@ -94,7 +94,7 @@ class ConsumerFilterManager:
 
     def persist(self) -> None:
         """Drops filters that have had no consumers for long, and requests a write of the table if it changed since the
-        last one.
+        last write.
         """
         self._clean()
         if self._changed:

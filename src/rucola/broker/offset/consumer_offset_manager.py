@@ -45,8 +45,8 @@ class ConsumerOffsetManager:
         self.clamped = 0
         """Number of offsets that ``clamp`` changed since start-up."""
         self.resets: dict[str, dict[int, int]] = {}
-        """Offsets that an administrator set, by the same keys. The response to the group's next pull must report
-        them.
+        """Offsets that an administrator set, by ``topic@group`` and queue id. The response to the group's next pull
+        must report them.
         """
         self.pulled: dict[tuple[str, str, int], int] = {}
         """The next offset in the last response to a pull of a group, by group, topic and queue id. Only in memory."""
@@ -172,8 +172,8 @@ class ConsumerOffsetManager:
         self.pulled = {where: pulled for where, pulled in self.pulled.items() if where[1] != topic}
 
     def persist(self) -> asyncio.Future[None] | None:
-        """Requests a write of the table if it changed since the last one; returns a future that ends with the write, or
-        None if nothing changed.
+        """Requests a write of the table if it changed since the last write; returns a future that ends with the write,
+        or None if nothing changed.
         """
         if not self._changed:
             return None

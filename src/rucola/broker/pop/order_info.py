@@ -45,7 +45,7 @@ class OrderInfo:
     consumed_counts: dict[int, int] = field(default_factory=dict)
 
     def free_at_ms(self) -> int:
-        """The time at which the queue gives messages again."""
+        """The time from which pops get messages of the queue again."""
         times = [
             self.next_visible_ms.get(offset, self.pop_time_ms + self.invisible_ms)
             for index, offset in enumerate(self.offsets)

@@ -38,7 +38,7 @@ class OrderLocks:
         return len(self._timers)
 
     def clock_moved(self) -> None:
-        """Checks all times that pops wait for again, because the wall clock was set."""
+        """Checks again all times that pops wait for, because the wall clock was set."""
         for queue in list(self._timers):
             self.changed(queue)
 

@@ -199,7 +199,7 @@ class PopHold:
         self._call_later(0, self._resume, pop)
 
     def _resume(self, pop: HeldPop) -> None:
-        if pop.channel.closed:  # this request has ended since it was woken; the message goes to another one
+        if pop.channel.closed:  # this request has ended since it was woken; the message goes to another request
             self._resume_one((pop.topic, pop.queue_id), (pop.group, pop.question), None)
             return
         try:

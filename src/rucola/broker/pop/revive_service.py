@@ -70,7 +70,9 @@ class ReviveService:
         self._complete_ms = 0
         self.registration: asyncio.Future[None] | None = None
         self._done: deque[tuple[int, int, int]] = deque()
-        """The end of the log that must be synced, the revive queue, and the progress that is valid from then on."""
+        """Progress that becomes valid once the log is synced up to a physical offset: this offset, the revive queue,
+        and the progress.
+        """
 
     def load(self, crashed_since_ms: int | None) -> None:
         """Continues where the last process stopped.

@@ -65,7 +65,7 @@ _BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList"})
 _BLACK_LISTED = "Can not update config in black list."
 _NOT_CHANGED = f"{_BLACK_LISTED} A request changes only {', '.join(sorted(REMOTE_KEYS))}."
 CONFIG_BYTES_MAX = 64 * 1024
-"""A longer list of options is refused unread."""
+"""Largest size in bytes of a list of options; a longer list is refused unread."""
 
 
 class BrokerManageProcessor:

@@ -165,8 +165,8 @@ class PullAdmissions:
             )
 
     def _refuse_active(self, group: str, channel: Peer) -> None:
-        """Refuses consumers that assign their queues themselves, if that is switched off. Push consumers and tools may
-        pull.
+        """Refuses consumers that assign their queues themselves, if an option forbids such consumers. Push consumers
+        and tools may pull.
         """
         info = self._consumers.group(group)
         if info is not None and (info.consume_type != CONSUME_ACTIVELY or channel in info.clients):

@@ -323,7 +323,7 @@ class SendMessageProcessor:
 
 def _judged(answers: bytes | bytearray, told: asyncio.Future[None]) -> bytes | bytearray:
     """Returns ``answers``, or the same responses with FLUSH_DISK_TIMEOUT if the topic of the messages could not be
-    kept.
+    stored.
     """
     error = None if told.cancelled() else told.exception()
     return answers if error is None else flush_not_confirmed(answers, f"the topic cannot be stored: {error}")

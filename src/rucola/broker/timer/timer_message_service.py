@@ -445,7 +445,7 @@ class TimerMessageService:
         return done
 
     def _small(self, messages: list[StoreMessage]) -> list[list[StoreMessage]]:
-        """``messages`` in groups that each fit into one segment without leaving much of it empty."""
+        """Splits ``messages`` into groups. Each group fits into one segment and leaves little of the segment empty."""
         groups: list[list[StoreMessage]] = [[]]
         size = 0
         for message in messages:

@@ -218,7 +218,7 @@ class TransactionalMessageService:
             properties = own_properties(message)
             properties.pop(
                 TRAN_PREPARED_QUEUE_OFFSET, None
-            )  # this property would mark the message as a copy of an ended one
+            )  # this property would mark the message as a copy from an ended transaction
             properties[TRANSACTION_CHECK_TIMES] = RESUMED_CHECKS
             result = self._put_half(message, _half_copy(message, properties), properties, renewed=True)
             if result.status is not PutMessageStatus.PUT_OK:
