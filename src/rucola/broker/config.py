@@ -114,7 +114,7 @@ class BrokerConfig(TlsConfig):
     default_topic_queue_nums: int = option(
         "defaultTopicQueueNums",
         8,
-        "Number of queues of the topic TBW102. An automatically created topic gets at most as many.",
+        "Number of queues of the topic TBW102. An automatically created topic gets at most as many queues.",
         minimum=1,
         maximum=4096,
     )

@@ -20,7 +20,7 @@ from rucola.store.results import StoreState
 
 _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
-"""Delay of a dispatch in seconds: the pause of the reference's dispatcher between two rounds."""
+"""Delay of a dispatch in seconds, as long as the pause between two rounds of the reference's dispatcher."""
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _ANSWERS = "answers that waited for the disk"
 
@@ -104,7 +104,9 @@ class Dispatching:
         self._wake()
 
     def _wake(self) -> None:
-        """Notifies the waiting requests after the store has dispatched. An error of one does not affect the others."""
+        """Notifies the waiting requests after the store has dispatched. An error in one request does not affect the
+        others.
+        """
         services = self._services
         call, hold = services.supervisor.call, services.hold
         for topic, queue_id, max_queue_offset, tags_code in services.store.take_arrivals():

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 CHANGE_TIMEOUT_MS = 3_000
-"""Seconds for which the response to a send that created a topic may wait for a name server."""
+"""Milliseconds for which the response to a send that created a topic may wait for a name server."""
 _UNREGISTER_TIMEOUT_MS = 1_000
 _READ_WRITE = int(PermName.READ | PermName.WRITE)
 
@@ -67,7 +67,7 @@ class BrokerOuterApi:
         needs all topics.
 
         With ``enableSingleTopicRegister`` each topic is sent alone, and a name server that does not know this broker
-        waits for the next registration.
+        gets all topics with the next registration.
         """
         names = self._config.namesrv_addresses
         if self._config.enable_single_topic_register:

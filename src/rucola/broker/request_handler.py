@@ -124,8 +124,8 @@ class RequestHandler:
             run_ended = last == count or not table[last * ROW_WIDTH + _SAME_TOPIC]
             row = last
             if self._send.topics_made != topics_made:
-                # Creating files of new queues takes longer than thousands of messages, so the time is checked after
-                # them.
+                # Creating the files of new queues takes longer than storing thousands of messages, so the time is
+                # checked after new topics.
                 topics_made = self._send.topics_made
                 self._before_read()
             elif row - asked_row < _unasked(kind, run_ended, channel):

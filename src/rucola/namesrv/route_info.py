@@ -235,7 +235,7 @@ class RouteInfoManager:
 
     def refusal_of_topics(self, topics: Collection[str], limits: RouteLimits) -> str:
         """Why ``topics`` may not be added; an empty text if they may."""
-        # The names are compared only near the limit.
+        # The names of the topics are compared only if the sum exceeds the limit.
         if len(self._topics) + len(topics) > limits.topics:
             total = len(self._topics) + sum(name not in self._topics for name in topics)
             if total > limits.topics:

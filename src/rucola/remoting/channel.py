@@ -228,7 +228,7 @@ class Channel(asyncio.BufferedProtocol):
     def put_off(self, batch: FrameBatch, row: int) -> None:
         """Passes the rows from ``row`` on to ``handler.rest_received`` in a later turn of the event loop, in a copy.
 
-        Reading pauses until they are served. While the peer does not accept its responses, the rows wait for that too.
+        Reading pauses until they are served. The rows also wait while the peer does not accept its responses.
         """
         self._put_off = batch if batch.kept_bytes else self._reader.keep(batch), row
         if row > 0 and (batch.count - row > _FEW_ROWS or self._reader.has_more):
@@ -482,7 +482,7 @@ class Channel(asyncio.BufferedProtocol):
         self._reader.set_aside()
 
     def _large_frame(self) -> None:
-        """Accounts for a begun frame that has a buffer of its own, or that had one until now."""
+        """Accounts for an incomplete frame that has a buffer of its own, or for the end of such a frame."""
         reader = self._reader
         self._holds_room = reader.is_large and not reader.has_more
         if not self._holds_room:

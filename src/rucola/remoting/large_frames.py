@@ -99,8 +99,8 @@ class LargeFrames:
             self._total -= frame.size
 
     def slow(self, now_s: float) -> list[Channel]:
-        """Connections that must give up their room, because other connections wait for room and the frames of these
-        ones make no progress.
+        """Connections whose large frames make no progress while other connections wait for room; these connections must
+        give up their room.
         """
         if not self.waiting:
             return []

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from rucola.remoting.channel import Channel
 
 COUNTED_BYTES = 64 * 1024
-"""A connection with fewer unsent bytes is not counted."""
+"""A connection with fewer unsent bytes than this number is not counted."""
 _LEFT = 0.75
-"""Connections are closed until this fraction of the limit is in use."""
+"""Connections are closed until at most this fraction of the limit is in use."""
 
 
 class Outbound:

@@ -137,7 +137,9 @@ class ProcessorTable:
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 
     def _begin(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Serves the first request of its code. If its processor cannot be made, the next request tries again."""
+        """Serves the first request with a certain code. If the processor for this code cannot be created, the next
+        request tries again.
+        """
         made = self._makers[command.code]()
         if isinstance(made, Awaitable):
             return self._when_made(made, channel, command)

@@ -100,7 +100,7 @@ class RemotingServer:
 
     @property
     def refused_connections(self) -> int:
-        """Connections that were closed at once, because there were too many."""
+        """Number of connections that were closed at once, because there were too many."""
         return self._watch.refused
 
     @property
@@ -247,9 +247,7 @@ class RemotingServer:
     def _look_for_room(self) -> None:
         loop = asyncio.get_running_loop()
         for channel in self.large_frames.slow(loop.time()):
-            self._log(
-                channel.remote_address, "a large frame makes no progress while other connections wait for memory"
-            )
+            self._log(channel.remote_address, "a large frame makes no progress while other connections wait for memory")
             self.large_frames.ended(channel)
             channel.abort()
         for channel in self.large_frames.admit(loop.time()):

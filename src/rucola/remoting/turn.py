@@ -1,8 +1,8 @@
 """Limits the time that a server's requests may take in one turn of the event loop, which is one iteration of it.
 
-Sends need no limit: a kernel processes all sends of a read in one call. Other requests are processed one by one, and
-one read can contain thousands of them. When their time is up, or the responses of a connection become large, the
-remaining requests wait for the next turn.
+Sends need no limit: one kernel call processes all sends that one read of a socket delivers. Other requests are
+processed one by one, and one read can contain thousands of them. When their time is up, or the responses of a
+connection become large, the remaining requests wait for the next turn.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Turn:
     def __init__(self, cpu_s: Callable[[], float] = thread_cpu_s) -> None:
         self._cpu_s = cpu_s
         self._used_s = 0.0
-        """Processor time of the thread at ``_looked_s``."""
+        """Processor time of the thread at the time ``_looked_s``."""
         self._looked_s = float("-inf")
         self._began_s = float("-inf")
         self._is_seen = False
@@ -68,7 +68,7 @@ class Turn:
         """True if the requests of this turn have used up the turn's time, or if the requests of one connection have
         used up that connection's slice.
 
-        The first call of a turn starts it.
+        The first call in a turn starts the time of the turn.
         """
         now_s = loop.time()
         if self._is_seen:

@@ -91,7 +91,7 @@ class Files:
         """
         with DiskCall(path, "ask for the space"):
             if not hasattr(os, "statvfs"):
-                import shutil  # imported here, because it would slow every start
+                import shutil  # imported here, because the import would slow down every start
 
                 usage = shutil.disk_usage(path)
                 return usage.used, usage.free

@@ -49,7 +49,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Formats ``record`` as one line."""
-        import json  # imported here, so that it does not slow a start with the text form
+        import json  # imported here, so that the import does not slow down a start with text logs
 
         table: dict[str, object] = {
             "time": _time(record),

@@ -30,7 +30,9 @@ WINDOW_S = 60.0
 """Length in seconds of an interval; ``longest_s`` covers the current interval and the previous one."""
 LOG_INTERVAL_S = 10.0
 WARN_S = 1.0
-"""Clients notice turns of this length, in seconds; shorter turns are logged for those who search for delays."""
+"""Turns of at least this number of seconds are logged as warnings, because clients notice them; shorter turns are
+logged as information.
+"""
 _FRAMES_MAX = 40
 
 

@@ -21,7 +21,7 @@ Buffer: TypeAlias = "mmap.mmap | bytearray"
 
 _MADV_POPULATE_WRITE = 23
 _READ_STEP = 256 * 1024
-"""A buffer of this size stays in the processor's cache."""
+"""Number of bytes read at a time; a buffer of this size stays in the CPU cache."""
 _PAGE = 4096
 _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 

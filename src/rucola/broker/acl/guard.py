@@ -101,7 +101,7 @@ class AccessGuard:
     Args:
         snapshot: returns the current accounts.
         topic_at: returns the topic of the message that a request refers to.
-        clock: the time with which times in signatures are compared.
+        clock: gives the time with which the times in signatures are compared.
         insecure: accept legacy signatures, which can be replayed, over any connection.
         require_v2: accept legacy signatures from no account.
         quota: is told whose requests are served next.

@@ -62,7 +62,7 @@ class PullRequest:
     timeout_ms: int = 0
     """Milliseconds for which the request may wait; with 0 it is answered at once."""
     moment: int = 0
-    """Key of its deadline."""
+    """Key of the request's deadline."""
     until_s: float | None = None
     """Monotonic time at which the request expires; None before the request waits."""
     moved: bool = False

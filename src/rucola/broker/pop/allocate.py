@@ -19,7 +19,9 @@ _NODES = 10
 def allocate(
     strategy: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> list[MessageQueue]:
-    """The queues of a client; empty if it is not one of ``client_ids``. Both lists are sorted."""
+    """The queues of a client; empty if the client is not one of ``client_ids``. ``queues`` and ``client_ids`` are
+    sorted.
+    """
     if client_id not in client_ids:
         return []
     index, count = client_ids.index(client_id), len(client_ids)

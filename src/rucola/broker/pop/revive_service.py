@@ -123,7 +123,8 @@ class ReviveService:
         return finished
 
     def work(self, cold: ColdRecords | None = None) -> bool:
-        """Reads new records and completes what can be completed; returns whether there is more to do at once.
+        """Reads new records and completes the checkpoints that can be completed; returns whether there is more to do at
+        once.
 
         Args:
             cold: see ``MessageStore.message_at``.

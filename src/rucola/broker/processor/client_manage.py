@@ -143,8 +143,8 @@ class ClientManageProcessor:
         """Creates group configuration and retry topic of a consumer.
 
         Returns:
-            The retry topic, empty for a group without one; None if the group may not exist, or may not consume this
-            way.
+            The retry topic, empty for a group without one; None if the group may not exist, or if the broker refuses
+            its way of consuming.
         """
         if self._config.reject_pull_consumer_enable and consumer.consume_type.name == CONSUME_ACTIVELY:
             return None

@@ -87,7 +87,7 @@ class PopAckProcessor:
         if receipt.ordered:
             answer, end = self._change_in_order(queue, receipt, header), 0
         else:
-            # The time must differ from the pop's, otherwise both checkpoints would look the same.
+            # The time must differ from that of the pop, otherwise the old and the new checkpoint would look the same.
             pop_time_ms = max(self._wall_ms(), receipt.pop_time_ms + 1)
             key = PopKey(*queue, header.offset, pop_time_ms, receipt.broker_name)
             self._log.put_checkpoint(PopCheckpoint(key, header.invisible_time, (0,)), receipt.revive_queue)

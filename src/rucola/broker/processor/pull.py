@@ -250,7 +250,7 @@ class PullMessageProcessor:
         return request.timeout_ms > 0
 
     def _answer_reset(self, request: PullRequest, consumer_offset: int) -> None:
-        """Sends the consumer to the offset of a reset."""
+        """Tells the consumer to continue at ``consumer_offset``, to which the offset was reset."""
         where = request.admission.queue
         minimum, maximum = self._store.first_queue_offset(*where), self._store.max_queue_offset(*where)
         result = GetMessageResult(GetMessageStatus.OFFSET_RESET, consumer_offset, minimum, maximum)

@@ -32,7 +32,7 @@ _CHEAP_EXPRESSION_BYTES = 2048
 """Compiling a longer expression takes more than a tenth of ``TURN_S``."""
 _KEPT_MAX = 16_384
 _KEPT_EXPRESSION_BYTES_MAX = 256
-"""Maximum number of cached expressions that came with pulls; a client may send a new one each time."""
+"""The result for a pull with a longer expression is not kept, because a client may send a new expression each time."""
 _SQL_EXPRESSIONS_MAX = 256
 
 

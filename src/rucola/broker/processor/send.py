@@ -237,7 +237,7 @@ class SendMessageProcessor:
                     raise self._illegal()
             if table[row * ROW_WIDTH + _SYS_FLAG] & TRANSACTION_MASK:
                 raise BrokerError(
-                    ResponseCode.MESSAGE_ILLEGAL, "its flags mark a transaction, but it is not part of one"
+                    ResponseCode.MESSAGE_ILLEGAL, "the message has transaction flags, but is not part of a transaction"
                 )
         except BrokerError as refusal:
             self._responses.refuse(channel, table, row, refusal)
@@ -281,7 +281,7 @@ class SendMessageProcessor:
 
         Args:
             wait: whether the responses wait for a sync if the broker is configured to wait.
-            detour: for a single row: the topic in which it waits before it goes to ``target``.
+            detour: the topic in which a single row waits before it goes to ``target``.
         """
         done = last
         if detour is None:

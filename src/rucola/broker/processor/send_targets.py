@@ -1,4 +1,4 @@
-"""The topics that sends go to: what is checked once for a topic, and kept until a topic or group changes.
+"""Checks the topics of sends. The result for a topic is kept until a topic or group changes.
 
 Source: RocketMQ 5.3.3, ``AbstractSendMessageProcessor.msgCheck``.
 """

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 RETRY_MS = 100
 """Pause in milliseconds before the next attempt if the store refuses messages."""
 LOOK_AGAIN_MS = 1000
-"""Longest pause while a message waits; it is limited because the wall clock may be set."""
+"""Longest pause in milliseconds while a message waits; it is limited because the wall clock may be set."""
 _BATCH = 64
 """Largest number of messages of one level that are delivered at a time; between such batches the loop serves its
 sockets.

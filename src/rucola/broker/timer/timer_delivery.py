@@ -72,7 +72,7 @@ class TimerDelivery:
         self.service.load()
 
     def start(self, loop: asyncio.AbstractEventLoop, cold_reads: ColdReads) -> None:
-        """Starts with what became due while the broker was down."""
+        """Starts taking and delivering, beginning with the messages that became due while the broker was down."""
         self._loop = loop
         self._expire_at = loop.time() + _EXPIRE_INTERVAL_S
         self._writing = self._supervisor.every(

@@ -2,8 +2,9 @@
 
 The service has two halves. The first half takes messages in order from the timer topic's queue: each gets a unit in the
 timer log under its time step, and a message that is already due is delivered at once. The second half delivers the time
-steps in order. When a step is over, its messages are stored again under their own topics and queues. A message with a
-longer delay than a unit allows is stored in the timer topic again half-way.
+steps in order. When a step is over, its messages are stored again under their own topics and queues. If a message has a
+longer delay than a unit allows, its unit covers a part of the delay; the message is then stored in the timer topic
+again.
 
 The progress of both halves is recorded only once the stored messages are synced. After a crash, recent messages may
 therefore be delivered again, as in the reference. None is lost, and none is delivered early.
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 RETRY_MS = 100
 """Pause in milliseconds before the next attempt if the store refuses messages."""
 LOOK_AGAIN_MS = 1000
-"""Longest pause while a message may be waiting; it is limited because the wall clock may be set."""
+"""Longest pause in milliseconds while a message may be waiting; it is limited because the wall clock may be set."""
 _TAKE = 256
 """Largest number of messages that are taken, and delivered, at a time; between such batches the loop serves its
 sockets.
@@ -390,7 +391,7 @@ class TimerMessageService:
     # -- store ---------------------------------------------------------------------------------------------------------
 
     def _behind(self, queue_offset: int) -> Iterator[int]:
-        """Physical offsets of the messages of the queue after ``queue_offset``."""
+        """Physical offsets of the messages that follow ``queue_offset`` in the queue."""
         store = self._store
         end = store.max_queue_offset(TIMER, 0)
         return (store.queue_unit(TIMER, 0, following)[0] for following in range(queue_offset + 1, end))
@@ -433,7 +434,7 @@ class TimerMessageService:
                 self._new_queues += sum(result.queue_offset == 0 for result in results)
                 status = results[0].status
                 if status is not PutMessageStatus.PUT_OK and len(group) > 1:
-                    # A message that cannot be stored must not delay its neighbours.
+                    # A message that cannot be stored must not delay the other messages of its group.
                     for message in group:
                         if not self._settled(self._store.put_message(message).status, message):
                             return done
