@@ -156,7 +156,7 @@ class Broker:
         self._server.drop()
 
     async def catch_up(self) -> None:
-        """Does everything that is due after the wall clock was moved forward. For tests.
+        """Does everything that became due because the wall clock was moved forward. For tests.
 
         When this returns, delayed and timed messages are in their topics, unacknowledged ones are in their retry
         topics, and producers were asked about their transactions. Expired files are removed soon afterwards.

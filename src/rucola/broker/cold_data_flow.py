@@ -1,8 +1,8 @@
 """Limits how much consumer groups read from the disk (RocketMQ 5.3.3, ``ColdDataCgCtrService``). Event loop only.
 
 With ``coldDataFlowControlEnable`` a group is slowed down until the end of a 5 s window in two cases: it has read more
-cold bytes than its threshold, or all groups together have read more than the global one. Other pulls are not counted.
-The reference's adaptive strategies are not implemented.
+cold bytes than its threshold, or all groups together have read more than the global threshold. Other pulls are not
+counted. The reference's adaptive strategies are not implemented.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Pops(Protocol):
         """Starts reviving."""
 
     async def catch_up(self) -> None:
-        """Revives the messages that are due after the clock was moved forward."""
+        """Revives the messages that became due because the clock was moved forward."""
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
         """Forgets the pops from some queues."""
@@ -100,7 +100,7 @@ class LazyPopServices:
             self.started.start()
 
     async def catch_up(self) -> None:
-        """Revives the messages that are due after the clock was moved forward."""
+        """Revives the messages that became due because the clock was moved forward."""
         if self.started is not None:
             await self.started.catch_up()
 

@@ -135,15 +135,15 @@ class PopServices:
         )
 
     async def catch_up(self) -> None:
-        """Revives the messages that are due after the clock was moved forward."""
+        """Revives the messages that became due because the clock was moved forward."""
         if self._reviving is not None:
             self._revive.look_again()
             await self._reviving.catch_up()
         self._locks.clock_moved()
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Forgets all pops from the queues of a deleted topic or group; a new one with the same name starts without
-        them.
+        """Forgets all pops from the queues of a deleted topic or group, so that a new topic or group with the same name
+        starts without them.
         """
         self._popped.forget_all(concerned)
         self._orders.forget_all(concerned)

@@ -220,7 +220,7 @@ def _topics_in(header: headers.RegisterBrokerRequestHeader, body: bytes) -> Topi
 
     Raises:
         BrokerError: the checksum is wrong.
-        FormatError: the body has neither form.
+        FormatError: the body cannot be decoded.
     """
     if header.body_crc32 and header.body_crc32 != body_crc32(body):
         raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")

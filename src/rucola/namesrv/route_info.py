@@ -259,7 +259,7 @@ class RouteInfoManager:
         )
 
     def members(self, broker_name: str) -> BrokerData | None:
-        """Addresses of one broker name."""
+        """Addresses of the brokers named ``broker_name``; None if there are none."""
         return self._broker_data(broker_name) if broker_name in self._groups else None
 
     def brokers(self) -> dict[str, BrokerData]:

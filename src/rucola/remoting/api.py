@@ -1,8 +1,8 @@
 """Typed calls, one per request code, over a ``RemotingClient``.
 
-Each call takes the server's address first and its timeout in milliseconds last. It raises ``BrokerError`` for a code
-that is not an ordinary outcome of the call, ``FormatError`` for a response that does not follow protocol.md 2, and the
-errors of ``RemotingClient.invoke``.
+Each call takes the server's address first and its timeout in milliseconds last. A call raises ``BrokerError`` for a
+code that is not an ordinary outcome of the call, ``FormatError`` for a response that does not follow protocol.md 2, and
+the errors of ``RemotingClient.invoke``.
 """
 
 from __future__ import annotations

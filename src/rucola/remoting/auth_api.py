@@ -30,7 +30,7 @@ class AuthApi(RemotingApi):
         await self._call(address, RequestCode.DELETE_ACL_CONFIG, header)
 
     async def change_global_addresses(self, address: str, addresses: str, path: str | None) -> None:
-        """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53); ``path`` names the file, None means the usual one."""
+        """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53); ``path`` names the file, None means the usual file."""
         header = headers.UpdateGlobalWhiteAddrsConfigRequestHeader(addresses, path)
         await self._call(address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
 

@@ -237,7 +237,7 @@ class Channel(asyncio.BufferedProtocol):
         self._serve_rest_soon()
 
     def room_found(self) -> None:
-        """Continues to read, because there is room again for the large frame that this connection has begun."""
+        """Continues to read, because there is memory again for the large frame that this connection has begun."""
         self._waits_for_room = False
         self._read_on()
 
@@ -346,7 +346,7 @@ class Channel(asyncio.BufferedProtocol):
             if batch is not None:
                 self.framed = True
                 # Some event loops read again at once after a read that filled the buffer. The buffer of a large frame
-                # is as large as the frame, so it is filled.
+                # is as large as the frame, so the last read of the frame fills it.
                 if self._server.turn.is_long(self._loop) or (is_large and self.turn_is_over()):
                     self._let_wait(batch)
                 else:
@@ -443,7 +443,7 @@ class Channel(asyncio.BufferedProtocol):
         return self._put_off is not None or self._reader.has_more
 
     def _serve_next(self) -> None:
-        """Serves what waits: the rows that were put off, then further batches."""
+        """Serves the waiting requests: first the rows that were put off, then further batches."""
         put_off, self._put_off = self._put_off, None
         self._gathering = True
         try:

@@ -56,8 +56,9 @@ class ClientOptions:
     Attributes:
         connect_timeout_ms: longest time for a connection attempt (connectTimeoutMillis, 3 s).
         receive_bytes: size of each connection's receive buffer; it grows for a larger frame.
-        silence_ms: if requests expire on a connection and nothing at all has arrived for this long, it is closed.
-        closing_ms: how long ``close`` waits for a peer to accept what is still unsent.
+        silence_ms: if requests expire on a connection and nothing at all has arrived for this long, the connection is
+            closed.
+        closing_ms: how long ``close`` waits for a peer to accept the unsent bytes.
         signer: signs every request; None sends unsigned requests.
         tls: encrypts every connection and verifies the server; None uses plain connections.
     """

@@ -41,7 +41,7 @@ JSON_CODES = frozenset(
         RequestCode.QUERY_DATA_VERSION,
     }
 )
-"""Requests with JSON bodies. The name server parses registrations of brokers in its own way."""
+"""Requests with JSON bodies. Registrations of brokers are not listed: the name server parses them itself."""
 
 
 def is_long(command: RemotingCommand) -> bool:

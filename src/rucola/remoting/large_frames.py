@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rucola.remoting.channel import Channel
 
 GRACE_S = 2.0
-"""Seconds that a large frame always gets, even while others wait for room."""
+"""Seconds that a large frame always gets, even while other large frames wait for memory."""
 GRACE_AFTER_WAIT_S = 0.5
 """The same for a frame that had to wait. The time is shorter, because the next bytes of the frame are already on their
 way.
@@ -34,8 +34,8 @@ class _BegunFrame:
     Attributes:
         needed: size in bytes of the whole frame.
         size: bytes that have arrived.
-        since_s: when the frame began or was given room; ``since_size`` bytes had arrived then.
-        let_in: whether the frame has waited and room is now reserved for all its missing bytes.
+        since_s: when the frame began or was given memory; ``since_size`` bytes had arrived then.
+        let_in: whether the frame has waited and memory is now reserved for all its missing bytes.
     """
 
     needed: int
@@ -56,7 +56,7 @@ class _BegunFrame:
 
 
 class LargeFrames:
-    """The memory ("room") that large frames may use. Event loop only.
+    """The memory that large frames may use. Event loop only.
 
     Args:
         bytes_max: maximum number of bytes of all incomplete large frames. A single frame may be larger.
@@ -76,12 +76,12 @@ class LargeFrames:
 
     @property
     def waiting(self) -> int:
-        """Number of connections that wait for room."""
+        """Number of connections that wait for memory."""
         return sum(frame.waits for frame in self._frames.values())
 
     def grew(self, channel: Channel, size: int, needed: int, now_s: float) -> bool:
         """Records that ``size`` of the ``needed`` bytes of a large frame have arrived from ``channel``; returns whether
-        there is room for more.
+        there is memory for more.
         """
         frame = self._frames.get(channel)
         if frame is None:
@@ -93,21 +93,21 @@ class LargeFrames:
         return not frame.waits  # if the frame waits, the channel asks again once its deferred requests are served
 
     def ended(self, channel: Channel) -> None:
-        """Releases the room of a frame that is complete, or whose connection has closed."""
+        """Releases the memory of a frame that is complete, or whose connection has closed."""
         frame = self._frames.pop(channel, None)
         if frame is not None:
             self._total -= frame.size
 
     def slow(self, now_s: float) -> list[Channel]:
-        """Connections whose large frames make no progress while other connections wait for room; these connections must
-        give up their room.
+        """Connections whose large frames make no progress while other connections wait for memory; the connections in
+        the list must give up their memory.
         """
         if not self.waiting:
             return []
         return [channel for channel, frame in self._frames.items() if frame.is_slow(now_s)]
 
     def admit(self, now_s: float) -> list[Channel]:
-        """The waiting connections that may be read again, because there is room for the rest of their frames."""
+        """The waiting connections that may be read again, because there is memory for the rest of their frames."""
         waiting = [channel for channel, frame in self._frames.items() if frame.waits]
         by_size = sorted(waiting, key=lambda channel: self._frames[channel].missing, reverse=True)
         by_age = waiting[::-1]  # frames are listed in the order in which they began

@@ -56,7 +56,7 @@ class NameServerApi:
     async def register_topic(
         self, address: str, topic: str, route: TopicRouteData, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """REGISTER_TOPIC_IN_NAMESRV (217): the queues of one topic on brokers that are known."""
+        """REGISTER_TOPIC_IN_NAMESRV (217): the queues of one topic on brokers that the name server knows."""
         await self._call(
             address,
             RequestCode.REGISTER_TOPIC_IN_NAMESRV,

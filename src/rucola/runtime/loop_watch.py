@@ -1,7 +1,7 @@
 """Measures how long turns (iterations) of an event loop take; a turn serves some clients while all others wait.
 
-At regular intervals the loop runs a tick, which records the time. A late tick means that a long turn delayed it, so the
-watch costs nothing for each message. If a turn is still running when a tick is late, a thread reads from the loop's
+At regular intervals the loop runs a tick, which records the time. A late tick means that a long turn delayed it. Thus
+the watch costs nothing per message. If a turn is still running when a tick is late, a thread reads from the loop's
 stack what the turn is doing, at most once for each turn. A turn that ends within ``PERIOD_S`` may go unnoticed; the
 measured length of other turns is exact to ``PERIOD_S``.
 

@@ -6,7 +6,7 @@ snapshot. After a write, the table is not written for twice the duration of that
 table of 100,000 topics takes only a share of the processor, and a small table is written nearly as often as the disk
 allows.
 
-If a write fails, the futures of its changes fail with the error. A later write does not change that.
+If a write fails, the futures of its changes fail with the error. A later write that succeeds does not change this.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TableWriter:
         self.works = True
 
     def stop(self) -> None:
-        """Begins no further write; returns when the current one has ended."""
+        """Begins no further write; returns when the current write has ended."""
         self.works = False
         self._worker.stop()
 
@@ -132,7 +132,7 @@ class KeptTable:
         return future
 
     def write_failed_again(self) -> None:
-        """Begins a new write if the last one failed."""
+        """Begins a new write if the last write failed."""
         if self._failed:
             self.changed()
 

@@ -75,7 +75,7 @@ class PoppedTopic:
     name the group's retry topic for that topic.
 
     Such a name, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also be the retry topic of another group.
-    Therefore only requests that change what the group itself popped use this rule.
+    Therefore this rule applies only to requests about messages that the group itself popped.
     """
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:
@@ -128,7 +128,7 @@ class InBody:
         """All resources that are named in the body.
 
         Raises:
-            FormatError: the body cannot be read, so what it names is unknown.
+            FormatError: the body cannot be read, so the resources that it names are unknown.
         """
         body = fastjson.loads(command.body)
         if not isinstance(body, dict):

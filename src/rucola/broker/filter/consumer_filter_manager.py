@@ -118,7 +118,7 @@ class ConsumerFilterManager:
                     groups[group] = old._replace(client_version=new.sub_version, dead_ms=0)
                     self._changed = True
                 return
-            # A new expression that cannot be compiled removes the filter, and the client's pulls report that.
+            # A new expression that cannot be compiled removes the filter, and the client's pulls are then refused.
             del groups[group]
         self._changed = True
         expression = _compile(group, new.topic, SQL92, new.sub_string)

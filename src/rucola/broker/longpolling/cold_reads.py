@@ -1,8 +1,9 @@
 """Runs work that needs messages that are not in memory: threads wait for the disk while the event loop serves other
 requests.
 
-A step of work gets a ``ColdRecords`` for its reads. If a read raises ``NotInMemoryError``, a thread fetches what is
-missing and the step runs again from its beginning. A step must therefore read first and act afterwards.
+The work is a function, called the step, which gets a ``ColdRecords`` for its reads. If a read raises
+``NotInMemoryError``, a thread fetches the missing messages and the step runs again from its beginning. A step must
+therefore read first and act afterwards.
 """
 
 from __future__ import annotations

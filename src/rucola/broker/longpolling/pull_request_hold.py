@@ -209,7 +209,7 @@ class PullRequestHold:
             _log.exception("pull of %s was not resumed", request.channel.remote_address)
 
     def _remove(self, request: PullRequest) -> None:
-        """Removes a request from the waiting ones; changes nothing else."""
+        """Removes a request from the waiting requests; changes nothing else."""
         self._count -= 1
         request.woken = False
         self._share.leave(request.channel, request)

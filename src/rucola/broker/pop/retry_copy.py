@@ -12,8 +12,8 @@ _V6_BYTES = 20
 _BORN_HOST_V6 = int(MessageSysFlag.BORN_HOST_V6)
 
 CopyIdentity = tuple[str, str, int, str, int]
-"""Retry topic, unique key, reconsume times, first pop time, born time: all copies of one message have these values in
-common.
+"""Retry topic, unique key, reconsume times, first pop time, born time: all copies of the same message have these values
+in common.
 """
 
 

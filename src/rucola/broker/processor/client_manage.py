@@ -44,9 +44,9 @@ class _Heartbeat:
 class ClientManageProcessor:
     """Registers producers and consumers.
 
-    A client repeats the same body every 30 s. The last body of each connection is kept. A body that equals the last one
-    only renews the times, unless the registrations have changed since: another client of a group may have changed them,
-    or a retry topic may have been deleted.
+    A client repeats the same body every 30 s. The last body of each connection is kept. A body that equals the last
+    body only renews the times, unless the registrations have changed since: another client of a group may have changed
+    them, or a retry topic may have been deleted.
     """
 
     def __init__(self, services: BrokerServices) -> None:

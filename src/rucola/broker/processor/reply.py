@@ -1,8 +1,9 @@
 """Delivers the replies of request/reply (RocketMQ 5.3.3, ``ReplyMessageProcessor``; requests 324 and 325, 326 to the
 client).
 
-The reply goes to the requesting client, found by the client id in the message. It is also stored if that is configured.
-Whether the store succeeds does not change the response, which only says whether the client got the reply.
+The reply goes to the requesting client, found by the client id in the message. The reply is also stored if
+``storeReplyMessageEnable`` is true. Whether the store succeeds does not change the response, which only says whether
+the client got the reply.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class SendMessageProcessor:
     def process_run(
         self, channel: Channel, source: bytearray, view: memoryview, table: array[int], first: int, last: int
     ) -> int:
-        """Processes rows ``first`` to ``last`` (excluded), all of kind SEND and of one topic.
+        """Processes rows ``first`` to ``last`` (excluded), all of kind SEND and with the same topic.
 
         Returns:
             The first row that was not processed. Rows that must be processed one by one take long, so a call processes

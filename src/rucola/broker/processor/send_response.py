@@ -85,7 +85,7 @@ class SendResponses:
 
 def flush_not_confirmed(answers: bytes | bytearray, remark: str) -> bytes:
     """Returns the same responses with FLUSH_DISK_TIMEOUT: the messages are stored, but not known to be synced. This is
-    rare, so frames are decoded.
+    rare, so it may cost time to decode the frames.
     """
     changed = []
     position = 0

@@ -37,8 +37,8 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRequestHeaderV2
 
 _WRITTEN_BY_BROKER = (MSG_REGION, TRACE_ON, CLUSTER, POP_CK, "__CRC32#")
-"""Properties that only the broker writes. A client also sends the last one, the checksum of a record, when it forwards
-a message that it consumed.
+"""Properties that only the broker writes. A client also sends the last of them, the checksum of a record, when it
+forwards a message that it consumed.
 """
 _UNSUPPORTED = frozenset({DUP_INFO, INNER_NUM, INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET})
 """Properties that must not be stored unchanged: these properties would move the record in its queue, or create entries

@@ -46,7 +46,7 @@ class DelayedDelivery:
         self._work.soon()
 
     async def catch_up(self) -> None:
-        """Delivers the messages that are due after the clock was moved forward."""
+        """Delivers the messages that became due because the clock was moved forward."""
         await self._work.catch_up()
 
     async def stop(self) -> None:

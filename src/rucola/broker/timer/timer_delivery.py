@@ -36,7 +36,7 @@ class TimerDelivery:
     """The parts that handle timed messages. Call ``load``, ``start``, ``stop`` and ``close`` in this order.
 
     Attributes:
-        rewriter: handles new messages that name a time.
+        rewriter: handles new messages that name a delivery time.
         service: takes and delivers messages.
     """
 
@@ -87,7 +87,7 @@ class TimerDelivery:
             self._work.soon()
 
     async def catch_up(self) -> None:
-        """Delivers what is due after the clock was moved forward."""
+        """Delivers the messages that became due because the clock was moved forward."""
         if self._work is not None:
             await self._work.catch_up()
 

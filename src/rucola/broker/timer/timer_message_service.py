@@ -46,14 +46,14 @@ sockets.
 _EMPTY_STEPS = 20_000
 _AHEAD = 8192
 _AHEAD_BYTES = 16 << 20
-"""Maximum number of messages, and of bytes, prepared before their time step is over."""
+"""Maximum numbers of messages and of bytes that are prepared before their time step is over."""
 _TOGETHER_BYTES = 64 * 1024
 _BACKLOG_MS = 1000
 _DUE_AT_ONCE_MS = (1 << 63) - 1
 
 
 class TimeStep:
-    """The messages of the time step being delivered: unread ones, and prepared ones.
+    """The messages, both unread and prepared, of the time step that is being delivered.
 
     Args:
         units: columns of ``WaitingUnit``, newest first.

@@ -3,7 +3,7 @@
 Every change raises the data version, and the listeners (the caches of the processors) are told of it at once. The
 change is then written to ``topics.json`` together with other changes. After the write, the written changes are
 registered with the name servers. The future of a change ends after the registration, and the response to the request
-waits for that. A change that cannot be written is undone, unless consumers need it.
+waits for this future. A change that cannot be written is undone, unless consumers need it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class TopicConfigManager:
         wall_ms: time of a change.
 
     Attributes:
-        before_create: called with the name of a topic that is created by a send; raises to prevent that.
+        before_create: called with the name of a topic that is created by a send; raises an error to prevent the
+            creation.
     """
 
     def __init__(self, config: BrokerConfig, keep: Keep, wall_ms: Callable[[], int]) -> None:

@@ -123,7 +123,7 @@ class HalfMessages:
             cold: see ``MessageStore.message_at``.
 
         Raises:
-            NotInMemoryError: the next one must be fetched.
+            NotInMemoryError: the next half message must be fetched.
         """
         if self.behind > 0:
             self._scan(frozenset(), cold, count_max)

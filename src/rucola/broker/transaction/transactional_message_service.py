@@ -80,7 +80,7 @@ class TransactionalMessageService:
     Args:
         prepare_give_up: makes sure that the topic of given-up messages can be read.
         on_finished: called when a half message was committed or rolled back.
-        timer: handles commits of messages that name a time.
+        timer: handles commits of messages that name a delivery time.
         broker_name: name of this broker, for producers.
     """
 
