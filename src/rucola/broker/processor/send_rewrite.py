@@ -168,7 +168,8 @@ class Rewriter:
         ):
             if not self._transactions:
                 raise BrokerError(ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden")
-            # Its delay, if any, begins with the commit. An impossible time is refused now, not at the commit.
+            # If the message has a delay, the delay begins with the commit. An impossible time is refused now, not at
+            # the commit.
             self._timer.due_ms(topic, properties)
             places = {REAL_TOPIC: topic, REAL_QID: str(asked_queue_id)}
             properties.update({TRANSACTION_ID: properties[UNIQ_KEY], **places})
