@@ -20,7 +20,7 @@ from rucola.store.message_store import MessageStore
 
 SAMPLE_INTERVAL_S = 10.0
 _WINDOWS = ((6, 1), (6, 60), (24, 360))
-"""For minute, hour and day: the number of samples kept, and how many samples are taken for each kept one."""
+"""For minute, hour and day: the number of samples kept, and how many samples are taken for each sample that is kept."""
 
 
 @dataclass(frozen=True, slots=True)

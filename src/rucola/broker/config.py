@@ -491,7 +491,7 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
     if idle_keys:
         event(_log, logging.WARNING, "options of RocketMQ without effect here", meaning=without_effect(idle_keys))
     if _is_loopback(broker_config.bind_address) and not _is_loopback(broker_config.client_host):
-        # RocketMQ listens on all addresses, so its files have brokerIP1 alone.
+        # RocketMQ listens on all addresses, so its files contain brokerIP1 but no address to listen on.
         event(
             _log,
             logging.WARNING,

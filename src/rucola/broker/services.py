@@ -162,7 +162,7 @@ class BrokerServices:
         self.pops.load()
 
     def is_batch_topic(self, topic: bytes) -> bool | None:
-        """Whether a topic is of type BatchCQ. The store asks this as early as during recovery."""
+        """Whether a topic is of type BatchCQ. The store already asks this during recovery."""
         self._load_topics()
         config = self.topics.get(topic.decode("utf-8", "replace"))
         return None if config is None else config.is_batch_queue
@@ -191,7 +191,7 @@ class BrokerServices:
         self.writer.write_failed_again()
 
     def persist_now(self) -> None:
-        """Writes all tables in this thread; call it only while no other thread writes one."""
+        """Writes all tables in this thread; call it only while no other thread writes a table."""
         self.persist()
         self.writer.write()
 

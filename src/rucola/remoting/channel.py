@@ -112,7 +112,7 @@ class Channel(asyncio.BufferedProtocol):
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.
         active: whether a byte was received or sent since ``ConnectionWatch`` last looked.
-        idle_since: when ``ConnectionWatch`` first saw that no byte had passed, in seconds.
+        idle_since: time in seconds at which ``ConnectionWatch`` first saw that no byte had passed.
         begun_since: time in seconds since which the same frame is incomplete.
         stalled_since: time in seconds since which the peer has accepted no part of the unsent responses.
         unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked. If the peer has accepted everything

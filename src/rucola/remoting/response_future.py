@@ -70,7 +70,7 @@ class ResponseTable:
     Args:
         loop: the connection's event loop.
         address: the peer as ``host:port``, for the errors.
-        on_expired: called with requests that got no response in time, before their waiters.
+        on_expired: called with requests that got no response in time, before their waiters are called.
 
     Attributes:
         waiting: the waiters by ``opaque``; the dictionary is never replaced. Code that adds a waiter to this dictionary

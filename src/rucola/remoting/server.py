@@ -264,7 +264,7 @@ class RemotingServer:
 
     def grew(self, channel: Channel, size: int) -> None:
         """Called when ``channel`` has ``size`` bytes of unsent responses; closes the channels with the most unsent
-        bytes if all together have too many.
+        bytes if all channels together have too many.
         """
         for each in self.outbound.grew(channel, size):
             limit = self.options.outbound_total_max

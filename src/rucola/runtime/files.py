@@ -9,7 +9,7 @@ Three rules hold for every caller. Each was derived from a measurement:
 * Every failure is a ``DiskError`` with path, operation and reason; a lack of space or quota is a ``DiskFullError``, a
   lack of descriptors a ``TooManyFilesError``.
 
-Elsewhere, features that only Linux has are replaced. Without ``posix_fallocate`` zeros are written; without
+On other systems, features that only Linux has are replaced. Without ``posix_fallocate`` zeros are written; without
 ``fdatasync`` ``fsync`` is used; without ``fcntl`` the lock is that of ``msvcrt``; a directory that cannot be opened is
 not synced; without ``pread`` and ``pwrite`` the position of the descriptor is set first. Tests can force replacements
 through ``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all of these features.

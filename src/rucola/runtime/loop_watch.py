@@ -5,7 +5,8 @@ the watch costs nothing per message. If a turn is still running when a tick is l
 stack what the turn is doing, at most once for each turn. A turn that ends within ``PERIOD_S`` may go unnoticed; the
 measured length of other turns is exact to ``PERIOD_S``.
 
-A turn that takes long, but little processor time, has waited: for the disk, or for a processor that other threads use.
+A turn that takes long but uses little processor time has waited for the disk, or for a processor that other threads
+use.
 """
 
 from __future__ import annotations

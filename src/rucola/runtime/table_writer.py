@@ -2,9 +2,9 @@
 
 Each change gets a future, which ends with the write that includes the change. The first change is written at once;
 changes during a write share the next write. A thread encodes and syncs the file; the event loop only takes the
-snapshot. After a write, the table is not written for twice the duration of that write, but at most ``REST_MAX_S``. So a
-table of 100,000 topics takes only a share of the processor, and a small table is written nearly as often as the disk
-allows.
+snapshot. After a write, the next write of the table waits for twice the duration of that write, but at most for
+``REST_MAX_S``. So a table of 100,000 topics takes only a share of the processor, and a small table is written nearly as
+often as the disk allows.
 
 If a write fails, the futures of its changes fail with the error. A later write that succeeds does not change this.
 """

@@ -1,8 +1,8 @@
 """The guard checks every request: who sent it, and whether it is allowed (RocketMQ 5.3.2, ``PlainAccessValidator``).
 
 Every request is verified by itself. Of a connection, the guard remembers nothing but its origin. The guard answers
-refused requests and marks their rows in the table of frames as done, so that the kernels that run after it need not
-know of access control.
+refused requests and marks their rows in the table of frames as done, so that the kernels that run after the guard need
+not know of access control.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class AssignmentProcessor:
         return answer_when_told(success(command), [self._modes.set(body.topic, body.consumer_group, mode)])
 
     def all_modes(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 402: all modes set with 401, for slaves."""
+        """Request 402: all modes that were set with request 401, for slaves."""
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(self._modes.to_dict()))
 
     def _allocated(

@@ -40,7 +40,7 @@ class AuthProcessor:
         return command.answer(ResponseCode.SUCCESS)
 
     def get_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 3004: a user; no body if there is none of that name, as in the reference."""
+        """Request 3004: a user; no body if no user has that name, as in the reference."""
         name = command.ext_fields.get("username", "")
         found = [user for user in self._users.users() if user["username"] == name]
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(found[0]) if found else b"")

@@ -126,7 +126,7 @@ class ConnectionQueryProcessor:
         return await self._pass_on(command, header.consumer_group, header.client_id, request)
 
     def consume_directly(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 309: passes one message to one client, outside of its queues."""
+        """Request 309: passes one message to one client, whether or not the client reads the message's queue."""
         return self._cold_reads.serve(partial(self._consume_directly, command))
 
     def _consume_directly(self, command: RemotingCommand, cold: ColdRecords) -> Awaitable[Answer]:

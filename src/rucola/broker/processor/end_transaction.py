@@ -24,7 +24,9 @@ _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_
 
 
 class EndTransactionProcessor:
-    """Serves 37 and 323. Clients send 37 oneway. A client that waits gets its response when the outcome is synced."""
+    """Serves requests 37 and 323. Clients send request 37 as oneway. A client that waits gets its response when the
+    outcome is synced.
+    """
 
     def __init__(self, services: BrokerServices) -> None:
         self._when_safe = services.when_safe

@@ -138,7 +138,7 @@ class TopicConfigManager:
         return self.data_version
 
     def delete(self, topic: str) -> asyncio.Future[None]:
-        """Removes a topic, if it exists. Name servers learn of it with the next registration.
+        """Removes a topic, if it exists. Name servers learn of the deletion with the next registration.
 
         Returns:
             The future ends when the file does not contain the topic; ``DiskError``: the file cannot be written, so a

@@ -232,7 +232,7 @@ class TransactionalMessageService:
         """Stores a newer copy of a half message, which replaces the one before.
 
         Args:
-            renewed: whether the age of the message begins anew, with the copy.
+            renewed: whether the age of the message is counted from the copy on.
         """
         result = self._store.put_message(copy)
         if result.status is PutMessageStatus.PUT_OK:
