@@ -412,7 +412,8 @@ def _put_by_form(
             return at + forms[form + FORM_OUT_LEN]
     end = _put_object_by_words(segment, start, start + length, out, at)
     if 0 < length <= FORM_BYTES_MAX and end >= 0:
-        # Making a form takes as long as writing an object. Forms are made as long as they are used often enough.
+        # Making a form (template) takes as long as writing an object. So a form is made only while forms are used often
+        # enough.
         forms[form + FORM_BALANCE] -= 1
         if forms[form + FORM_BALANCE] >= -FORM_COST:
             forms[form + FORM_BALANCE] -= FORM_COST

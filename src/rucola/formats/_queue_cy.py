@@ -154,8 +154,8 @@ def collect_units(
         count: number of units already in ``collected``.
 
     Returns:
-        The number of rows taken, of queues and of units. Fewer rows than ``rows`` are taken if one of the tables is
-        full.
+        The number of rows taken, the number of queues, and the number of units. Fewer rows than ``rows`` are taken if
+        one of the tables is full.
 
     Raises:
         ValueError: if the tables do not fit together, or a topic lies outside the segment.
@@ -240,8 +240,8 @@ def sort_units(
     units_out: cython.uchar[::1],
     offsets_out: cython.longlong[::1],
 ) -> None:
-    """Makes the units that ``collect_units`` collected, one queue after another; the units of a queue keep the order of
-    the log.
+    """Writes units from the fields that ``collect_units`` collected, one queue after another; the units of a queue keep
+    the order of the log.
 
     Args:
         places: has one number per queue; receives the number of units up to the end of each queue.

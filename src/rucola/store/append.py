@@ -126,8 +126,8 @@ class MessageAppender:
         """Continues after the log has refused row ``done``."""
         log, status = self._log, _OK
         while done < last:
-            # A queue seen for the first time has no offset entry yet. If the queue has an entry, the row is illegal or
-            # the log is at its limit.
+            # ``offsets`` has no element yet for a queue that is seen for the first time. If it has one, the row is
+            # refused for another reason: it is illegal, or the log is at its limit.
             highest = max(table[done * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             if log.refusal is _ILLEGAL and len(offsets) <= highest < QUEUE_ID_MAX:
                 offsets = self._queues.next_offsets(topic, highest + 1)

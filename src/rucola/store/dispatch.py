@@ -1,7 +1,7 @@
 """Adds the messages of the commit log to consume queues and index (RocketMQ's ``ReputMessageService`` and its
 dispatchers).
 
-Dispatch runs in batches on the thread that appends. Dispatch never passes the offset that the caller gives. With
+Dispatch runs in batches on the thread that appends. Dispatch never goes beyond the offset that the caller gives. With
 ``SYNC_FLUSH``, the caller gives the flushed offset, so a consumer never sees a message before it is synced.
 """
 
@@ -50,7 +50,7 @@ _SAME_TOPIC = int(RecordColumn.SAME_TOPIC)
 _TOPIC_POS = int(RecordColumn.TOPIC_POS)
 _TOPIC_LEN = int(RecordColumn.TOPIC_LEN)
 _PREPARED_BIT = 4
-"""These bits are set in prepared (4) and rollback (12) records, which belong to no queue."""
+"""This bit is set in ``sysFlag`` of prepared (4) and rollback (12) records, which belong to no queue."""
 
 
 def due_time(view: memoryview, table: array[int], row: int, levels_ms: Sequence[int]) -> int:

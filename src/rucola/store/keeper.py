@@ -69,7 +69,7 @@ class StoreKeeper:
         self._synced = published._replace(store_timestamp_ms=self._flush.flushed_timestamp_ms)
 
     def start(self) -> None:
-        """Records the state after recovery, which is no longer that of a clean stop, and starts the thread.
+        """Records the state after recovery, so that the record of a clean stop is no longer valid; starts the thread.
 
         Raises:
             DiskError: the state cannot be recorded.
@@ -80,7 +80,7 @@ class StoreKeeper:
         self._worker.start()
 
     def look_soon(self) -> None:
-        """Starts a pass now. Any thread may call it."""
+        """Wakes the thread, so that it does its work now. Any thread may call it."""
         self._worker.wake()
 
     def stop(self) -> bool:

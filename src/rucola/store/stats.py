@@ -1,4 +1,4 @@
-"""Counters of a store since its start. Readers of the counters compute the rates."""
+"""Counters of a store since its start-up. Readers of the counters compute the rates."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class StoreStats:
-    """Number of messages appended, of messages and bytes delivered to consumers, of reads that met a damaged message,
-    and of segments of the log removed. ``forced_segments`` counts those of ``expired_segments`` that were removed early
-    for lack of space.
+    """Counts appended messages, messages and bytes delivered to consumers, reads that met a damaged message, and
+    removed segments of the log.
+
+    ``forced_segments`` counts those of ``expired_segments`` that were removed early for lack of space.
     """
 
     put_messages: int = 0

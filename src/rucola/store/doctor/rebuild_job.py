@@ -197,8 +197,8 @@ def _options(files: Files, root: str, store: OfflineStore) -> dict[str, str]:
 
 
 def _kinds(files: Files, root: str) -> dict[str, bool]:
-    """Returns, for each known topic, whether its queues are batch consume queues. An existing directory outweighs the
-    topic table.
+    """Returns, for each known topic, whether its queues are batch consume queues. An existing directory takes
+    precedence over the topic table.
     """
     text = files.read_file(f"{root}/config/topics.json")
     kinds = {name: topic.is_batch_queue for name, topic in decode_topics(text)[1].items()} if text else {}

@@ -211,7 +211,9 @@ class SegmentScan:
         self._queue_count = self._count = 0
 
     def _add_queue(self, queue: array[int], units: bytearray, offsets: array[int], begin: int, end: int) -> None:
-        """Adds the runs of one queue, whose units have the indices ``begin`` to ``end`` (excluded) in the part."""
+        """Adds the runs of consecutive units of one queue. Its units have the indices ``begin`` to ``end`` (excluded)
+        in ``units``.
+        """
         at = queue[QueueColumn.TOPIC_POS]
         topic = bytes(self._file.segment.view[at : at + queue[QueueColumn.TOPIC_LEN]])
         deleted_to = self._deleted.get(topic, 0)

@@ -313,6 +313,6 @@ def _differences(there: bytes, right: bytes) -> Iterator[tuple[int, bytes]]:
 def _reset_checkpoint(journal: Journal, findings: Sequence[Finding]) -> None:
     for finding in findings:
         if finding.kind is FindingKind.CHECKPOINT and finding.position < CHECKPOINT.size and finding.position % 8 == 0:
-            # The finding of a file with a wrong length is at the file's end.
+            # A finding about a wrong file length has the position of the file's end, where nothing can be replaced.
             with suppress(StoreDamagedError):
                 journal.write("checkpoint", finding.position, bytes(8))

@@ -321,7 +321,7 @@ class _Search:
             if stop == WalkStop.TABLE_FULL:
                 position = behind
                 continue
-            # A blank record does not tell what follows it in a disk image.
+            # In a disk image, anything may follow a blank record, so the search goes on right after its start.
             following = find_record(segment.buffer, behind + 1, len(segment.buffer))
             at = behind + MAGIC_POSITION
             self.torn += stop == WalkStop.TORN and bytes(segment.view[at : at + MAGIC_BYTES]) in RECORD_MAGICS
@@ -373,8 +373,8 @@ def _has_place(one: Found, last: Found | None, segment_bytes: int) -> bool:
 
 
 def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new: str) -> int:
-    """Writes the log of the new store, whose records are ``chosen`` in order of their offsets; returns the number of
-    gaps.
+    """Writes the records in ``chosen``, which are in order of their offsets, into the log of the new store; returns the
+    number of gaps.
     """
     works = [asdict(one) for one in _segment_works(files, work.path, length, chosen)]
     files.make_directory(f"{new}/commitlog")

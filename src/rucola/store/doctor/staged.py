@@ -15,8 +15,8 @@ from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 
 Runner = Callable[[str, str, Sequence[int], Callable[[], None]], None]
-"""Runs ``run_task`` for a phase, a staging directory and several numbers; calls the last argument from time to time.
-When it returns, each task must have succeeded at least once.
+"""Calls ``run_task`` for each task number of a phase, and the function in its last argument from time to time. When it
+returns, each task must have succeeded at least once.
 """
 Progress = Callable[[str, int, int], None]
 """Called with the phase, the number of tasks done and the number of all tasks."""

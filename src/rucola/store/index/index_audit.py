@@ -81,8 +81,8 @@ class _FileAudit:
         self._entries_at = INDEX_HEADER.size + INDEX_SLOT.size * file.slot_count
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
         self._view = memoryview(self._scratch)
-        # The seconds of the first entry count either from its own time or from this time, the end time of the previous
-        # file.
+        # End time of the previous file. The seconds in the first entry are counted from this time, or from the begin
+        # time of the entry's own file.
         self._first_from_ms = 0
         self.left = 0
 
@@ -122,7 +122,7 @@ class _FileAudit:
             The index of the first incomplete row and the number of its keys that were compared; None if an entry
             differs.
         """
-        # Since 5.4.0, RocketMQ also puts the tags. RocketMQ may have been upgraded between two of these rows.
+        # Since 5.4.0, RocketMQ also puts the tags. Between two of these records, RocketMQ may have been upgraded.
         for last in (rows, row + 1):
             for tags in (False, True):
                 step = self._match(segment, table, row, last, done, tags)
@@ -154,7 +154,7 @@ class _FileAudit:
         return row, done
 
     def _first_seconds_right(self) -> bool:
-        """Whether the seconds of the first entry are right. They may count from the end time of the previous file
+        """Whether the seconds in the first entry are right. They may be counted from the end time of the previous file
         (5.3.3, ``IndexFile#putKey``).
         """
         begin_ms, from_ms = self.header.begin_timestamp_ms, self._first_from_ms

@@ -98,7 +98,7 @@ class IndexFile:
             self._file.ensure(max(end - _LOOK_BYTES, 0), min(_LOOK_BYTES, end))
 
     def check_slots(self) -> None:
-        """Reads all slots from the disk, because keys are put through them.
+        """Reads all slots from the disk, because each key that is put reads and changes a slot.
 
         Raises:
             DiskError: the disk cannot read some of the slots.
@@ -316,8 +316,8 @@ class IndexService:
             self._files.sync_directory(self.path)
 
     def _find_end(self, *begins: int) -> None:
-        """Returns the physical offset from which keys must be put: the lowest of ``begins`` or, if lower, that of the
-        newest record in the index, some of whose keys may be missing.
+        """Finds the physical offset from which keys must be put: the lowest of ``begins`` or, if lower, the offset of
+        the newest record in the index, because some keys of this record may be missing.
 
         Notes that all full files were synced when they became full.
         """
@@ -416,8 +416,8 @@ class IndexService:
     def query(
         self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int, budget: ChainBudget
     ) -> list[int]:
-        """Returns the physical offsets of candidates, newest first. The caller compares topic and key with the
-        record.
+        """Returns the physical offsets of records that may have the key, newest first. The caller compares topic and
+        key with the record.
         """
         wanted_hash = key_hash(topic, key)
         found: list[int] = []

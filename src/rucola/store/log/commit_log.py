@@ -46,8 +46,8 @@ millisecond.
 _START_BYTES = 8
 """Length in bytes of the size and magic number at the start of a record."""
 _FIXED_MAX = 74 + 20 + 20 + 2 + 20 + 2 + 8
-"""Largest size in bytes of a record, not counting topic, body and properties: fixed fields, IPv6 hosts, checksum,
-separators, a blank.
+"""Largest number of bytes that a record needs besides topic, body and properties: fixed fields, IPv6 hosts, checksum,
+separators and a blank record.
 """
 
 
@@ -125,8 +125,8 @@ class CommitLog(LogReader):
 
     @property
     def buffered(self) -> bool:
-        """Whether new records go to a memory buffer first. They do not in a segment that existed at start-up, nor when
-        no buffer was free.
+        """Whether new records go to a memory buffer first. A segment has no buffer if it existed at start-up, or if no
+        buffer was free.
         """
         return self._file is not None and self._file.pending is not None
 

@@ -84,5 +84,7 @@ class StoreTime:
 
 
 def _far_ms(behind_ms: int) -> int:
-    """Returns for how many milliseconds store time runs at nine tenths, until the difference is one minute."""
+    """Returns the number of milliseconds for which store time runs at nine tenths of the clock's speed. After this
+    time, the difference is one minute.
+    """
     return max(behind_ms - _NEAR_MS, 0) * 10

@@ -41,8 +41,8 @@ class SegmentWarmer:
         """Warms up the segment at ``path``, which is still empty.
 
         Args:
-            while_free: a function that runs a step, as long as no append uses the segment. The function returns False
-                without running the step once an append uses the segment, or when the thread should end.
+            while_free: runs the step that it is given, and returns True. If an append already uses the segment, or the
+                thread should end, it does not run the step and returns False.
         """
         # The segment in use stays locked.
         while len(self._held) > 1:

@@ -141,8 +141,8 @@ def search_index(store: OfflineStore, files: Files, wanted: MessageQuery) -> Ite
 def index_hits(
     store: OfflineStore, files: Files, topics: Iterable[str], key: str, begin_ms: int = 0, end_ms: int = _LAST_MS
 ) -> list[int]:
-    """Returns the physical offsets that the index has for ``key`` in ``topics``, in log order; those of other keys with
-    the same hash are among them.
+    """Returns the physical offsets that the index has for ``key`` in ``topics``, in log order, including those of other
+    keys with the same hash.
 
     Args:
         begin_ms: earliest store time.

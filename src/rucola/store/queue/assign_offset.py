@@ -40,7 +40,9 @@ class OffsetAssigner:
         self._light = light
 
     def legal(self, message: StoreMessage) -> bool:
-        """Whether flag and property mark an inner batch and the topic is of type BatchCQ."""
+        """Whether the message may be stored: an inner batch must state its number of messages and belong to a queue of
+        a BatchCQ topic; any other message must not have the property ``INNER_NUM``.
+        """
         if not message.sys_flag & _INNER_BATCH:
             return _INNER_NUM not in message.properties or INNER_NUM not in decode_properties(message.properties)
         return (

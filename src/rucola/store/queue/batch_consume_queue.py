@@ -199,7 +199,7 @@ class BatchConsumeQueue(ConsumeQueue):
         self.max_offset = unit.next_offset
 
     def _follows_better(self, number: int, known: BatchUnit, unit: BatchUnit) -> bool:
-        """Whether the existing unit fits its neighbours better than the unit that the record states."""
+        """Whether the existing unit fits its neighbours better than the unit computed from the record."""
         if not known.valid or (known.physical_offset, known.size) != (unit.physical_offset, unit.size):
             return False
         if (known.base_offset, known.batch_size) == (unit.base_offset, unit.batch_size):

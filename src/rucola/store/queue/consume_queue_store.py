@@ -29,7 +29,7 @@ process.
 """
 
 _HELD_MAX = 4096
-"""Largest number of segments that were unmapped before their sync. Each of them keeps a descriptor until the sync."""
+"""Largest number of segments that are unmapped but not synced yet. Each of them keeps a descriptor until its sync."""
 
 _INT32_MAX = 0x7FFFFFFF
 _PARKED_SHARE = 4

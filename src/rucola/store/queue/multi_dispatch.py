@@ -41,7 +41,8 @@ class LightEntry(NamedTuple):
 def light_entries(
     file: MappedFile, table: array[int], rows: int, deleted: Mapping[bytes, int]
 ) -> Iterator[LightEntry | None]:
-    """Yields the entries in light queues for the first ``rows`` records of ``table``; None for an invalid item.
+    """Yields the entries in light queues for the first ``rows`` records of ``table``; yields None for an invalid name
+    or offset in a record's property.
 
     Args:
         deleted: for each deleted light queue, the physical offset below which records get no entries in it.
@@ -68,8 +69,8 @@ def light_entries(
 
 
 def is_possible(entry: LightEntry) -> bool:
-    """Whether the queue offset is plausible: at least that many records must fit into the log before the entry's
-    record.
+    """Whether the queue offset is plausible: the log before the entry's record must have space for as many records of
+    the smallest size.
     """
     return entry.queue_offset * _RECORD_BYTES_MIN <= entry.physical_offset
 

@@ -36,7 +36,9 @@ NOWHERE = -1
 """Returned if the record is no entry of the queue."""
 
 RawUnit = Callable[[bytes, int, int], tuple[int, int]]
-"""Returns physical offset and size in the unit with a topic, queue id and queue offset. The queue need not be open."""
+"""Returns the physical offset and the size that a unit holds. Takes topic, queue id and queue offset; the queue need
+not be open.
+"""
 
 
 class PlacedQueue(Protocol):
@@ -53,7 +55,9 @@ class PlacedQueue(Protocol):
         ...
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Returns physical offset and size in a unit, even one after the last entry; zeros if there is no segment."""
+        """Returns the physical offset and the size that a unit holds; the unit may lie after the last entry. Returns
+        zeros if there is no segment.
+        """
 
     def number_from(self, physical_offset: int) -> int:
         """Returns the number of the first unit that points to ``physical_offset`` or beyond; units after the last entry
@@ -114,8 +118,8 @@ class Placement:
         return self._found(queue, queue_offset, physical_offset, self._last(queue, queue_offset, physical_offset))
 
     def base_of(self, queue: PlacedQueue, said: tuple[int, ...], count: int, physical_offset: int) -> int:
-        """Returns, for a record that lies after all other records of a queue, the queue offset of the first of its
-        ``count`` messages.
+        """Returns the queue offset of a record's first message. The record lies after all other records of the queue
+        and holds ``count`` messages.
 
         Args:
             said: the queue offsets that the record states, in its field and in its properties.
@@ -146,7 +150,7 @@ class Placement:
     def stands(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
         """Whether a unit that contradicts its record is right, because one field of the record is wrong.
 
-        The unit is wrong, a remainder of an earlier state, if the record's own checksum confirms the record's fields,
+        The unit is wrong (left over from an earlier state) if the record's own checksum confirms the record's fields,
         or if the entry that the record states points to the record.
         """
         if physical_offset >= self.trusted_to or self._log.in_gap(physical_offset):
@@ -175,8 +179,8 @@ class Placement:
         return self._raw_unit(identity.topic, identity.queue_id, identity.queue_offset) == (physical_offset, size)
 
     def _is_in_foreign_file(self, queue: PlacedQueue, identity: RecordIdentity, queue_offset: int) -> bool:
-        """Whether the record of a neighbouring unit states the same other queue; then the file belongs to that
-        queue.
+        """Whether this record and the record of a neighbouring unit both state the same queue, but not ``queue``; then
+        the file belongs to that other queue.
         """
         named = identity.topic, identity.queue_id
         if named == (queue.topic, queue.queue_id):

@@ -164,9 +164,10 @@ class QueueFactory:
         return 0 <= queue_id <= _INT32_MAX and _is_name(topic.decode("utf-8", "surrogateescape"), len(topic))
 
     def raw_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int]:
-        """Returns physical offset and size in a unit of a queue that need not be open; zeros if there is no such unit.
+        """Returns the physical offset and the size that a unit holds; zeros if there is no such unit.
 
-        The file is read, not mapped. A unit for several messages is found by the queue offset of the first one.
+        The queue need not be open: the file is read, not mapped. A unit for several messages is found by the queue
+        offset of the first message.
         """
         if not self.can_hold(topic, queue_id) or not 0 <= queue_offset < _QUEUE_OFFSET_MAX:
             return 0, 0

@@ -50,7 +50,7 @@ _ADVICE = "restore the file from a copy, or start with --quarantine to serve the
 
 
 IsEntry = Callable[[bytes, int, int], tuple[int, int]]
-"""Returns physical offset and size in the unit of the entry with a topic, queue id and queue offset."""
+"""Returns the physical offset and the size that a queue entry holds. Takes topic, queue id and queue offset."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class Recovery:
     Attributes:
         unclean: whether the last process did not stop the store cleanly.
         trusted: whether the store is as Rucola's own clean stop left it, so that queues and index are complete.
-        mended: the number of synced entries of queues that led to no record and were written again.
+        mended: the number of synced queue entries that did not point to their record and were written again.
 
     Args:
         quarantine: keeps the bytes that are cut away.
@@ -283,8 +283,8 @@ class Recovery:
             segment.close()
 
     def repair(self, error: StoreDamagedError) -> None:
-        """Moves into quarantine the damaged part because of which ``find_end`` failed. The caller then searches for the
-        end again.
+        """Moves the damaged part that made ``find_end`` fail into quarantine. The caller then searches for the end
+        again.
 
         Raises:
             StoreDamagedError: this damage cannot be moved.

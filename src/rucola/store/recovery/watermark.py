@@ -90,7 +90,7 @@ class WatermarkFile:
         """Makes ``watermark`` durable; does nothing if it equals the one written last.
 
         Raises:
-            DiskError: the watermark may not have reached the disk; the previous one has.
+            DiskError: the watermark may not have reached the disk; the previous watermark is still on the disk.
         """
         if watermark == self._written:
             return

@@ -219,8 +219,8 @@ class TimerStore:
         return bool(self._marks) and self._marks[-1][0] > flushed_offset
 
     def changes(self, flushed_offset: int, now_ms: int) -> Changes | None:
-        """Returns the changes to write; None if nothing has changed, or after a failure, after which the next start-up
-        repairs the files.
+        """Returns the changes to write; None if nothing has changed, or if an earlier write failed. After a failed
+        write, the next start-up repairs the files.
         """
         if self._failed:
             return None

@@ -209,7 +209,7 @@ def _queue_names(files: Files, root: str) -> list[tuple[bytes, int]]:
 
 
 def _queue_segment_bytes(files: Files, root: str, names: list[tuple[bytes, int]]) -> int:
-    """Returns the length of queue segments; 0 if there is none."""
+    """Returns the length of the queue segments; 0 if there are no segments."""
     lengths: Counter[int] = Counter()
     for topic, queue_id in names[:_QUEUES_ASKED]:
         directory = f"{root}/consumequeue/{topic.decode('utf-8', 'surrogateescape')}/{queue_id}"

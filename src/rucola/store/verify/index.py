@@ -342,7 +342,7 @@ class IndexChecks:
     def _compare_entries(
         self, check: IndexFileCheck, known: dict[int, dict[int, int]], first_offset: int, end: int
     ) -> None:
-        """Continues with the entries that point below ``end``, one by one."""
+        """Compares the next entries one by one, as long as they point below ``end``."""
         while check.cursor < check.count:
             entry = check.entry(check.cursor)
             if entry[1] >= end:
@@ -415,7 +415,7 @@ def _integers(words: memoryview) -> array[int]:
 
 
 def _by_offset(entries: bytes) -> dict[int, dict[int, int]]:
-    """Returns, for each physical offset, the seconds of its entries, by hash of the key."""
+    """Returns, for each physical offset, a map from the hash of each key to the seconds in its entry."""
     known: dict[int, dict[int, int]] = {}
     for wanted_hash, physical_offset, seconds, _ in INDEX_ENTRY.struct.iter_unpack(entries):
         known.setdefault(physical_offset, {})[wanted_hash] = seconds

@@ -89,7 +89,7 @@ class QueueCheck:
         return b"".join(parts)
 
     def place_of(self, queue_offset: int) -> tuple[int, int]:
-        """Returns physical offset and size in a unit; zeros where there is no file."""
+        """Returns the physical offset and the size that a unit holds; zeros where there is no file."""
         if not self.start <= queue_offset < self.end:
             return 0, 0
         physical_offset, size, _ = UNIT.unpack(self.read(queue_offset, 1))
