@@ -1,4 +1,4 @@
-"""Version of a configuration table; from a new version, brokers and name servers see that the table has changed."""
+"""Version of a configuration table. A new version tells brokers and name servers that the table has changed."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 NO_NUMBER = -(2**63) + 1
-"""``integer`` returns this for a text that is not a number. Larger than any number of up to 18 digits."""
+"""``integer`` returns this for a text that is not a number. No number of up to 18 digits has this value."""
 QUOTE = 0x22
 COMMA = 0x2C
 COLON = 0x3A

@@ -93,4 +93,4 @@ class SubscriptionGroupConfig:
 
 
 _USUAL_GROUP = SubscriptionGroupConfig("").to_dict()
-"""Most groups differ in nothing but their name."""
+"""A group with default values: most groups differ from it only in their name."""

@@ -1,6 +1,6 @@
 """Decodes the files of a store for display: position, bytes, name, value and meaning of each field.
 
-The fields come from the layouts of the other modules here; variable parts follow from the values read.
+The fields come from the layouts in the other modules of this package; the values read determine the variable parts.
 """
 
 from __future__ import annotations

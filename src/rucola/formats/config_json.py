@@ -18,7 +18,7 @@ import orjson
 from rucola.errors import FormatError
 
 DEPTH_MAX: Final = 32
-"""Largest number of nested objects and arrays; the tables use five levels."""
+"""Largest depth of nested objects and arrays; the tables use five levels."""
 _STRING_OR_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?[0-9]+)(?=\s*:)')
 _KEY: Final = re.compile(rb"(?<=[{,])(-?[0-9]+)(?=:)")
 _STEP: Final = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
@@ -54,10 +54,11 @@ def loads_object(text: bytes, what: str) -> dict[str, Any]:
 
 
 def _loads(text: bytes) -> Any:
-    """Parses the value in ``text``. It tries three parsers; only the last one understands every text, and it takes ten
-    times as long.
+    """Parses the value in ``text``. Tries three parsers in turn; only the last one understands every text, and it takes
+    ten times as long.
 
-    If a key inside a string were quoted, the quote would end the string, and the text would not be JSON.
+    The second parser also quotes text inside a string that looks like a key. The result is not JSON, because that quote
+    ends the string, so the third parser follows.
     """
     with suppress(orjson.JSONDecodeError):
         return orjson.loads(text)

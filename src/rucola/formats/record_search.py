@@ -32,7 +32,8 @@ def find_record(buffer: Searchable, position: int, end: int) -> int:
     """
     at = position + MAGIC_POSITION
     while at + MAGIC_BYTES <= end:
-        # In pieces: most logs have no record of version 2, so each search for its magic code would go to the end.
+        # Searches piece by piece: most logs have no record of version 2, so a search for the magic code of this version
+        # would always go to the end.
         stop = min(at + _PIECE_BYTES, end)
         hits = [hit for magic in RECORD_MAGICS if (hit := buffer.find(magic, at, stop)) >= 0]
         if hits:

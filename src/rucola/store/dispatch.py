@@ -28,7 +28,7 @@ from rucola.store.queue.multi_dispatch import MultiDispatch
 from rucola.store.stats import StoreStats
 
 ROWS_MAX = 512
-"""Number of records in a batch; their rows fit into the processor's cache."""
+"""Largest number of records in a batch; their rows fit into the cache of the CPU."""
 
 _ROWS_PER_QUEUE_MIN = 4
 """Average number of rows per queue below which records are put one by one: this is then cheaper than a scan of all rows

@@ -151,7 +151,9 @@ class StoreKeeper:
         self._condition.try_again()
 
     def _reached(self, end_offset: int = -1) -> Watermark:
-        """Records the progress. An index that has fallen behind delays neither expiry nor the syncs of queues."""
+        """Returns the progress as a watermark. An index that has fallen behind delays neither expiry nor the syncs of
+        queues.
+        """
         synced = self._synced
         complete = min(synced.position, synced.index_position)
         return Watermark(self._flush.flushed_offset, complete, end_offset, synced.queue_count, synced.later_files)

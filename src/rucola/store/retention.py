@@ -75,8 +75,8 @@ class Retention:
 
     Attributes:
         waiting: whether ``hand_over`` has something to do.
-        wants_sync: whether the maintenance thread should sync the queues now, because segments wait for it while space
-            is short, or because queues or their files were removed.
+        wants_sync: whether the maintenance thread should sync the queues now, because segments can only be removed
+            after that sync, or because queues or their files were removed.
 
     Args:
         condition: notified by ``look`` when the used space passes the warning ratio and when it falls below the ratio
@@ -123,7 +123,7 @@ class Retention:
         self._failed = False
 
     def start(self) -> None:
-        """Must be called once the store is loaded. The first check follows a minute later."""
+        """Must be called after the store was loaded. The first check follows a minute later."""
         now = self._clock.monotonic()
         self._next_look = now + _FIRST_LOOK_S
         self._clocks = self._clock.wall_ms(), now

@@ -41,7 +41,7 @@ from rucola.store.log.multi_path import log_directories
 SCAN, QUEUES, INDEX = "scan", "queues", "index"
 PHASES = (SCAN, QUEUES, INDEX)
 _GROUPS = 16
-"""Number of tasks that lay out queues; more than there are processors, because queues differ in size."""
+"""Largest number of tasks that lay out queues. There are more tasks than CPUs, because queues differ in size."""
 _STAGING = "rebuild"
 
 

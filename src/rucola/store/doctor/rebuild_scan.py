@@ -28,7 +28,7 @@ from rucola.store.log.mapped_file import MappedFile
 from rucola.store.queue.multi_dispatch import LightEntry, is_possible, light_entries
 
 UNITS_MAX = 512 * 1024
-"""Number of units in one part; a part takes 20 MiB of memory."""
+"""Largest number of units in a part; a part of this size takes 20 MiB of memory."""
 _QUEUES_MAX = 64 * 1024
 _KEYS_BYTES = 1 << 20
 _RECORD_BYTES_MIN = 91
@@ -294,5 +294,5 @@ class _Sink:
             self.size += len(content)
 
     def close(self) -> str:
-        """Returns the name of the file, whose content ``write`` has synced."""
+        """Returns the name of the file; ``write`` has already synced the content."""
         return self._path.rpartition("/")[2]

@@ -299,8 +299,8 @@ class _Search:
         self._table = new_table(_ROWS_MAX)
 
     def run(self) -> None:
-        """Searches the file. If the file has the name of a segment, only records that lie at the offset that they state
-        count; if there are no such records, all records count.
+        """Searches the file. If the file has the name of a segment, a record counts only if it lies at the offset that
+        it states; if there is no such record, all records count.
         """
         start, check = segment_start(self._path.rpartition("/")[2]), CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_CRC_NAME
         if start is not None:

@@ -247,7 +247,7 @@ class IndexService:
         self._find_end()
 
     def _check_slots(self, file: IndexFile) -> None:
-        """Continues in this file if the disk can read its slots, else in a new one."""
+        """Checks whether the disk can read the slots of ``file``; if not, further keys go to a new file."""
         try:
             file.check_slots()
         except DiskError as error:

@@ -20,8 +20,8 @@ from rucola.runtime.mapped_segment import Buffer, MappedSegment
 from rucola.store.log.mapped_file import MappedFile
 
 COPY_MAX_BYTES = 8 << 20
-"""A unit with a larger size is either damaged or belongs to one of the rare giant messages. Its record is read through
-the map, which loads only the pages accessed.
+"""Largest number of bytes that are copied at a time. A unit with a larger size is either damaged or belongs to one of
+the rare giant messages. Its record is read through the map, which loads only the pages accessed.
 """
 _SIZE_BYTES = 4
 """Length in bytes of the size field at the start of a record."""

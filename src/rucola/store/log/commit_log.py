@@ -223,8 +223,8 @@ class CommitLog(LogReader):
                     crc32,
                 )
             except ValueError:
-                # Rows before the illegal one were encoded. A row holds the offset of its record; offsets left from
-                # older calls are lower.
+                # The rows before the illegal row were encoded. An encoded row holds the offset of its record; a lower
+                # offset is left from an older call.
                 done = self._encoded(table, first, last)
                 self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
                 return self._advance(table, first, done, queue_offsets, now)

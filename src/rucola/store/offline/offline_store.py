@@ -246,7 +246,9 @@ class OfflineStore:
         return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
 
     def _trust_queues(self) -> None:
-        """Above the watermark, queues prove nothing, because a crash may have left anything in them."""
+        """Limits the trust in queue entries to records below the watermark: above it, a crash may have left anything in
+        the queues.
+        """
         watermark = WatermarkFile(self._files, self.path).read()
         self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
 

@@ -15,7 +15,7 @@ from rucola.store.log.log_reader import CHECK_ALL
 from rucola.store.log.mapped_file import MappedFile
 
 ROWS_MAX = 512
-"""Number of records in one table; their rows fit into the processor's cache."""
+"""Largest number of records in a table; their rows fit into the cache of the CPU."""
 
 _SIZE = int(RecordColumn.RECORD_SIZE)
 

@@ -27,7 +27,7 @@ _put = UNIT.struct.pack_into
 _pack = UNIT.struct.pack
 _unit = UNIT.struct.unpack_from
 _physical_offset = Struct(">q").unpack_from
-"""The fields at the start of every kind of unit."""
+"""Reads the physical offset, with which units of all kinds begin."""
 PREFILL_SIZE = UNIT.unpack(PRE_FILL_UNIT)[1]
 """Value of the size field in units before the first entry of a queue that does not begin at offset 0."""
 _PREFILL = PRE_FILL_UNIT * 3000
@@ -563,7 +563,7 @@ class ConsumeQueue:
         return bytes(file.segment.view[at : at + size])
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
-        """Returns the same as ``unit``, always with the hash of the tags, wherever the queue stores that hash."""
+        """Like ``unit``, but always returns the hash of the tags, even if the queue stores this hash elsewhere."""
         return self.unit(queue_offset)
 
     def select(

@@ -149,7 +149,7 @@ class ConsumeQueueStore:
 
     def queues_of(self, topic: bytes) -> dict[int, ConsumeQueue]:
         """Returns the open queues of ``topic``, by id. The dispatcher keeps this dictionary while it puts consecutive
-        records of one topic.
+        records of the same topic.
         """
         queues = self._topics.get(topic)
         if queues is None:
@@ -167,7 +167,7 @@ class ConsumeQueueStore:
                 raise ValueError(f"queue id {queue_id} is out of range")
             queue = self.factory.make(topic, queue_id)
             if type(queue) is ConsumeQueue:
-                # Mappings of other queues are not counted: there are few such queues, and mapping them has further
+                # Maps of queues of other kinds are not counted: there are few such queues, and mapping them has further
                 # effects.
                 queue.on_map = self._mapped
             queue.open()
@@ -363,8 +363,8 @@ class ConsumeQueueStore:
         self._map_count -= self._maps.pop(queue)
 
     def _sync_now(self, queue: ConsumeQueue) -> None:
-        """Syncs on the event loop's thread; the caller holds ``_lock``. The maintenance thread reports a failure, after
-        which no progress is recorded.
+        """Syncs on the event loop's thread; the caller holds ``_lock``. If the sync fails, the maintenance thread
+        reports the failure, and no progress is recorded any more.
         """
         try:
             queue.sync()

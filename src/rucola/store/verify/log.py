@@ -30,7 +30,7 @@ from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.times import StoreTimes
 
 ROWS_MAX = 512
-"""Records per batch."""
+"""Largest number of records in a batch."""
 
 Batch = tuple[MappedFile, "array[int]", int]
 """A segment, a table and the number of its rows; the next batch overwrites the table."""
@@ -339,7 +339,7 @@ class LogCheck:
         the record's row is in ``_one_row``.
         """
         for first, last in file.segment.data_ranges(position):
-            # The bytes of a record before its magic code may lie before the range.
+            # A record begins a few bytes before its magic code, so its first bytes may lie before the range.
             start = max(first - MAGIC_POSITION, position)
             while (start := find_record(file.segment.buffer, start, last)) >= 0:
                 following = start + 1

@@ -29,7 +29,7 @@ _DECODERS: Mapping[str, Callable[[bytes], object]] = {
 }
 
 NextOffsets = Mapping[tuple[bytes, int], int]
-"""Returns the queue offset after the newest entry of a queue, given by topic and queue id."""
+"""Maps topic and queue id to the queue offset after the newest entry of that queue."""
 
 
 def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, live: bool) -> None:
