@@ -25,7 +25,7 @@ class FrameKind(IntEnum):
     SEND = 1
     """SEND_MESSAGE_V2 (310) of a single message: all send columns are filled."""
     BATCH = 2
-    """SEND_BATCH_MESSAGE (320), or 310 with ``m=true``: send columns describe the envelope."""
+    """SEND_BATCH_MESSAGE (320), or 310 with ``m=true``: send columns describe the request, not its messages."""
     PULL = 3
     """PULL_MESSAGE (11) or LITE_PULL_MESSAGE (361): all pull columns are filled."""
 

@@ -204,7 +204,7 @@ def mark_intervals(
     ends: cython.const[cython.longlong][::1],
     keep: cython.uchar[::1],
 ) -> int:
-    """Sets the byte in ``keep`` to 1 for each row of one topic that lies in the interval of its queue.
+    """Sets the byte in ``keep`` to 1 for each row of ``topic`` whose queue offset lies in the interval of its queue.
 
     Prepared and rollback records have no queue offset, so they are in no interval.
 
@@ -607,7 +607,7 @@ def _put_plain_words(
         if cython.compiled:
             memcpy(cython.address(word), cython.address(segment[place]), 8)
             memcpy(cython.address(out[at + place - start]), cython.address(word), 8)
-        # Finds the top bit of each byte that is 128 or more, below 32, a quote or a backslash. A borrow can set wrong
+        # Sets the top bit for each byte that is 128 or more, below 32, a quote or a backslash. A borrow can set wrong
         # bits only above the first match.
         quote = word ^ (EACH_LOW * 34)
         backslash = word ^ (EACH_LOW * 92)

@@ -144,7 +144,7 @@ class RecordPlacement:
     """Where ``encode_rows`` writes records, and the values that all these records share.
 
     Attributes:
-        position, limit: the bytes of the segment that it may write.
+        position, limit: the bytes of the segment that ``encode_rows`` may write.
         base_offset: physical offset of byte 0 of the segment.
         store_timestamp_ms: the time of storing, written into each record.
         record_crc: whether to append the record CRC property (``enabledAppendPropCRC``).

@@ -68,7 +68,7 @@ def gather_units(
     base_offset: cython.longlong,
     units_out: cython.uchar[::1],
 ) -> tuple[int, int, bool]:
-    """Makes the units of one queue from the records in rows ``first`` to ``last`` (excluded), all of one topic.
+    """Makes the units of one queue from the records in rows ``first`` to ``last`` (excluded), all of the same topic.
 
     Args:
         table: rows of ``walk_records``; prepared and rollback records are skipped.

@@ -150,7 +150,8 @@ def expand_batch(
     members_table: cython.longlong[::1],
     rows_max: cython.Py_ssize_t,
 ) -> int:
-    """Makes one send row for each message in the body of a batch; row ``row`` of ``envelope_table`` is its envelope.
+    """Makes one send row for each message in the body of a batch. The envelope is the request that carries the batch:
+    row ``row`` of ``envelope_table``.
 
     Flag, body and properties come from the message, all other columns from the envelope. ``body length // 22`` rows
     always suffice.

@@ -14,7 +14,7 @@ from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
 from rucola.errors import ConfigError, FormatError
 
 BODY_BYTES_MAX: Final = 64 << 20
-"""Largest body after decompression, so that a small body cannot fill the memory."""
+"""Largest size in bytes of a decompressed body. Without a limit, a small compressed body could fill the memory."""
 _PIECE_BYTES = 1 << 20
 
 

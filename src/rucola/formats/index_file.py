@@ -57,7 +57,7 @@ INDEX_HEADER: Final = Layout(
 INDEX_SLOT: Final = Layout(
     "index file slot",
     4,
-    Field("entry", "i", "Number of the newest entry with this hash modulo the number of slots; 0 = none."),
+    Field("entry", "i", "Number of the newest entry in this slot (hash modulo number of slots); 0 = none."),
 )
 INDEX_ENTRY: Final = Layout(
     "index file entry",

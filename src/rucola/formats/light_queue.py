@@ -25,7 +25,7 @@ def allows_light_queues(topic: bytes) -> bool:
 
 
 def light_queue_names(text: str) -> list[bytes | None]:
-    """Returns the names in the value of ``INNER_MULTI_DISPATCH``, in order; None for a name that cannot be the name of
+    """Returns the names in the value of ``INNER_MULTI_DISPATCH``, in order; None replaces a name that cannot be
     a light queue.
     """
     if not text.strip():

@@ -14,7 +14,7 @@ from rucola.formats.message import MAGIC_V1, MAGIC_V2, RECORD_HEAD
 MAGIC_POSITION: Final = RECORD_HEAD.position("magic")
 MAGIC_BYTES: Final = 4
 RECORD_MAGICS: Final = tuple(magic.to_bytes(MAGIC_BYTES, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
-"""The magic codes of records of version 1 and 2, as they stand in the log."""
+"""The magic codes of records of version 1 and 2, as bytes in the log."""
 
 _PIECE_BYTES = 64 * 1024
 

@@ -125,7 +125,7 @@ def consumer_offset_pieces(
         topics.setdefault(group, []).append(topic)
     head = {
         "dataVersion": version.to_dict(),
-        # derived from the names, for people who read the file; on one line and in a HashSet's order, as in RocketMQ
+        # For people who read the file: derived from the names; on one line, in the order of a HashSet, as in RocketMQ.
         "groupTopicMap": {group: tuple(hash_map_order(names, 2)) for group, names in topics.items()},
         **({"lmqOffsetTable": light_table} if light else {}),
     }

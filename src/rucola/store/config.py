@@ -164,7 +164,7 @@ class MessageStoreConfig:
     fast_fail_if_no_buffer_in_store_pool: bool = option(
         "fastFailIfNoBufferInStorePool",
         False,
-        "Whether a send is refused if the next segment finds no free buffer in the pool. Otherwise the segment is "
+        "Whether a send is refused if the pool has no free buffer for the next segment. Otherwise the segment is "
         "written without a buffer.",
     )
     write_without_mmap: bool = option(
@@ -280,7 +280,7 @@ class MessageStoreConfig:
     delete_file_batch_max: int = option(
         "deleteFileBatchMax",
         10,
-        "Number of commit log segments that are removed in one pass.",
+        "Largest number of commit log segments that are removed in one pass.",
         minimum=1,
         maximum=1 << 20,
     )

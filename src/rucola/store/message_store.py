@@ -179,7 +179,7 @@ class MessageStore:
         return self.put_messages([message])[0]
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:
-        """Appends messages consecutively in one segment, all or none.
+        """Appends messages consecutively in the same segment: either all of them or none.
 
         Raises:
             ValueError: the messages differ in topic, sender or store host.

@@ -176,7 +176,7 @@ class ReadCheck:
         return own_size if place == physical_offset and unit_size != own_size else 0
 
     def _one_queue(self, rows: int, view: memoryview, topic: bytes, queue_id: int) -> bool:
-        """Whether all rows of the table belong to one topic and queue. This is the usual case, in which the rows need
+        """Whether all rows of the table belong to this topic and queue. This is the usual case, in which the rows need
         not be checked one by one.
         """
         table, end = self._table, rows * ROW_WIDTH

@@ -46,7 +46,9 @@ or the process was suspended.
 """
 _JUMP_PAUSE_S = 600.0
 _QUEUES_A_TURN = 256
-"""Number of queues that are corrected in one iteration of the event loop; this takes some milliseconds."""
+"""Largest number of queues whose minimum offset is corrected, or whose expired segments are released, in one iteration
+of the event loop; this takes some milliseconds.
+"""
 
 
 class Detached(Protocol):

@@ -306,8 +306,8 @@ class IndexService:
         return self._end_offset
 
     def _remove(self, dropped: list[IndexFile]) -> None:
-        """Removes files newest first and syncs each removal. If the removal is interrupted, the remaining files must
-        not look complete.
+        """Removes files newest first and syncs each removal, so that the remaining files do not look like a complete
+        index if the removal is interrupted.
         """
         self.files = [file for file in self.files if file not in dropped]
         for file in sorted(dropped, key=attrgetter("name"), reverse=True):

@@ -184,7 +184,7 @@ class CommitLog(LogReader):
 
         Args:
             store_host: address to write into the records instead of this broker's address.
-            together: whether all rows must lie in one segment, because they are the members of a batch.
+            together: whether all rows must lie in the same segment, because they are the members of a batch.
 
         Returns:
             The index of the first row not stored. If this is not ``last``, ``refusal`` states the reason.

@@ -87,7 +87,7 @@ class LogReader:
         return self.queue.start
 
     def view(self, physical_offset: int, size: int) -> memoryview | None:
-        """Returns ``size`` bytes from ``physical_offset``; None if they do not lie in one segment of the log."""
+        """Returns ``size`` bytes from ``physical_offset``; None if they do not lie in the same segment of the log."""
         file = self.queue.find(physical_offset)
         if file is None or size <= 0:
             return None

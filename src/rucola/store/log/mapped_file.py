@@ -209,7 +209,7 @@ class MappedFile:
             unsynced: whether the file was written after the last sync, so that the descriptor is kept for the next one.
 
         Returns:
-            True if a descriptor is kept, either of this mapping or of an earlier one.
+            True if a descriptor is kept, either that of this map or that of an earlier map.
         """
         segment = self._segment
         if segment is not None and unsynced:

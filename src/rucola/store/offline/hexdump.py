@@ -188,7 +188,7 @@ class Hexdump:
 
     def _piece(self, file: MappedFile, layout: Layout, position: int, number: int, count: int) -> bytes:
         if not 0 <= number < count:
-            raise StoreDamagedError(file.path, 0, f"no number {number}: there are {count}", "name a smaller one")
+            raise StoreDamagedError(file.path, 0, f"no item {number}: there are {count}", "name a smaller one")
         return bytes(file.segment.view[position : position + layout.size])
 
     def _dump(self, file: MappedFile, title: str, fields: list[AnnotatedField]) -> Dump:

@@ -77,7 +77,7 @@ class StoreInfo:
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """A queue with the store times of its first and last message; -1 if it is empty."""
+    """A queue with the store times of its first and last message; both times are -1 if the queue is empty."""
 
     range: QueueRange
     first_timestamp_ms: int

@@ -33,7 +33,7 @@ PREFILL_SIZE = UNIT.unpack(PRE_FILL_UNIT)[1]
 _PREFILL = PRE_FILL_UNIT * 3000
 _ZERO_UNIT = bytes(UNIT_BYTES)
 _PLACE_BYTES = 12
-"""Physical offset and size."""
+"""Length in bytes of the first two fields of a unit: physical offset and size."""
 
 
 class DispatchRequest(NamedTuple):
@@ -289,7 +289,9 @@ class ConsumeQueue:
         return self.files.start // self.unit_bytes
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Returns physical offset and size in a unit, even one after the last entry; zeros if there is no segment."""
+        """Returns the physical offset and the size that a unit holds; the unit may lie after the last entry. Returns
+        zeros if there is no segment.
+        """
         return self.unit(queue_offset)[:2]
 
     def number_from(self, physical_offset: int) -> int:
@@ -349,7 +351,7 @@ class ConsumeQueue:
             done += take
 
     def put_units_again(self, queue_offset: int, units: bytearray, count: int) -> bool:
-        """Writes the units of ``count`` entries from ``queue_offset`` on, which is at most ``max_offset``.
+        """Writes the units of ``count`` entries, beginning at ``queue_offset``, which must be at most ``max_offset``.
 
         Existing units are written once more. Returns False if other units are in their place; the records must then be
         put one by one.
@@ -456,7 +458,7 @@ class ConsumeQueue:
 
     def _write_again(self, start: int, units: bytes | bytearray) -> None:
         """Writes existing units again, beginning at byte ``start`` of the queue, unless their segment has expired. All
-        units must lie in one segment.
+        units must lie in the same segment.
 
         If a process was killed, or its sync failed, the units may be in memory only, in pages that the system considers
         written.

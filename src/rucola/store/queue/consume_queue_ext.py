@@ -141,7 +141,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
     Args:
         ext: the extension, which is not loaded yet.
         bit_map: makes the bit maps of records.
-        extending: whether new records get a unit in the extension; if False, it is only read.
+        extending: whether new records get a unit in the extension; if False, the extension is only read.
     """
 
     __slots__ = ("_bit_map", "_ext", "_extending", "_opened")
@@ -177,8 +177,8 @@ class ExtendedConsumeQueue(ConsumeQueue):
         self._opened = True
 
     def correct_min_offset(self) -> None:
-        """Does what ``ConsumeQueue.drop_old`` does, and removes segments of the extension before the unit of the first
-        entry.
+        """See ``ConsumeQueue.correct_min_offset``; also removes the segments of the extension that lie before the unit
+        of the first entry.
         """
         super().correct_min_offset()
         if self._opened and self.min_offset < self.max_offset:

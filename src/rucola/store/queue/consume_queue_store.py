@@ -266,7 +266,7 @@ class ConsumeQueueStore:
         queue.counted = count
 
     def fail(self, error: DiskError) -> None:
-        """Stops keeping descriptors for syncs: no sync follows a failure, because its result would prove nothing."""
+        """Stops keeping descriptors for syncs: after a failure no sync follows, because a later sync proves nothing."""
         self._error = error
 
     @property

@@ -103,7 +103,7 @@ class QueueMend:
             offset = file.start + position if stop in (WalkStop.TABLE_FULL, WalkStop.LIMIT) else file.end
 
     def _compare_topic(self, file: MappedFile, first: int, rows: int) -> int:
-        """Compares a run of records of one topic; returns the row after it."""
+        """Compares consecutive records of the same topic; returns the row after the last of these records."""
         table, view = self._table, file.segment.view
         same_topic = table[first * ROW_WIDTH + RecordColumn.SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         last = first + 1

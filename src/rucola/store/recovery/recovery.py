@@ -458,7 +458,8 @@ class Recovery:
     def _sync_directories(self) -> None:
         """Syncs directories, because a killed process may have created files in them without a sync."""
         directories = list(self._log.queue.paths)
-        # The first segment is created before the abort file, which marks a crash.
+        # The log's directories are always synced: the first segment is created before the abort file, so a process that
+        # was killed in between left no mark of a crash.
         if self.unclean:
             directories += self._queues.directories()
             if self._index is not None:

@@ -116,7 +116,7 @@ class BatchQueueChecks:
         self._dispatched = dispatched
 
     def rows(self, topic: bytes, file: MappedFile, table: array[int], first: int, last: int) -> None:
-        """Checks records of one topic, in the order of the log."""
+        """Checks records of the same topic, in the order of the log."""
         view = file.segment.view
         for row in range(first * ROW_WIDTH, last * ROW_WIDTH, ROW_WIDTH):
             if table[row + RecordColumn.SYS_FLAG] & _PREPARED_BIT:

@@ -1,7 +1,7 @@
 """Checks a store directory without changing a byte of it: log, queues, index, checkpoint and tables, each alone and
 against the log.
 
-One walk over the log provides the records for all checks (``verify_log``, ``verify_queues``, ``verify_index``). Entries
+One walk over the log (``log``) provides the records for all checks (``queues``, ``batch_queues``, ``index``). Entries
 that belong to no record are checked afterwards. A store in use is checked up to the end that it had at the beginning;
 what is written during the check is not reported.
 """

@@ -91,7 +91,7 @@ class IndexFileCheck:
         begin_ms, end_ms: store times in the header.
         first_offset, last_offset: physical offsets of the first and the last entry.
         next_offset: physical offset in the entry at ``cursor``; kept here so that the file is mapped only while the
-            walk is among its records.
+            walk reads records that the file indexes.
     """
 
     def __init__(self, file: MappedFile, slots: int, count: int) -> None:
@@ -296,7 +296,7 @@ class IndexChecks:
         """
         row = done = 0
         keys: list[bytes] = []
-        # Entry 0 is never used: the first entry would set the time from which seconds are counted.
+        # Entry 0 is never used. Entry 1 is not used either: it would set the time from which seconds are counted.
         head = IndexHeader(begin_ms, 0, PhysicalOffset(0), PhysicalOffset(0), 0, _SCRATCH_FIRST).encode()
         while row < rows:
             self._scratch[: INDEX_HEADER.size + INDEX_SLOT.size] = head + bytes(INDEX_SLOT.size)

@@ -267,7 +267,7 @@ class QueueChecks:
         return queue
 
     def _take(self, topic: bytes, queue_id: int, file: MappedFile, table: array[int], first: int, last: int) -> None:
-        """Checks the records of one queue among consecutive records of one topic."""
+        """Checks the records of one queue. ``table`` holds consecutive records of the same topic."""
         queue = self._queue(topic, queue_id)
         if queue.next >= 0:
             count, _, _ = gather_units(table, first, last, queue_id, queue.next, file.start, self._expected)
@@ -359,10 +359,10 @@ class QueueChecks:
     # -- units ---------------------------------------------------------------------------------------------------------
 
     def _loose_units(self, topic: bytes, queue_id: int, queue: QueueCheck, first: int, last: int, inside: bool) -> None:
-        """Checks the units from ``first`` to ``last`` (excluded), for which no record was met.
+        """Checks the units from ``first`` to ``last`` (excluded), for which the walk over the log found no record.
 
         Args:
-            inside: whether the units lie between two entries whose records were met.
+            inside: whether the units lie between two entries whose records the walk found.
         """
         for begin, end, there in queue.spans(first, last):
             if not there:

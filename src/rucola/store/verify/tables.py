@@ -60,7 +60,7 @@ def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, li
             found.add(FindingKind.CHECKPOINT, path, CHECKPOINT.position(name), detail)
         if value < 0 or (ahead and log.records and log.sound_tail and not live):
             limit = log.end if name == "confirm_physical_offset" else log.times.newest_ms
-            detail = f"{name} is {value}" + ("" if value < 0 else f", the log has come to {limit}")
+            detail = f"{name} is {value}" + ("" if value < 0 else f", but the log only reaches {limit}")
             found.add(FindingKind.CHECKPOINT, path, CHECKPOINT.position(name), detail)
 
 
