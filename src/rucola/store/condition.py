@@ -116,8 +116,8 @@ class StoreCondition:
         self.space_is_back("segment")
 
     def judged(self, short: bool) -> None:
-        """Sets or clears the cause ``ratio``: it is set while the used fraction of the disk exceeds the limit, and
-        cleared when it is far enough below. Called on the maintenance thread.
+        """Sets or clears the cause ``ratio``: sets it when the used fraction of the disk exceeds the limit, and clears
+        it when this fraction is far enough below the limit. Called on the maintenance thread.
         """
         if short:
             self.space_is_gone("ratio")

@@ -483,7 +483,7 @@ class MessageStore:
     def property_suffix(self, text: bytes) -> None:
         self._log.suffix = text
 
-    # -- between the parts ---------------------------------------------------------------------------------------------
+    # -- calls between the parts of the store --------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
         """Dispatches everything that may be dispatched, and then updates the index, as far as there is space on the

@@ -151,7 +151,7 @@ class ReadCheck:
         return rows
 
     def _stands(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> bool:
-        """Whether to deliver a record although one of its fields contradicts its queue, because the queue is right."""
+        """Whether the queue is right although one field of the record contradicts it; the record is then delivered."""
         position, table = physical_offset - part.start, self._table
         rows, _, _ = walk_records(
             part.buffer, part.view, position, part.end - part.start, part.start, table, 1, crc32, _CHECKSUMS

@@ -146,8 +146,8 @@ class IndexFile:
         self.follow(end_ms, end_offset)
 
     def follow(self, end_ms: int, end_offset: int) -> None:
-        """Until the first entry is put, a file that follows a full one has the full file's end time as its own begin
-        time and end time (5.3.3).
+        """Writes the header of a file that follows a full file. Until the first entry is put, begin time and end time
+        of the new file are the end time of the full file (5.3.3).
 
         Args:
             end_ms: store time of the last record in the full file.

@@ -49,10 +49,10 @@ class ConsumeQueueStore:
         later_files: number of files of all queues, not counting the first file of each.
         lengths_right: whether ``load`` found only segments with the configured length.
         next_offset_tables: the tables that ``next_offsets`` has returned so far, by topic.
-        first_counts: the sum of each of those tables when it was created.
+        first_counts: for each of those tables, the sum of its offsets when the table was created.
         maps_max: number of mapped segments beyond which the queues that were mapped first are unmapped.
-        held_max: number of descriptors of unsynced segments that may outlive their maps; beyond it, a queue is synced
-            at once.
+        held_max: largest number of descriptors of unsynced segments that may outlive their maps; beyond this number, a
+            queue is synced at once.
 
     Args:
         files: access to the disk.
@@ -271,7 +271,7 @@ class ConsumeQueueStore:
 
     @property
     def wants_sync(self) -> bool:
-        """Whether so many descriptors wait for a sync that the next queues to be parked may have to be synced first."""
+        """True if more than half of ``held_max`` descriptors are kept for the next sync, or if a sync has failed."""
         return self._error is not None or self._held_count > self.held_max // 2
 
     def sync(self, queues: Iterable[ConsumeQueue]) -> None:

@@ -413,7 +413,7 @@ class Recovery:
         for file in self._index.files:
             self._read_through(file.path, self._files.size(file.path))
         sound = sound_files(self._index.files, self._log)
-        # Full index files with an end time up to this store time were synced.
+        # A full index file was synced if its end time is not later than this store time.
         synced_ms = self._marks.read_checkpoint().index_msg_timestamp_ms
         return self._index.keep(sound, self.unclean, synced_ms)
 

@@ -70,7 +70,7 @@ class StoreTimes:
             self._doubtful, self._following = (file, position, time_ms), 0
 
     def _follow(self, time_ms: int) -> None:
-        """Handles the record after a record whose time is in doubt; later times are compared with ``time_ms``."""
+        """Handles a record that follows a record with a doubtful time; the next times are compared with ``time_ms``."""
         assert self._doubtful is not None
         self.last_ms = time_ms
         self._newest_ms = max(self._newest_ms, time_ms)
