@@ -78,7 +78,7 @@ def check_bind_address(address: str, insecure: bool) -> None:
 
     Args:
         address: address to listen on.
-        insecure: whether any address is allowed: the port is protected, or deliberately open.
+        insecure: True if any address is allowed, because the port is protected or deliberately open.
 
     Raises:
         ConfigError: ``address`` is not numeric, or is not a loopback address while ``insecure`` is false.

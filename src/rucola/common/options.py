@@ -40,7 +40,7 @@ class Option:
         choices: the allowed strings; empty if any string is allowed.
         name: name of the dataclass field.
         secret: whether the value is never shown.
-        reason: why no other value is allowed, for messages; empty if the range says enough.
+        reason: text for error messages: why no other value is allowed; empty if the range says enough.
     """
 
     key: str

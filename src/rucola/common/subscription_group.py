@@ -18,8 +18,9 @@ class SubscriptionGroupConfig:
     """RocketMQ's ``SubscriptionGroupConfig``, with its defaults.
 
     Args:
-        retry_max_times: deliveries of a failed message before it goes to the dead-letter topic.
-        consume_timeout_minute: minutes after which an unfinished consumption counts as failed.
+        retry_max_times: number of times that a failed message is delivered again before it goes to the dead-letter
+            topic.
+        consume_timeout_minute: number of minutes after which an unfinished consumption counts as failed.
         group_retry_policy: in the form of the JSON; not interpreted here.
         subscription_data_set: the simple subscriptions of the group; None if not set.
     """

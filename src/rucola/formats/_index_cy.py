@@ -164,7 +164,7 @@ def _put_keys(
     spaces (``IndexService#buildIndex``). Tags come last, in the form of a key that begins with ``T#``.
 
     Returns:
-        The number of this record's keys, skipped ones included, if all are stored. If the file becomes full first,
+        If all keys of the record are stored: their number, including skipped keys. If the file becomes full first:
         ``~n``, a negative number, where ``n`` is the number of keys stored so far.
     """
     topic_pos: cython.Py_ssize_t = table[row + RECORD_TOPIC_POS]
@@ -231,7 +231,8 @@ def put_rows(
     """Puts the keys of the records in rows ``first`` to ``last`` (excluded), except those of rollback records.
 
     Args:
-        entry_max: number of entries at which the file counts as full, less than its final number while it grows.
+        entry_max: number of entries at which the file counts as full; while the file grows, less than its final number
+            of entries.
         source: the segment to which the rows refer; ``base_offset`` is the physical offset of its byte 0.
         table: rows of ``walk_records``.
         from_offset: records that start below it are skipped.

@@ -1,8 +1,8 @@
 """Files for messages with a delivery time (RocketMQ 5.3.3, ``TimerWheel``, ``TimerLog``, ``TimerCheckpoint``,
 ``TimerMetrics``).
 
-``timerlog/``: segments of units; each unit stands for a waiting message. All units of one due time form a chain: each
-points to the next older one. A segment ends with ``TIMER_BLANK`` when no further unit fits; the bytes after it are
+``timerlog/``: segments of units; each unit stands for a waiting message. All units with the same due time form a chain:
+each points to the next older one. A segment ends with ``TIMER_BLANK`` when no further unit fits; the bytes after it are
 undefined.
 
 ``timerwheel``: 2 × 7 × 86,400 slots, one per time step; the slot of a step is the step's number modulo the number of

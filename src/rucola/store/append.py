@@ -81,8 +81,8 @@ class MessageAppender:
             source: the bytes to which the rows refer; ``view`` is a memoryview of it.
             born_host: address of the sender, 8 or 20 bytes.
             suffix: property text added to each message; ``MessageStore.property_suffix`` when None.
-            together: whether the rows are the members of one batch: then all of them are stored in one segment, or none
-                is.
+            together: whether the rows are the members of a batch, so that either all of them are stored, in the same
+                segment, or none is.
             store_host: address of the broker that first stored the messages, 8 or 20 bytes; None means this broker.
 
         Returns:

@@ -140,8 +140,8 @@ class Dispatcher:
 
         Args:
             end: physical offset at which a record ends.
-            queues_from: physical offset; batches that end at or below it skip the queues, because recovery knows that
-                the queues have them.
+            queues_from: physical offset; a batch that ends at or below this offset is not put into the queues, because
+                recovery knows that they have its entries.
             index_from: the same for the index.
 
         Returns:

@@ -37,7 +37,8 @@ class Unsynced(NamedTuple):
     Attributes:
         queues: the written queues in the order of their first write, so that a simulation syncs in the same order in
             each run.
-        index_files: the written index files, each with the store time of its newest key if it is full, else 0.
+        index_files: the written index files, each with a time: the store time of the newest key if the file is full,
+            else 0.
     """
 
     progress: Progress

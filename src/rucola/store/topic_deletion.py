@@ -6,9 +6,9 @@ even if they are dispatched again. The file is a JSON object: ``{"topic": {"end"
 the queues may still exist}}``. An entry is dropped when the log begins after its offset.
 
 A deletion first writes the entry as pending, then renames the directories into ``deleted-queues``, then writes the
-entry again as completed. The next load completes a deletion that a crash interrupted, and dispatches again from the
-entry's end on, because a new topic with that name may have got messages since. The maintenance thread removes the files
-afterwards.
+entry again as completed. The next load completes a deletion that a crash interrupted, and dispatches the records after
+the entry's offset again, because a new topic with that name may have got messages since. The maintenance thread removes
+the files afterwards.
 """
 
 from __future__ import annotations

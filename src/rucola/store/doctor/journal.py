@@ -1,9 +1,9 @@
 """The undo journal of a repair: what was there before each change.
 
 Each entry is synced before its change is made, so an interrupted repair can always be undone. An entry records one of
-three things: bytes that were replaced, with path below the store and position; a file that was made; a file or
-directory that was moved away. A torn entry at the end belongs to a change that was never made. ``undo`` reverts the
-changes, newest first; it may be interrupted and run again.
+three things: bytes that were replaced, with the file's path below the store and their position in the file; a file that
+was made; a file or directory that was moved away. A torn entry at the end belongs to a change that was never made.
+``undo`` reverts the changes, newest first; it may be interrupted and run again.
 
 ========= ===== ============================================================================================
 position  bytes field

@@ -113,7 +113,7 @@ def rebuild(
         run: runs the tasks.
         options: entries of the broker's configuration.
         commit_log_path: the directories of the log, separated by `,`, if they are not in the store.
-        dry_run: only counts what would be read; writes nothing.
+        dry_run: whether to count only what would be read, and write nothing.
 
     Raises:
         StoreLockedError: a broker uses the store.

@@ -160,7 +160,8 @@ def salvage(
     Args:
         sources: files, directories with files, or store directories.
         output: directory of the new store, which must not exist.
-        segment_bytes: length of the new segments; 0 for the length of the segments among the sources, else 1 GiB.
+        segment_bytes: length of the new segments; 0 for the length of the segments among the sources, or for 1 GiB if
+            there are none.
         topics: only messages of these topics; empty for all.
         options: entries of the broker's configuration, for queues and index.
         run: runs the tasks.

@@ -455,7 +455,7 @@ class IndexService:
         """Syncs files that were written. Runs on the maintenance thread, or after that thread has ended.
 
         Args:
-            files: the files to sync, each with the store time of its newest key if it was full, else 0.
+            files: the files to sync, each with a time: the store time of the newest key if the file was full, else 0.
         """
         for file, full_timestamp_ms in files.items():
             file.sync()

@@ -20,7 +20,8 @@ def records_of_kind(
     """Yields the matching records from ``physical_offset``, where a record starts, to the end of the log.
 
     Args:
-        flag_mask, flags: a record matches if ``sysFlag & flag_mask == flags``, topic: or if it has this topic.
+        flag_mask, flags: a record matches if ``sysFlag & flag_mask == flags``.
+        topic: a record also matches if it has this topic.
     """
     for file, table, rows, _ in _batches(log, physical_offset):
         view, wanted = file.segment.view, False

@@ -1,4 +1,5 @@
-"""A log divided into segments of one length, each named by the offset of its first byte (``formats.segment_name``).
+"""A log divided into segments of the same length, each named after the offset of its first byte
+(``formats.segment_name``).
 
 Names and lengths follow RocketMQ 5.3.3, ``MappedFileQueue#doLoad``. Here a missing segment between two others is
 damage; RocketMQ only logs it.
@@ -91,7 +92,8 @@ class MappedFileQueue:
         """Opens the existing segments. Changes nothing, except that it removes an empty last file.
 
         Args:
-            remove_empty: With False, that file is left to a later ``remove_empty``.
+            remove_empty: whether to remove that file now; False leaves it to a later call of the method
+                ``remove_empty``.
 
         Raises:
             StoreDamagedError: a file is not a segment or has the wrong length, or a segment between two others is

@@ -1,9 +1,9 @@
 """A commit log in several directories, possibly on several disks (RocketMQ 5.3.3, ``MultiPathMappedFileQueue``).
 
-The number n of a segment is its start offset divided by the segment length. Segment n goes to the eligible directory
-with index n modulo their count, in name order. Eligible are the configured directories that are not read-only and whose
-disk usage is not above ``diskSpaceCleanForciblyRatio``. If none is eligible, the full directories are used as well. All
-directories are searched for existing segments.
+The number n of a segment is its start offset divided by the segment length. With e eligible directories, sorted by
+name, segment n goes to the one with index n modulo e. Eligible are the configured directories that are not read-only
+and whose disk usage is not above ``diskSpaceCleanForciblyRatio``. If none is eligible, the full directories are used as
+well. All directories are searched for existing segments.
 
 Deliberate differences from RocketMQ: if a disk has no space, the next directory is tried; one segment in two
 directories counts as damage.

@@ -3,8 +3,8 @@
 
 No byte is lost: overwritten bytes are first copied to ``quarantine/``, and unknown files are moved there. Afterwards
 the log is complete again, also for RocketMQ. A damaged part becomes one record that belongs to no queue (a rolled-back
-message). A blank follows the last sound record of a segment, as always. An interrupted repair reaches the same result
-when it runs again. It runs before recovery, on the same thread.
+message). A blank record follows the last sound record of a segment, as in every segment. An interrupted repair reaches
+the same result when it runs again. A repair runs before recovery, on the same thread.
 """
 
 from __future__ import annotations

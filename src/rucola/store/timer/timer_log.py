@@ -69,7 +69,7 @@ class TimerLog:
 
         Args:
             physical_end: end of the commit log; units of records at or after it are cut.
-            seen_from: the result contains units of records from this physical offset on.
+            seen_from: physical offset from which on records with a unit are listed in the result.
 
         Returns:
             The physical offsets of those records, and the physical offset of the last unit's record; -1 if there is no

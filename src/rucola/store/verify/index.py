@@ -48,7 +48,8 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
     first entries must be plausible. Another process may add entries during the call.
 
     Returns:
-        Returns None if no numbers fit, or if the file has no entry.
+        The numbers of slots and entries; None if no numbers fit, or if they would have to be computed from a file
+        without entries.
     """
     if file.size < INDEX_HEADER.size + INDEX_SLOT.size + INDEX_ENTRY.size:
         return None
