@@ -25,8 +25,8 @@ def allows_light_queues(topic: bytes) -> bool:
 
 
 def light_queue_names(text: str) -> list[bytes | None]:
-    """Returns the names in the value of ``INNER_MULTI_DISPATCH``, in order; None replaces a name that cannot be
-    a light queue.
+    """Returns the names in the value of ``INNER_MULTI_DISPATCH``, in order; None replaces a name that no light
+    queue can have.
     """
     if not text.strip():
         return []

@@ -156,7 +156,7 @@ class LogReader:
         return timestamp
 
     def holds(self, physical_offset: int, size: int, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """True if the record at ``physical_offset`` has ``size`` bytes and is the entry ``queue_offset`` of the queue.
+        """True if the record at ``physical_offset`` has ``size`` bytes and is entry ``queue_offset`` of that queue.
 
         The entries of a light queue point to records of other topics. The properties of such a record name the light
         queue and the record's offset in it.

@@ -69,7 +69,7 @@ def light_entries(
 
 
 def is_possible(entry: LightEntry) -> bool:
-    """Whether the queue offset is plausible: the log before the entry's record must have space for as many records of
+    """Whether the queue offset is plausible: the log before the entry's record must have space for that many records of
     the smallest size.
     """
     return entry.queue_offset * _RECORD_BYTES_MIN <= entry.physical_offset
