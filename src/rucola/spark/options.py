@@ -155,8 +155,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "useIndex",
         "",
-        "whether a batch may use the index; the index lacks messages that were stored while `messageIndexEnable` was false; "
-        "the default is true for option `keys`, and false for filters on `keys` and `msgId`",
+        "whether a batch may use the index; the index lacks messages that were stored while `messageIndexEnable` was "
+        "false; the default is true for option `keys`, and false for filters on `keys` and `msgId`",
     ),
     Option("columns", "", "columns separated by commas; other columns are not decoded"),
     Option(
