@@ -23,7 +23,7 @@ from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 PORT_STEP = 10
-"""Distance between the ports of two brokers: RocketMQ also uses the port two below a broker's and the one above it."""
+"""Distance between the ports of two brokers. A RocketMQ broker with port P also uses P - 2 and P + 1."""
 _STOP_S = 30.0
 
 

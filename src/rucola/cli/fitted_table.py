@@ -7,10 +7,10 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 
 _FOLDED_COLUMNS = 12
-"""Smallest width of a column of texts."""
+"""Smallest width, in characters, to which a column of texts is folded."""
 _UNLIMITED = 1_000_000
 _PADDING = 3
-"""Largest distance between two columns: two spaces and a line."""
+"""Largest number of characters between two columns: two spaces and a line."""
 
 
 def print_fitted(console: Console, table: Table) -> None:

@@ -82,7 +82,7 @@ def run_one(
     directory: Where = None,
     moment: Annotated[
         int | None,
-        typer.Option("--moment", min=0, metavar="N", help="Only for the lesson crash: show all states of one moment."),
+        typer.Option("--moment", min=0, metavar="N", help="Only for the lesson crash: show all states of moment N."),
     ] = None,
 ) -> None:
     """Run a lesson: print its table and its findings, write its picture."""

@@ -61,7 +61,7 @@ class _Hidden:
         """Finds nothing.
 
         Raises:
-            ModuleNotFoundError: the module is hidden.
+            ModuleNotFoundError: the module is one of the hidden modules.
         """
         if fullname in self._names:
             raise ModuleNotFoundError("hidden from this command", name=fullname)
@@ -145,8 +145,8 @@ def _serve(arguments: list[str]) -> int:
         from rucola.cli.sql import run as query
 
         return query(options)
-    # Start-up creates no garbage, and a garbage collection would take a twentieth of its time. ``run_servers`` enables
-    # the collector again.
+    # Start-up creates no garbage, and a garbage collection would take a twentieth of the start-up time. ``run_servers``
+    # enables the collector again.
     gc.disable()
     try:
         return _start(options)
@@ -238,7 +238,7 @@ def command_line() -> argparse.ArgumentParser:
     )
     sql("query", metavar="QUERY", help="One statement of DuckDB's SQL.")
     sql("--store", metavar="DIR", help="Store directory to read in place.")
-    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; read through the brokers.")
+    sql("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; read from their brokers.")
     sql("--format", choices=FORMS, help="Format of the result. [default: by --output, or table]")
     sql("--json", action="store_true", help="The same as --format json: one object per line.")
     sql("-o", "--output", metavar="FILE", help="Write to this file; it must not exist.")

@@ -228,5 +228,5 @@ class _Collected(Collector):
 
 
 def text_of(found: list[Metric]) -> tuple[bytes, str]:
-    """The text of metrics that are collected already, and its content type."""
+    """The text of metrics that have already been collected, and the text's content type."""
     return metrics_of(_Collected(found))

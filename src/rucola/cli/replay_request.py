@@ -64,14 +64,14 @@ class Request:
     ] = None
     rate: Annotated[float | None, typer.Option("--rate", help="Messages a second at most. [default: no limit]")] = None
     keep_queues: Annotated[
-        bool, typer.Option("--keep-queues", help="Send each message to the queue with its old id, in order.")
+        bool, typer.Option("--keep-queues", help="Keep each message's queue id, and the order in a queue.")
     ] = False
     id_scope: Annotated[
         str, typer.Option("--id-scope", help="Text in the id of each message sent; another text makes other ids.")
     ] = ""
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="FILE", help="Remember what was sent; a second run continues there."),
+        typer.Option("--checkpoint", metavar="FILE", help="Record here what was sent; a second run continues there."),
     ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the messages and send none.")] = False
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False

@@ -69,7 +69,7 @@ def run_servers(
         release()
         manager.ready()
         # Objects made at start-up live until the end; each full garbage collection would scan them again for 7 ms. No
-        # collection precedes the freeze: it takes as long, finds two dozen objects, and would delay the first request.
+        # collection runs before the freeze: it would find only two dozen objects, and delay the first request by 7 ms.
         freeze_survivors()
         try:
             await stopping.wait()

@@ -43,7 +43,7 @@ def archive(
     ] = None,
     store: Annotated[str | None, _STORE] = None,
     namesrv: Annotated[
-        str | None, typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; read through the brokers.")
+        str | None, typer.Option("-n", "--namesrv", metavar="ADDRESSES", help="Name servers; read from their brokers.")
     ] = None,
     broker_name: Annotated[
         str, typer.Option("--broker-name", metavar="NAME", help="Broker of the directory.")
@@ -57,7 +57,9 @@ def archive(
     decode: Annotated[
         str | None, typer.Option("--decode", metavar="FORMAT", help="Decode bodies: json, avro, protobuf or string.")
     ] = None,
-    schema: Annotated[str | None, typer.Option("--schema", metavar="SCHEMA", help="DDL or file for --decode.")] = None,
+    schema: Annotated[
+        str | None, typer.Option("--schema", metavar="SCHEMA", help="Schema for --decode: DDL or a file.")
+    ] = None,
     message: Annotated[
         str | None, typer.Option("--message", metavar="NAME", help="Message for --decode protobuf.")
     ] = None,

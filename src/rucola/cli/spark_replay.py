@@ -143,7 +143,7 @@ def _chosen(request: on.Request) -> bool:
 
 
 def _reason(text: str) -> str:
-    """Returns the error of the task alone; Spark's message ``text`` contains the task's whole traceback."""
+    """Returns only the task's error from Spark's message ``text``, which contains the task's whole traceback."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line for line in lines if line.startswith("rucola.errors.")]
     return own[-1].partition(": ")[2] if own else (lines[0] if lines else "no reason given")

@@ -113,7 +113,7 @@ def hexdump(
     directory: Directory,
     at: Annotated[int | None, typer.Option("--at", min=0, help="Show the record at this physical offset.")] = None,
     unit: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show this unit of a consume queue.")] = None,
-    ext: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show the unit's data in the extension.")] = None,
+    ext: Annotated[str | None, typer.Option(help="TOPIC/QUEUE/OFFSET: show this unit's extended data.")] = None,
     index: Annotated[
         str | None,
         typer.Option(help="NAME: show the header of this index file; with --slot or --entry, a part of it."),

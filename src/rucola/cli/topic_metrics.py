@@ -39,7 +39,7 @@ def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metr
         family.add_metric((*node, topic, _bool(is_system_topic(topic))), count)
     yield family
     yield GaugeMetricFamily(
-        "rucola_topics_not_listed", "Topics with messages that /metrics leaves out.", len(counts) - len(listed)
+        "rucola_topics_not_listed", "Non-empty topics that are left out of /metrics.", len(counts) - len(listed)
     )
 
 
@@ -76,10 +76,10 @@ def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Met
             inflight.add_metric((*node, group.group, topic, retry), handed_out)
             yield
     subscriptions_out = GaugeMetricFamily(
-        "rucola_subscriptions_not_listed", "Subscriptions that /metrics leaves out, in listed groups.", left_out
+        "rucola_subscriptions_not_listed", "Subscriptions of listed groups that are left out of /metrics.", left_out
     )
     groups_out = GaugeMetricFamily(
-        "rucola_groups_not_listed", "Connected groups that /metrics leaves out.", max(len(groups) - pairs_max, 0)
+        "rucola_groups_not_listed", "Connected groups that are left out of /metrics.", max(len(groups) - pairs_max, 0)
     )
     return [connections, lag, inflight, subscriptions_out, groups_out]
 

@@ -140,12 +140,15 @@ class ProducerConfig(ClientConfig):
         "of the topic.",
     )
     back_pressure_for_async_send_num: int = option(
-        "backPressureForAsyncSendNum", 10_000, "Number of messages in flight at which `ready` waits.", minimum=1
+        "backPressureForAsyncSendNum",
+        10_000,
+        "`ready` waits while this number of messages or more are in flight.",
+        minimum=1,
     )
     back_pressure_for_async_send_size: int = option(
         "backPressureForAsyncSendSize",
         100 * 1024 * 1024,
-        "Size of messages in flight at which `ready` waits.",
+        "`ready` waits while the messages in flight have this total size or more.",
         unit="bytes",
         minimum=1,
     )
@@ -183,13 +186,12 @@ class PullConsumerConfig(ClientConfig):
     message_model: MessageModel = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
         "messageModel",
         MessageModel.CLUSTERING,
-        "CLUSTERING: brokers store the progress of the group. BROADCASTING: this client stores its own progress "
-        "in a file.",
+        "CLUSTERING: brokers store the group's offsets. BROADCASTING: this client stores its own offsets in a file.",
     )
     local_offset_store_dir: str = option(
         "localOffsetStoreDir",
         "",
-        "Directory of a broadcasting consumer's progress. If empty, `.rocketmq_offsets` in the home directory. "
+        "Directory for the offsets of broadcasting consumers. If empty, `.rocketmq_offsets` in the home directory. "
         "RocketMQ: `rocketmq.client.localOffsetStoreDir`.",
     )
     consumer_pull_timeout_ms: int = option(

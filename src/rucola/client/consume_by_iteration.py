@@ -1,4 +1,4 @@
-"""Passes messages to ``async for`` loops: there are no listener and no workers; each step of a loop gets one message.
+"""Passes messages to ``async for`` loops, without a listener and workers; each iteration of a loop gets one message.
 
 A message counts as consumed when its loop requests the next one. Several loops over one consumer share the messages. An
 orderly queue yields its next message only after the previous one is consumed. Everything runs on one event loop.

@@ -255,7 +255,7 @@ class ConsumeConcurrently:
             return []
         kept = []
         for message in failed:
-            # A message that is no longer held took too long, and has been sent back already.
+            # A message that is no longer in the queue took too long, and has been sent back already.
             if message in queue and not await self._send_back(message, delay_level):
                 message.reconsume_times += 1
                 kept.append(message)

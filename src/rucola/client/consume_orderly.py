@@ -234,7 +234,7 @@ class _Line:
         self.dropped_at: float | None = None
 
     async def rest(self, seconds: float) -> None:
-        """Sleeps; ``pause.cancel()`` ends it early."""
+        """Sleeps; ``pause.cancel()`` ends the sleep early."""
         self.pause = asyncio.ensure_future(asyncio.sleep(seconds))
         await asyncio.wait([self.pause])
         self.pause = None

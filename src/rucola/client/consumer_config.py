@@ -26,8 +26,8 @@ class GroupConsumerConfig(ClientConfig):
     consume_from_where: ConsumeFromWhere = option(  # noqa: RUF009
         "consumeFromWhere",
         ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        "Where a group without progress begins. Exception: with CLUSTERING, it begins with the first message of a "
-        "topic if the broker still has every message.",
+        "Where a group without a stored offset begins. Exception: with CLUSTERING, it begins with the first message "
+        "of a topic if the broker still has every message.",
     )
     consume_timestamp: str = option(
         "consumeTimestamp",
@@ -41,14 +41,14 @@ class GroupConsumerConfig(ClientConfig):
     pull_threshold_for_queue: int = option(
         "pullThresholdForQueue",
         1000,
-        "Number of messages of one queue in the consumer's memory at which pulling pauses.",
+        "Number of messages of one queue in the consumer's memory above which pulling from the queue pauses.",
         minimum=1,
         maximum=65535,
     )
     pull_threshold_size_for_queue: int = option(
         "pullThresholdSizeForQueue",
         100,
-        "Size of the messages of one queue in the consumer's memory at which pulling pauses.",
+        "Size of one queue's messages in the consumer's memory above which pulling from the queue pauses.",
         unit="MiB",
         minimum=1,
         maximum=1024,
@@ -56,7 +56,7 @@ class GroupConsumerConfig(ClientConfig):
     auto_commit_interval_ms: int = option(
         "persistConsumerOffsetInterval",
         5_000,
-        "Pause between two writes of the consumer's progress.",
+        "Pause between two writes of the consumer offsets.",
         unit="ms",
         minimum=1,
     )
@@ -83,7 +83,7 @@ class GroupConsumerConfig(ClientConfig):
     local_offset_store_dir: str = option(
         "localOffsetStoreDir",
         "",
-        "Directory of a broadcasting consumer's progress. If empty, `.rocketmq_offsets` in the home directory. "
+        "Directory for the offsets of broadcasting consumers. If empty, `.rocketmq_offsets` in the home directory. "
         "RocketMQ: `rocketmq.client.localOffsetStoreDir`.",
     )
 
@@ -119,24 +119,24 @@ class PushConsumerConfig(GroupConsumerConfig):
     consume_concurrently_max_span: int = option(
         "consumeConcurrentlyMaxSpan",
         2000,
-        "Distance between the first and last queue offset in memory at which pulling pauses. Orderly consumers "
-        "ignore it.",
+        "Distance between the first and last offset of a queue in memory above which pulling from the queue pauses. "
+        "Orderly consumers ignore this option.",
         minimum=1,
         maximum=65535,
     )
     pull_threshold_for_topic: int = option(
         "pullThresholdForTopic",
         -1,
-        "Number of messages of all queues in memory at which pulling pauses, divided evenly among the queues. -1 "
-        "means no limit.",
+        "Largest number of messages in memory, divided evenly among all queues. Pulling from a queue pauses while it "
+        "has more than its share. -1 means no limit.",
         minimum=-1,
         maximum=6553500,
     )
     pull_threshold_size_for_topic: int = option(
         "pullThresholdSizeForTopic",
         -1,
-        "Size of the messages of all queues in memory at which pulling pauses, divided evenly among the queues. -1 "
-        "means no limit.",
+        "Largest size of the messages in memory, divided evenly among all queues. Pulling from a queue pauses while "
+        "it has more than its share. -1 means no limit.",
         unit="MiB",
         minimum=-1,
         maximum=102400,
@@ -198,12 +198,15 @@ class LitePullConsumerConfig(GroupConsumerConfig):
         minimum=0,
     )
     pull_threshold_for_all: int = option(
-        "pullThresholdForAll", 10_000, "Number of messages of all queues in memory at which pulling pauses.", minimum=1
+        "pullThresholdForAll",
+        10_000,
+        "Pulling pauses while more than this number of messages are in memory.",
+        minimum=1,
     )
     consume_max_span: int = option(
         "consumeMaxSpan",
         2000,
-        "Distance between the first and last queue offset in memory at which pulling pauses.",
+        "Distance between the first and last offset of a queue in memory above which pulling from the queue pauses.",
         minimum=1,
     )
     broker_suspend_max_time_ms: int = option(
@@ -243,6 +246,6 @@ class SimpleConsumerConfig(ClientConfig):
     consume_from_first: bool = option(
         "consumeInitMode",
         True,
-        "Whether a group without progress begins with the first message of a topic. Otherwise it begins with the "
-        "next message.",
+        "Whether a group without a stored offset begins with the first message of a topic. Otherwise it begins with "
+        "the next message.",
     )

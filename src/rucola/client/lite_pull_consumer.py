@@ -39,7 +39,8 @@ class LitePullConsumer:
         group: consumer group.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        allocate_strategy: divides the queues; must be the same for all consumers of the group. By default, averagely.
+        allocate_strategy: divides the queues; must be the same for all consumers of the group. By default
+            ``AllocateMessageQueueAveragely``.
         clock: gives the time for client id and versions.
 
     Raises:

@@ -46,7 +46,7 @@ class PopReceipt(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The receipt handle as text, as requests contain it."""
+        """The receipt handle in the text form that requests contain."""
         return " ".join(map(str, self))
 
     def real_topic(self, topic: str, group: str) -> str:

@@ -436,9 +436,7 @@ class Producer:
 
     async def _greet_brokers(self, patience_s: float) -> None:
         """Sends heartbeats to all brokers; waits for at most ``patience_s`` seconds."""
-        with suppress(
-            TimeoutError
-        ):  # if the heartbeats have not arrived, the send will report that no name server responds
+        with suppress(TimeoutError):  # if no name server responds, the send will report it
             async with asyncio.timeout(patience_s):
                 await self._instance.meet_all_brokers()
                 await self._instance.heartbeat()

@@ -68,7 +68,7 @@ class Rebalance:
         message_model: with BROADCASTING each consumer reads all queues.
         strategy: divides the queues.
         owner: reads the queues.
-        interval_ms: interval between rounds without a notification.
+        interval_ms: interval between rounds if no notification arrives.
     """
 
     def __init__(

@@ -179,8 +179,8 @@ def _clear_row(table: cython.p_longlong, base: cython.Py_ssize_t, column: cython
 @cython.exceptval(check=False)
 @cython.nogil
 def _finish(data: cython.p_uchar, table: cython.p_longlong, base: cython.Py_ssize_t) -> cython.int:
-    """Whether all required fields are present; if so, sets the kind and unescapes. It is the last step, so the row
-    cannot become invalid later.
+    """Whether all required fields are present; if so, sets the row's kind and unescapes its text. This is the last
+    step, so the row cannot become invalid later.
     """
     code: cython.longlong = table[base + FRAME_CODE]
     seen: cython.longlong = table[base + _SEEN]
@@ -453,8 +453,8 @@ def _read_json(
     """Reads the JSON header in ``data[position:limit]`` into the row.
 
     Returns:
-        The names of its ext fields, such as ``_NAMES_V1``; 0 if requests with its code take the general path, -1 if the
-        header has an unusual form.
+        Which names the header uses for its ext fields, such as ``_NAMES_V1``; 0 if requests with this code take the
+        general path; -1 if the header has an unusual form.
     """
     names: cython.int = 0
     seen: cython.int = 0
@@ -534,9 +534,9 @@ def _read_fields(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Reads the object of ext fields whose brace is at ``position``; returns the position after it, or -1.
+    """Reads the object of ext fields that opens at ``position``; returns the position after the object, or -1.
 
-    If ``names`` is 0, it only finds the end of the object.
+    If ``names`` is 0, only finds the end of the object.
     """
     key: cython.Py_ssize_t
     key_end: cython.Py_ssize_t

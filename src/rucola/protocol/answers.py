@@ -32,7 +32,7 @@ class SendAnswers:
         fields = {"MSG_REGION": region, "TRACE_ON": "true" if trace_on else "false", "msgId": store_host.hex().upper()}
         json_header = RemotingCommand(code, ext_fields=fields).encode_header()
         json_head = json_header[: json_header.index(b'"},"flag":')]
-        # The 16 digits of the offset complete msgId, so its length in the binary block includes them.
+        # msgId ends with the 16 digits of the offset, so the length of msgId in the binary block includes them.
         ends_at = 16 + len(fields["msgId"])
         fields["msgId"] = "0" * ends_at
         block = header_binary.encode(header_binary.BinaryHeader(0, 0, 0, 0, 0, None, fields))[21:-ends_at]

@@ -190,8 +190,8 @@ def decode_frame(frame: bytes | bytearray | memoryview) -> RemotingCommand:
 
 
 def _quotes(fields: dict[str, Any]) -> int:
-    """Returns the number of quotation marks that the JSON header with these fields has if it repeats no field and
-    contains neither quotes in strings nor objects besides extFields.
+    """Returns the expected number of quotation marks in the JSON header with these fields. A header has more if it
+    repeats a field, has quotes in strings, or has objects besides extFields.
     """
     texts = list(fields.values())
     keys = len(fields)

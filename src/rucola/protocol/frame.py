@@ -213,7 +213,7 @@ class FrameReader:
         return rows + added, error, unread + others
 
     def _read_others(self, batch: FrameBatch) -> None:
-        """Fills the rows of frames with unusual headers, because users of the batch rely on code, opaque and flag."""
+        """Fills code, opaque, flag and version in the rows of frames with unusual headers."""
         table = batch.table
         for row in range(batch.count):
             base = row * ROW_WIDTH

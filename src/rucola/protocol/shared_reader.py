@@ -19,7 +19,7 @@ BEGUN_BYTES = 16 * 1024
 buffer of its own, so that it is not copied again and again.
 """
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""Largest total size in bytes of the batches not handled yet with which reads still have full size. Above this total, a
+"""Reads have full size while the batches not handled yet take at most this many bytes in total. Above this total, a
 read takes at most ``SMALL_READ_BYTES``.
 """
 SMALL_READ_BYTES = 4096
@@ -129,7 +129,7 @@ class SharedFrameReader(FrameReader):
         return kept
 
     def release(self, batch: FrameBatch) -> None:
-        """Subtracts a batch that ``keep`` returned from ``kept_bytes``; none of its rows may wait any longer."""
+        """Subtracts from ``kept_bytes`` the size of a batch that ``keep`` returned; all its rows must be handled."""
         self._space.kept_bytes -= batch.kept_bytes
 
     def set_aside(self) -> None:

@@ -36,7 +36,7 @@ largest queues, one half each.
 SAMPLE_QUEUES = 16
 NEAREST_MAX = 5
 SOURCE_PREFIX = "messages of "
-"""This prefix and a topic name the view of the topic's messages without the fields of their bodies."""
+"""Start of the name of a view with a topic's messages, without the fields of their bodies; the topic's name follows."""
 _MISSING_TABLE = re.compile(r"Table with name (.+?) does not exist")
 
 log = logging.getLogger(__name__)

@@ -99,8 +99,8 @@ def finding_rows(store: str) -> list[dict[str, object]]:
 
 
 def _of_messages(node: Node) -> Node:
-    """The filter for the messages: conditions on ``key`` become conditions on column ``keys``. A key lookup needs no
-    more.
+    """The filter for the messages: conditions on ``key`` become conditions on column ``keys``. These suffice for a
+    lookup of keys.
     """
     if isinstance(node, Field):
         return Field("keys") if node.name == "key" else node

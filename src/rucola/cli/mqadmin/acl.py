@@ -110,7 +110,7 @@ def update_global_white_addr(
     broker: Broker = None,
     cluster: Cluster = None,
 ) -> None:
-    """Set the addresses that need no signature with any account."""
+    """Set the addresses from which requests of any account need no signature."""
     one_of(broker, cluster)
 
     tell_brokers(

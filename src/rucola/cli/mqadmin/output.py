@@ -19,7 +19,7 @@ from rucola.cli.fitted_table import print_fitted
 JSON: ContextVar[bool] = ContextVar("json", default=False)
 _PIPE_COLUMNS = 1000
 _FIGURE = re.compile("[-+0-9.,:% ]*")
-"""A number, a time or nothing."""
+"""Matches a number, a time or an empty text."""
 
 
 class _Console(Console):

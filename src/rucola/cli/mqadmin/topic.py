@@ -275,7 +275,7 @@ def update_order_conf(
 
 @app.command("cleanUnusedTopic")
 def clean_unused_topic(namesrv: Namesrv, broker: Broker = None, cluster: Cluster = None) -> None:
-    """Remove queues of topics that the brokers no longer have."""
+    """Remove the consume queues of topics that the brokers no longer have."""
 
     tell_brokers(
         namesrv,

@@ -253,7 +253,7 @@ def _run(
             top -= 1
             left = NULL if work[slot - 3] == TYPE_NULL else cython.cast(cython.int, work[slot - 2])
             right = NULL if work[slot] == TYPE_NULL else cython.cast(cython.int, work[slot + 1])
-            answer = FALSE if op == OP_AND else TRUE  # decides without the other side
+            answer = FALSE if op == OP_AND else TRUE  # a value that decides the result alone
             if answer not in (left, right):
                 answer = NULL if NULL in (left, right) else 1 - answer
             _put(work, slot - 3, answer)
@@ -288,7 +288,7 @@ def _put(work: cython.longlong[::1], slot: cython.Py_ssize_t, answer: cython.int
 def _negate(
     work: cython.longlong[::1], work_doubles: cython.double[::1], slot: cython.Py_ssize_t, top: cython.Py_ssize_t
 ) -> cython.void:
-    """Negates a number; everything else becomes null. No literal is the smallest integer, whose negation overflows."""
+    """Negates a number; everything else becomes null. No overflow: the smallest integer cannot be a literal."""
     if work[slot] == TYPE_INT or work[slot] == TYPE_LONG:
         work[slot + 1] = -work[slot + 1]
     elif work[slot] == TYPE_DOUBLE:

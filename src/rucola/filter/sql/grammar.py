@@ -127,7 +127,7 @@ def _refuse(position: int, expected: str, got: str) -> NoReturn:
 
 
 class _Compiler(Transformer[Token, Condition]):
-    """One method per rule: takes the parts of the rule and returns the combined part."""
+    """Has one method for each rule of the grammar: it takes the parts of the rule and returns the combined part."""
 
     # -- operands ------------------------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ def _unquoted(token: Token) -> str:
 
 
 def _as_condition(part: Condition) -> Condition:
-    """A part where a condition is required. A bare property is accepted, although only a boolean can satisfy it."""
+    """Returns ``part`` as a condition. A bare property is accepted, although only a boolean can satisfy it."""
     if part.kind in _BOOLEANS:
         return part
     if part.kind is not Kind.PROPERTY:
@@ -314,7 +314,7 @@ def _ordered(left: Condition, right: Condition, op: Op) -> Condition:
 
 
 def _limits(parts: list[Condition]) -> tuple[Condition, Condition, Condition, Condition]:
-    """The value of a BETWEEN, repeated for the second comparison, and its limits."""
+    """The value of a BETWEEN, a copy of it for the second comparison, and the two limits."""
     value, low, high = parts
     again = Condition(value.kind, list(value.code), value.position, value.value, value.height, value.depth)
     return value, again, low, high

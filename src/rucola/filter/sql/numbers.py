@@ -17,7 +17,7 @@ linear time.
 
 
 def parse_integer(text: bytes, bits: int) -> int | None:
-    """The integer in ``text``, which must fit a sign and ``bits`` bits. Accepts a sign and decimal digits of any
+    """The integer in ``text``, which must fit into a sign and ``bits`` bits. Accepts a sign and decimal digits of any
     script.
     """
     digits = text.decode("utf-8", "replace")

@@ -55,7 +55,7 @@ class _Layout(NamedTuple):
 
 
 class SqlExpression:
-    """One compiled expression. It owns its stack, so only one thread at a time may use it.
+    """One compiled expression. Each expression has a stack of its own, so only one thread at a time may use it.
 
     Args:
         text: the expression.

@@ -32,7 +32,9 @@ INFLATED_BYTES_MAX = 64 * 1024 * 1024
 _PART_BYTES = 64 * 1024
 _COMMA_BYTES_MIN = 8
 _NESTED_BYTES_MIN = 24
-"""Long JSON may have at most one comma per 8 bytes and one object per 24 bytes; a topic has one per 17 and per 70."""
+"""Long JSON may have at most one comma per ``_COMMA_BYTES_MIN`` bytes and one object per ``_NESTED_BYTES_MIN`` bytes. A
+topic has only one comma per 17 bytes and one object per 70 bytes.
+"""
 _INT32 = Struct(">i")
 
 

@@ -94,8 +94,8 @@ class BrokerStatsData(Body):
 
 @dataclass(slots=True)
 class QueueTimeSpan(Body):
-    """Store times of a queue's ends and of the group's last consumed message; ``delay_time``: age of the oldest
-    unconsumed message.
+    """Store times of a queue's first and last message and of the group's last consumed message; ``delay_time``: age of
+    the oldest unconsumed message.
     """
 
     message_queue: MessageQueue

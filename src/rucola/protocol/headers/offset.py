@@ -41,8 +41,8 @@ class UpdateConsumerOffsetRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class SearchOffsetRequestHeader(CommandHeader):
-    """Request 29 (SEARCH_OFFSET_BY_TIMESTAMP). ``timestamp``: ms. ``boundary_type``: ``UPPER``, in any combination of
-    upper and lower case, or anything else for ``LOWER``.
+    """Request 29 (SEARCH_OFFSET_BY_TIMESTAMP). ``timestamp``: ms. ``boundary_type``: ``UPPER``, in upper or lower case;
+    anything else means ``LOWER``.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}

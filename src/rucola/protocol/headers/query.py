@@ -31,7 +31,7 @@ class QueryMessageRequestHeader(CommandHeader):
 
 @dataclass(slots=True)
 class QueryMessageResponseHeader(CommandHeader):
-    """Response to 12 (QUERY_MESSAGE): up to which message the index is complete."""
+    """Response to 12 (QUERY_MESSAGE): time and physical offset up to which the index is complete."""
 
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long
