@@ -1,4 +1,4 @@
-"""The brokers of ``rucola up --brokers``: one process each; the name server runs in the parent process.
+"""The brokers of ``rucola up --brokers``: each has its own process; the name server runs in the parent process.
 
 A broker process is ``rucola broker --under-up``. It writes its address to standard output, and stops when its standard
 input ends. Standard input also ends when the parent process is killed.

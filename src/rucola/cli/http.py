@@ -109,7 +109,7 @@ class HttpServer:
 
 
 def _server_of(health: Health) -> Any:
-    """A uvicorn server for the application; imports both libraries."""
+    """A uvicorn server for the HTTP application; imports uvicorn and h11."""
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
 

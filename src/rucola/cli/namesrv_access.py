@@ -30,7 +30,7 @@ _OWN_BROKERS = "rucola-up"
 
 
 class NamesrvAccess:
-    """Decides on requests to a name server that are not open to every client.
+    """Accepts or refuses those requests to a name server that are not open to every client.
 
     Args:
         source: returns the current accounts; None while they are not known.
@@ -92,7 +92,7 @@ class AccountFiles:
 
 
 def own_brokers() -> Account:
-    """An account for the brokers that a ``rucola up`` starts; its secret exists only in the processes of these."""
+    """An account for the brokers that a ``rucola up`` starts; its secret exists only in the processes of ``up``."""
     return Account(_OWN_BROKERS, secrets.token_urlsafe(32).encode(), admin=True)
 
 

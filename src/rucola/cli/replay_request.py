@@ -67,7 +67,7 @@ class Request:
         bool, typer.Option("--keep-queues", help="Keep each message's queue id, and the order in a queue.")
     ] = False
     id_scope: Annotated[
-        str, typer.Option("--id-scope", help="Text in the id of each message sent; another text makes other ids.")
+        str, typer.Option("--id-scope", help="Text in every new id; with another text, the ids differ.")
     ] = ""
     checkpoint: Annotated[
         str | None,

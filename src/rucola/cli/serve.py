@@ -119,7 +119,7 @@ class _Holder(logging.Handler):
 
 @contextmanager
 def port_from(option: str) -> Iterator[None]:
-    """Adds to the error of a server whose port is in use that ``option`` sets this port."""
+    """If the port of a server is in use, adds to the error that ``option`` sets the port."""
     try:
         yield
     except AddressInUseError as error:

@@ -61,7 +61,7 @@ class Addresses(NamedTuple):
 class UpServers:
     """Name server, brokers and HTTP port of ``rucola up``. Call ``start`` once, then ``stop`` once.
 
-    A single broker runs in this process, several run in one process each.
+    A single broker runs in this process; several brokers each have a process of their own.
     """
 
     def __init__(self, options: UpOptions) -> None:

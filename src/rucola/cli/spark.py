@@ -32,7 +32,7 @@ from rucola.runtime import extras
 
 app = tool_app("spark", "Archive and replay topics, repair stores, and prepare Spark's executors.")
 ENDINGS = (".tar.gz", ".tgz", ".zip")
-"""Archives that Spark unpacks."""
+"""Endings of the names of archives that Spark unpacks."""
 LEFT_OUT = (
     "*/__pycache__/*", "*.dist-info/RECORD", "*/site-packages/pip/*", "*/site-packages/pip-*", "*/tests/*",
     "*/site-packages/setuptools/*", "*/site-packages/setuptools-*", "*/site-packages/pyspark/*",
@@ -141,7 +141,7 @@ def pack(place: Path, output: Path, python: str | None = None) -> None:
     Args:
         place: a virtual environment of this interpreter; its interpreter is changed to the one in ``python``.
         output: the archive; replaced.
-        python: directory whose ``bin`` has the Python of the executors; None if its path is the same as here.
+        python: directory whose ``bin`` has the Python of the executors; None if the path is as on this machine.
     """
     from venv_pack import Env
 

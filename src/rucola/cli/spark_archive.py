@@ -53,7 +53,7 @@ def archive(
         str | None, typer.Option("--every", metavar="TIME", help="Repeat at this interval, such as 10s.")
     ] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Archive the whole log of --store for a restore.")] = False,
-    record: Annotated[bool, typer.Option("--record", help="Add column record, the stored bytes.")] = False,
+    record: Annotated[bool, typer.Option("--record", help="Add the column record with the stored bytes.")] = False,
     decode: Annotated[
         str | None, typer.Option("--decode", metavar="FORMAT", help="Decode bodies: json, avro, protobuf or string.")
     ] = None,

@@ -123,7 +123,7 @@ def hexdump(
     checkpoint: Annotated[bool, typer.Option("--checkpoint", help="Show the file checkpoint.")] = False,
     timer: Annotated[int | None, typer.Option(min=0, help="Show the unit at this position of the timer log.")] = None,
     wheel: Annotated[
-        int | None, typer.Option(min=0, help="Show the slot of this time step of the timer wheel.")
+        int | None, typer.Option(min=0, help="Show the slot of the timer wheel for this time step.")
     ] = None,
     timercheck: Annotated[bool, typer.Option("--timercheck", help="Show the file config/timercheck.")] = False,
     commit_log: CommitLog = None,

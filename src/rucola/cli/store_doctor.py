@@ -1,4 +1,4 @@
-"""The commands of ``rucola store`` that change a store. They take its lock, so no broker uses it meanwhile."""
+"""The commands of ``rucola store`` that change a store. They lock the store, so no broker uses it meanwhile."""
 
 from __future__ import annotations
 

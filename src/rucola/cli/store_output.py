@@ -120,7 +120,7 @@ def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
 
 
 def print_rows(rows: list[dict[str, Any]], json: bool) -> None:
-    """Prints rows of one form."""
+    """Prints rows that all have the same columns."""
     if json:
         for row in rows:
             _print_json(row)

@@ -8,8 +8,8 @@ from rucola.errors import ConfigError
 
 
 def time_ms(name: str, text: str) -> int:
-    """Returns milliseconds since 1970, from a text that is their number or a time in ISO 8601, in UTC if it names no
-    zone.
+    """Returns a time in milliseconds since 1970. ``text`` is this number, or a time in ISO 8601, which is in UTC if it
+    names no zone.
 
     Raises:
         ConfigError: the value of option ``name`` is neither.

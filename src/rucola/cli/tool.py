@@ -85,7 +85,7 @@ def options_from_fields(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
-    # Options are passed by name: only keyword-only parameters may lack a default after one that has a default.
+    # All parameters are keyword-only: then one without a default may follow one with a default.
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

@@ -19,7 +19,7 @@ from rucola.common.key_builder import DLQ_GROUP_TOPIC_PREFIX, RETRY_GROUP_TOPIC_
 from rucola.remoting.turn import Steps
 
 TOPICS_MAX = 1000
-"""Maximum number of topics, of groups, and of pairs of group and topic."""
+"""Largest number of topics, of groups, and of pairs of group and topic that are listed."""
 
 _NODE = ("cluster", "node_type", "node_id")
 

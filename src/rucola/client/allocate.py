@@ -109,7 +109,7 @@ class AllocateMessageQueueByMachineRoom:
     def allocate(
         self, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
     ) -> Sequence[MessageQueue]:
-        """See ``AllocateMessageQueueStrategy``. The first consumers get the remainder of the division in addition."""
+        """See ``AllocateMessageQueueStrategy``. The first consumers also get the remainder of the division."""
         index, count = client_ids.index(client_id), len(client_ids)
         near = [queue for queue in queues if self._is_near(queue.broker_name)]
         share, rest = divmod(len(near), count)
@@ -181,7 +181,7 @@ class AllocateMachineRoomNearby:
         """See ``AllocateMessageQueueStrategy``.
 
         Raises:
-            ConfigError: a queue or a consumer has no room.
+            ConfigError: the machine room of a queue or of a consumer is empty.
         """
         consumers: dict[str, list[str]] = {}
         for one in client_ids:
@@ -198,7 +198,7 @@ class AllocateMachineRoomNearby:
 
 def _known(room: str, what: str) -> str:
     if not room:
-        raise ConfigError("machineRoomResolver", room, f"the name of a room for {what}")
+        raise ConfigError("machineRoomResolver", room, f"the name of a machine room for {what}")
     return room
 
 

@@ -65,7 +65,7 @@ class ConsumeByIteration:
         return True
 
     async def stop(self, timeout_s: float) -> None:
-        """Ends all loops at their next step. Their current messages do not count as consumed."""
+        """Ends each loop when it requests its next message. The current messages do not count as consumed."""
         self._stopped = True
         self._ready.clear()
         self._lines.clear()

@@ -50,7 +50,7 @@ class ConsumeConcurrently:
         listener: receives the messages.
         config: settings of the consumer.
         send_back: see ``SendBack``.
-        clock: measures how long threads take messages.
+        clock: measures for how long a thread takes messages.
     """
 
     def __init__(self, listener: Listener, config: PushConsumerConfig, send_back: SendBack, clock: Clock) -> None:

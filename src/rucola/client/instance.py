@@ -143,7 +143,7 @@ class ClientInstance:
             groups: list[str | None] = [*self._consumers]
             if not groups and self._producer_group:
                 groups = [None]
-            # A client without a group is known to no broker. It must not wait for one that hangs.
+            # Brokers do not know a client without a group, so it must not wait for a broker that hangs.
             for position, group in enumerate(groups):
                 await self._unregister(addresses, None if position else self._producer_group, group)
         finally:

@@ -150,7 +150,7 @@ class PendingSend(Waiter):
         return 0.0 if self.future.done() else self._expires_at - self._now()
 
     def ended(self) -> bool:
-        """Whether the send was cancelled or timed out before its first attempt; if it timed out, this call fails it."""
+        """Whether the send was cancelled or timed out before its first attempt; fails a send that timed out."""
         if not self.future.done() and self._now() < self._expires_at:
             return False
         self.expire()
@@ -326,7 +326,7 @@ class PendingSend(Waiter):
 
     @property
     def broker_name(self) -> str:
-        """The broker name of the latest attempt; there must have been one."""
+        """The broker name of the latest attempt; an attempt must have been made."""
         return self._target.queue.broker_name
 
     def _address(self) -> str:

@@ -484,7 +484,7 @@ class Producer:
     def _chosen(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> tuple[MessageQueue | ChosenQueue | None, Callable[..., PendingSend]]:
-        """Returns the queue for the message, None for the queues in turn, and the constructor of its pending send."""
+        """Returns the queue for the message (None: the queues are used in turn) and the constructor of its send."""
         make: Callable[..., PendingSend] = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
         if message_const.RECONSUME_TIME in message.properties and is_retry_topic(message.topic):
             make = retry_send(message)

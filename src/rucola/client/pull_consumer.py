@@ -394,7 +394,9 @@ class PullConsumer:
 
 
 def _unpack(message: MessageExt) -> None:
-    """Decompresses the body. If that fails, it stays as stored, so that a sender's mistake does not stop a queue."""
+    """Decompresses the body. A body that cannot be decompressed stays as stored, so that a sender's mistake does not
+    stop a queue.
+    """
     if not message.sys_flag & MessageSysFlag.COMPRESSED:
         return
     try:

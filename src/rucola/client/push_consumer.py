@@ -45,7 +45,8 @@ class PushConsumer:
         group: consumer group; its consumers share the queues.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
-        allocate_strategy: divides the queues; must be the same for all consumers of the group. By default, averagely.
+        allocate_strategy: divides the queues; must be the same for all consumers of the group. By default
+            ``AllocateMessageQueueAveragely``.
         clock: gives the time for client id, versions and the time slices of threads.
 
     Raises:

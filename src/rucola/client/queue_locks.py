@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 20.0
 SURE_S = 55.0
-"""For this long after the broker's confirmation, in seconds, no other consumer can have read the queue."""
+"""Number of seconds after a confirmation in which no other consumer can have read the queue."""
 TIMEOUT_MS = 1_000
 
 
@@ -104,7 +104,7 @@ class QueueLocks:
         return True
 
     def confirm_soon(self) -> None:
-        """Confirms all locks at once, because a broker that was restarted has none."""
+        """Starts to confirm all locks now, because a restarted broker no longer has them."""
         self._wanted.set()
 
     async def _confirm_regularly(self) -> None:

@@ -34,8 +34,8 @@ _Key = tuple[str, str]
 def drop_repeats(
     listener: MessageListener, *, within: timedelta, keys_max: int = KEYS_MAX, clock: Clock | None = None
 ) -> MessageListener:
-    """Wraps ``listener`` for ``register_message_listener``: one call handles all messages with the same topic and
-    UNIQ_KEY.
+    """Wraps ``listener`` for ``register_message_listener``, so that it consumes only one of several messages with the
+    same topic and UNIQ_KEY.
 
     A repeat of a consumed message counts as consumed without a call. A repeat of a message still being consumed is
     delivered again later. A message on which the listener failed does not count as a repeat.

@@ -149,7 +149,7 @@ class ManyMessages:
             self._outcomes[batch.numbers[0]] = result
             return
         offset_ids = result.offset_msg_id.split(",")
-        each = len(offset_ids) == len(batch.messages)  # a BatchCQ topic stores all messages in one record
+        each = len(offset_ids) == len(batch.messages)  # a BatchCQ topic stores the batch as one record
         status, _, offset_id, queue, queue_offset, transaction_id, _ = result
         for place, number in enumerate(batch.numbers):
             self._outcomes[number] = SendResult(

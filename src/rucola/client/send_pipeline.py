@@ -293,7 +293,7 @@ class SendPipeline:
             for send, timer in self._unrouted.pop(topic).items():
                 timer.cancel()
                 if failure is not None:
-                    send.fail(copy.copy(failure))  # each gets a copy, because each may be raised with its own traceback
+                    send.fail(copy.copy(failure))  # a copy for each send: each raised error gets its own traceback
                 elif not send.ended():
                     self._send_routed(send)
 

@@ -35,7 +35,7 @@ PENDING_MAX = 2048
 TRACE_BYTES_MAX = 128_000
 """Largest body of one trace message."""
 KEYS_CHARACTERS_MAX = 8_000
-"""Largest size of a trace message's keys; all its properties together may have 32,767 bytes."""
+"""Largest number of characters in a trace message's keys; all its properties together may have 32,767 bytes."""
 FLUSH_INTERVAL_S = 5.0
 _SHUTDOWN_S = 5.0
 _instances = count(1)

@@ -128,7 +128,7 @@ def encode_send_head(
 def read_send_answers(
     source: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
 ) -> list[tuple[int, str, int, int, str | None, str | None] | None]:
-    """Returns the results of the sends whose responses the first ``rows`` rows describe.
+    """Returns the results of sends from their responses, which are in the first ``rows`` rows.
 
     Returns:
         For each row: the code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``. None for

@@ -13,7 +13,7 @@ from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.frame import FrameBatch, FrameReader
 
 ROWS_MAX = 256
-"""Number of frames in one batch. A read with more frames makes several batches."""
+"""Largest number of frames in one batch. A read with more frames makes several batches."""
 BEGUN_BYTES = 16 * 1024
 """A begun frame up to this size is copied back into the shared buffer before each read. A larger begun frame gets a
 buffer of its own, so that it is not copied again and again.

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
-"""Ext fields that RocketMQ's clients send."""
+"""Ext fields with which RocketMQ's clients sign a request."""
 
 SIGNATURE_V2 = "SignatureV2"
 SIGN_TIME = "SignTime"

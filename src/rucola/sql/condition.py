@@ -12,7 +12,7 @@ from rucola.errors import QueryError
 from rucola.sql.fields import fields_of, quoted, view_text
 
 SAMPLE_ROWS = 1000
-"""The fields of bodies come from this many messages: the first ones of the selection, in the order of reading."""
+"""Number of messages from whose bodies the fields are taken: the first messages that are read."""
 _SOURCE, _VIEW = "source", "messages"
 
 

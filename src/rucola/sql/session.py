@@ -62,7 +62,7 @@ class Session:
         self._names: dict[str, str] = {}
         """Names of all views, by name in lower case."""
         self._waiting: dict[str, Callable[[], VirtualDataset]] = {}
-        """Views that no query has named yet, each with the function that makes its dataset."""
+        """Views that have not been used in a query yet, each with the function that makes its dataset."""
         self.topics = self._topic_names()
         # DuckDB must not download an extension without the user's knowledge.
         self._connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
@@ -142,7 +142,9 @@ class Session:
         self._waiting[name] = rows
 
     def _make_views(self, names: Iterable[str]) -> None:
-        """Creates views that do not exist yet. Each takes DuckDB half a millisecond, and there may be thousands."""
+        """Creates the views in ``names`` that do not exist yet. DuckDB takes half a millisecond for each view, and
+        there may be thousands.
+        """
         for name in names:
             rows = self._waiting.pop(name, None)
             if rows is not None:

@@ -22,7 +22,7 @@ def _rows(connections: list[Connection]) -> list[list[object]]:
 
 
 async def _consumers(admin: AdminClient, group: str, broker: str | None) -> list[tuple[str, ConsumerConnection]]:
-    """The brokers on which a group is online, and its consumers there.
+    """The brokers on which a group is online, each with the group's consumers.
 
     Raises:
         ClientError: no consumer is online.

@@ -507,7 +507,7 @@ def _is_true(
     work: cython.longlong[::1],
     slot: cython.Py_ssize_t,
 ) -> cython.int:
-    """``Boolean.valueOf``: "true" in any case."""
+    """``Boolean.valueOf``: whether the string at ``slot`` is "true", in upper or lower case."""
     if work[slot + 2] != 4:
         return 0
     if work[slot + 1] >= POOL:
@@ -601,7 +601,7 @@ def _has(
     last: cython.Py_ssize_t = at + length - size
     if last < at:
         return 0
-    if op == OP_CONTAINS and size > SHORT_TEXT:  # its search takes linear time for any content
+    if op == OP_CONTAINS and size > SHORT_TEXT:  # bytes.find() takes linear time for any content
         return int(bytes(data[at : at + length]).find(bytes(pool[text : text + size])) >= 0)
     if op == OP_STARTS_WITH:
         return same(data, at, pool, text, size)

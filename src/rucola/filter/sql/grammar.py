@@ -96,7 +96,7 @@ def parse(text: str) -> Condition:
     """Compiles the condition in ``text``.
 
     Raises:
-        FormatError: Java refuses the condition, too, or it is longer or deeper than this package allows.
+        FormatError: Java refuses the condition, too, or the condition is longer or deeper nested than allowed here.
     """
     if len(text) > LENGTH_MAX:
         raise FormatError(_WHAT, LENGTH_MAX, f"at most {LENGTH_MAX} characters", f"{len(text)}")
@@ -288,7 +288,7 @@ def _deeper(part: Condition) -> Condition:
 
 
 def _binary(left: Condition, right: Condition, *ops: Op) -> Condition:
-    """Both sides, followed by the instructions ``ops``."""
+    """The instructions of both sides, followed by ``ops``."""
     left.height = max(left.height, 1 + right.height)
     left.depth = max(left.depth, right.depth)
     left.code += right.code

@@ -35,7 +35,7 @@ class Op(IntEnum):
 
 
 class Kind(Enum):
-    """The kind of an operand, as the rules for comparisons need it."""
+    """The kinds of operands that the rules for comparisons distinguish."""
 
     PROPERTY = auto()
     NUMBER = auto()
@@ -57,7 +57,7 @@ class Condition:
     """A part of an expression.
 
     Attributes:
-        code: instructions that leave its value on the stack; a containing part appends to them.
+        code: instructions that leave the part's value on the stack; an enclosing part appends instructions of its own.
         value: the value of a number.
         height: maximum number of values on the stack.
         depth: nesting of parentheses, signs and NOTs.

@@ -33,7 +33,7 @@ class Body:
     __slots__ = ()
 
     json_names: ClassVar[Mapping[str, str]] = {}
-    """Attributes whose JSON name is not their name in camel case."""
+    """JSON names by attribute, for attributes whose JSON name is not their own name in camel case."""
 
     def encode(self) -> bytes:
         """Encodes the body as standard JSON: keys are sorted, members that are None are left out."""

@@ -25,7 +25,7 @@ class CommandHeader:
     __slots__ = ()
 
     wire_names: ClassVar[Mapping[str, str]] = {}
-    """Attributes whose wire name is not their name in camel case."""
+    """Wire names by attribute, for attributes whose wire name is not their own name in camel case."""
 
     def to_ext_fields(self) -> dict[str, str]:
         """Returns the fields as strings, except those that are None."""
