@@ -17,7 +17,7 @@ from rucola.common.hosts import join_address
 from rucola.errors import AddressInUseError, ConfigError
 
 CONNECTIONS_MAX = 64
-"""Largest number of open connections; a further connection is closed at once."""
+"""Largest number of open connections; further connections are closed immediately."""
 REQUEST_S = 5.0
 """Time limit for a connection to send a whole request."""
 _BACKLOG = 64

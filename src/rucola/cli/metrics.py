@@ -72,7 +72,7 @@ _FIGURES = (
     ),
     Figure(
         "rucola_connections_refused",
-        "Connections closed at once, because there were too many.",
+        "New connections that were closed because too many were open.",
         CounterMetricFamily,
         lambda broker: broker.refused_connections,
     ),

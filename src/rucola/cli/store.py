@@ -86,7 +86,7 @@ def cat(
 def grep(
     directory: Directory,
     conditions: Conditions,
-    pattern: Annotated[str | None, typer.Argument(help="Regular expression, searched in bodies.")] = None,
+    pattern: Annotated[str | None, typer.Argument(help="Regular expression to find in bodies.")] = None,
     queue: Queue = None,
     ignore_case: Annotated[
         bool, typer.Option("-i", "--ignore-case", help="Ignore case in regular expressions.")

@@ -40,7 +40,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done
 Topic = Annotated[str | None, typer.Option("--topic", help="Only messages of this topic.")]
 Queue = Annotated[int | None, typer.Option("--queue", min=0, help="Only messages of this queue id.")]
 Most = Annotated[int | None, typer.Option("--max", min=0, help="Stop after this many messages.")]
-Pattern = Annotated[str | None, typer.Option("--pattern", help="Regular expression, searched in bodies.")]
+Pattern = Annotated[str | None, typer.Option("--pattern", help="Regular expression to find in bodies.")]
 Jobs = Annotated[
     int, typer.Option("-j", "--jobs", min=1, show_default="one per processor", help="Number of processes.")
 ]

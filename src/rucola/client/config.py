@@ -197,7 +197,7 @@ class PullConsumerConfig(ClientConfig):
     consumer_pull_timeout_ms: int = option(
         "consumerPullTimeoutMillis",
         10_000,
-        "Time limit of a pull to which the broker responds at once.",
+        "Time limit of a pull to which the broker responds immediately.",
         unit="ms",
         minimum=1,
     )

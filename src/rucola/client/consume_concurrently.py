@@ -1,9 +1,9 @@
 """Calls the listener with messages of all queues concurrently, up to the configured number of calls.
 
-Messages wait in one queue in memory. Each worker makes one call at a time and takes messages from the front. A worker
+Messages wait in one list in memory. Each worker makes one call at a time and takes messages from the front. A worker
 that finds further messages wakes one other worker. So no message waits for a slow call while a worker is idle, and a
 fast listener keeps only one worker busy. There is no task per message: a worker awaits the listener itself, or lets a
-thread take messages from the same queue for a few milliseconds.
+thread take messages from the list for a few milliseconds.
 
 Failed messages go back to the broker, which delivers them again later through the group's retry topic. Messages that
 cannot be sent back stay in memory and go to the listener again. Everything runs on one event loop except ``_drain``,
@@ -270,7 +270,7 @@ class ConsumeConcurrently:
         self._later.add(handle)
 
     async def _expire(self) -> None:
-        """Sends back messages whose listener call takes too long, because the queue's offset must not wait forever."""
+        """Sends back messages whose listener call takes too long: the consumer offset must not stay below them forever."""
         loop = asyncio.get_running_loop()
         timeout_s = self._config.consume_timeout_min * 60
         while True:

@@ -28,7 +28,7 @@ from rucola.protocol.bodies.heartbeat import MessageModel
 logger = logging.getLogger(__name__)
 
 UNLOCK_WAIT_S = 0.5
-"""How long one attempt to give up a queue waits, in seconds."""
+"""How long one attempt to give up a queue waits for the listener, in seconds."""
 UNLOCK_ANYWAY_S = 20.0
 """How long a running listener may delay the unlocking of its queue, in seconds."""
 SUSPEND_MIN_MS, SUSPEND_MAX_MS = 10, 30_000

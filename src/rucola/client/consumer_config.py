@@ -114,7 +114,11 @@ class PushConsumerConfig(GroupConsumerConfig):
         "consumeThreadMax", 20, "Number of listener calls that run at the same time.", minimum=1, maximum=1000
     )
     consume_message_batch_max_size: int = option(
-        "consumeMessageBatchMaxSize", 1, "Number of messages in one call of a batch listener.", minimum=1, maximum=1024
+        "consumeMessageBatchMaxSize",
+        1,
+        "Largest number of messages in one call of a batch listener.",
+        minimum=1,
+        maximum=1024,
     )
     consume_concurrently_max_span: int = option(
         "consumeConcurrentlyMaxSpan",

@@ -1,6 +1,6 @@
 """A consumer as a member of its group: subscriptions, heartbeats, start offsets and the consumer offsets.
 
-Push and lite pull consumers use it. It belongs to one event loop.
+Used by push and lite pull consumers. A ``GroupMember`` may be used on only one event loop.
 
 Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl``, ``RebalancePushImpl``.
 """

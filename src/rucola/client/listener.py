@@ -20,7 +20,7 @@ from rucola.common.message_queue import MessageQueue
 MessageListener = Callable[[MessageExt], Any]
 """Takes one message."""
 BatchListener = Callable[[list[MessageExt], Any], Any]
-"""A listener that takes a list of messages from one queue, and the context."""
+"""A listener that takes a list of messages from the same queue, and the context."""
 
 
 class ConsumeConcurrentlyStatus(Enum):

@@ -1,4 +1,4 @@
-"""The queues of a lite pull consumer, assigned by the rebalance or by the application, and pulled ahead of ``poll``.
+"""The queues of a lite pull consumer: assigned by the rebalance or by the application, and pulled in the background.
 
 Each queue has one task that pulls while its limits allow; pulled messages of all queues wait in one list for ``poll``.
 The position of a queue is after the last polled message. Its committable offset reaches the position one ``poll``

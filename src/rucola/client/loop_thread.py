@@ -64,7 +64,7 @@ class LoopThread:
         return self.run(call())
 
     def submit(self, function: Callable[..., asyncio.Future[T]], *arguments: Any, **options: Any) -> Future[T]:
-        """Calls a function that returns an asyncio future on the loop; returns a future on which any thread may
+        """Calls ``function``, which returns an asyncio future, on the loop; returns a future on which any thread may
         wait.
         """
         self._check_process()

@@ -1,9 +1,9 @@
 """The consumer offsets of a group: kept in memory, and stored at the brokers or in a file every few seconds.
 
 ``RemoteBrokerOffsetStore`` is for groups that share their queues, ``BroadcastOffsetStore`` for consumers that read all
-queues. One event loop owns a store. Source: RocketMQ 5.3.3, ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``,
-``ControllableOffset``. Unlike in RocketMQ, a store waits for the brokers' responses, so that a closing consumer knows
-the result.
+queues. A store may be used on only one event loop. Source: RocketMQ 5.3.3, ``RemoteBrokerOffsetStore``,
+``LocalFileOffsetStore``, ``ControllableOffset``. Unlike in RocketMQ, a store waits for the brokers' responses, so that
+a closing consumer knows the result.
 """
 
 from __future__ import annotations

@@ -352,8 +352,8 @@ class TimedSend(PendingSend):
 
 
 class RetrySend(PendingSend):
-    """A send to a retry topic. Its header says how many times the message was consumed; after too many times the broker
-    makes it a dead letter.
+    """A send to a retry topic. The header says how many times the message was consumed; after too many times the broker
+    turns the message into a dead letter.
     """
 
     __slots__ = ("_counts",)

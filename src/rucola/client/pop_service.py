@@ -33,7 +33,7 @@ POP_MAX = 32
 _ALL_QUEUES = -1
 _FROM_FIRST, _FROM_LAST = 0, 1
 _MARGIN_MS = 5_000
-"""Additional time for a response after the broker's waiting time, in ms."""
+"""How long after the broker's waiting time a response may arrive, in ms."""
 
 Place = tuple[str, str]
 """Topic and broker name."""
@@ -186,7 +186,7 @@ class PopService:
             if found is None:
                 raise ClientError(
                     f"broker {broker_name} ({address}) rejects new pops as too old: its clock is ahead of the "
-                    f"local one, {header.born_time} ms since the epoch"
+                    f"local clock, {header.born_time} ms since the epoch"
                 )
         except BrokerError as error:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:

@@ -2,7 +2,7 @@
 
 The consumer offset is the lowest queue offset not yet consumed, so a slow message is never skipped because of a later
 one. It is computed on request, not with each message. All times are those of the event loop, in seconds, which never go
-back. One event loop owns a queue. Source: RocketMQ 5.3.3, ``ProcessQueue``.
+back. A ``ProcessQueue`` may be used on only one event loop. Source: RocketMQ 5.3.3, ``ProcessQueue``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ProcessQueue:
     Attributes:
         dropped: whether the queue no longer belongs to this consumer, so that results for its messages are ignored.
         last_pull_at: time at which the last pull started.
-        size_bytes: total size of the records held.
+        size_bytes: total size of these messages' records.
         pulled, consumed, failed: numbers of messages since the queue was added.
         on_removed: function that is called when messages were consumed.
     """
@@ -67,7 +67,7 @@ class ProcessQueue:
         return message.queue_offset in self._held
 
     def put(self, messages: Iterable[MessageExt]) -> None:
-        """Adds pulled messages; does not replace messages that are already held."""
+        """Adds pulled messages; does not replace messages that are already in this process queue."""
         held, offsets = self._held, self._offsets
         before = len(held)
         highest, unsorted = self._next - 1, False
@@ -84,11 +84,11 @@ class ProcessQueue:
                 unsorted = True
         self.pulled += len(held) - before
         self._next = highest + 1
-        if unsorted:  # the broker sent a consumed message again, whose offset is lower than all offsets held
+        if unsorted:  # the broker sent a consumed message again, whose offset is below all others
             self._offsets = deque(sorted(held))
 
     def remove(self, messages: Sequence[MessageExt]) -> None:
-        """Removes messages that were consumed or sent back. Ignores messages that are not held."""
+        """Removes messages that were consumed or sent back. Ignores messages that are not in this process queue."""
         for message in messages:
             if self._held.pop(message.queue_offset, None) is not None:
                 self.size_bytes -= message.store_size
@@ -106,7 +106,7 @@ class ProcessQueue:
 
     @property
     def span_ends(self) -> tuple[int | None, int | None]:
-        """The lowest and the highest queue offset of the held messages; None if there are none."""
+        """The lowest and the highest queue offset in this process queue; None if it is empty."""
         held, offsets = self._held, self._offsets
         while offsets and offsets[0] not in held:
             offsets.popleft()

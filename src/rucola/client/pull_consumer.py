@@ -46,7 +46,7 @@ _STATUS = {
 logger = logging.getLogger(__name__)
 
 _OFFSET_ID_BYTES = (16, 28)
-"""Lengths of an offset message id (address, port and physical offset in hex) for IPv4 and IPv6."""
+"""Lengths in bytes of a decoded offset message id (address, port and physical offset) for IPv4 and IPv6."""
 _FOREVER_MS = (1 << 63) - 1
 _INT_MAX = (1 << 31) - 1
 
@@ -161,7 +161,8 @@ class PullConsumer:
             queue_offset: first queue offset to read.
             max_messages: largest number of messages; the broker may return fewer.
             expression: tags, ``A || B``, or ``*`` for all; ``MessageSelector.by_sql(...)`` for a condition.
-            suspend_timeout_ms: how long the broker may hold a pull that finds no message; with 0 it responds at once.
+            suspend_timeout_ms: how long the broker may hold a pull that finds no message; with 0 it responds
+                immediately.
 
         Raises:
             ClientError: an argument is invalid; the message names it and the reason.

@@ -32,8 +32,8 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 FIRST_PULL_DELAY_S = 0.5
-"""Pause before a new queue is read, in seconds. In this time the queue's previous reader can send its progress to the
-broker; a consumer that is alone in its group does not wait.
+"""Pause before a new queue is read, in seconds. In this time the queue's previous consumer can send its consumer offset
+to the broker; a consumer that is alone in its group does not wait.
 """
 BROKER_BUSY_DELAY_S = 0.02
 UNKNOWN_TO_BROKER_DELAY_S = 0.5

@@ -5,8 +5,8 @@ sorted members, adds its new queues and gives up the queues that it lost. Broker
 leaves, and each consumer also checks every 20 s, so all members soon agree. At least one second passes between two
 rounds.
 
-One event loop owns a ``Rebalance``; its rounds run one after another. Source: RocketMQ 5.3.3, ``RebalanceImpl``,
-``RebalanceService``.
+A ``Rebalance`` may be used on only one event loop; its rounds run one after another. Source: RocketMQ 5.3.3,
+``RebalanceImpl``, ``RebalanceService``.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from rucola.errors import ClientError
 from rucola.runtime.clock import Clock, SystemClock
 
 KEYS_MAX = 1_000_000
-"""Default limit on the number of keys, about 200 bytes each; the oldest keys are removed first."""
+"""Default for the largest number of keys that are kept, at about 200 bytes each; the oldest keys are removed first."""
 _GOOD = (
     None,
     ConsumeConcurrentlyStatus.CONSUME_SUCCESS,

@@ -28,7 +28,7 @@ _REPLY = "reply"
 
 
 class RequestTable:
-    """The requests of one producer that wait for a reply. It belongs to one event loop.
+    """The requests of one producer that wait for a reply. The table may be used on only one event loop.
 
     Args:
         client_id: client id to which replies are sent.

@@ -27,7 +27,7 @@ Outcome = SendResult | RucolaError | None
 
 
 class _Batch:
-    """Messages for one topic that are sent together."""
+    """Messages for the same topic that are sent together."""
 
     def __init__(self, number: int = 0, message: Message | None = None) -> None:
         self.numbers = [] if message is None else [number]

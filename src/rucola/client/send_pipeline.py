@@ -30,7 +30,7 @@ _TURN_MESSAGES = 64
 
 
 class _TopicTargets:
-    """The targets for messages of one topic, valid for one version of the routes.
+    """The targets for the messages of a topic, valid until the routes change.
 
     Attributes:
         turns: endless iterator over ``order``.
@@ -63,7 +63,7 @@ class _TopicTargets:
 
 
 class SendPipeline:
-    """The messages that a producer has in flight. It belongs to one event loop and implements
+    """The messages that a producer has in flight. A pipeline may be used on only one event loop, and implements
     ``pending_send.SendRules``.
 
     Args:
@@ -91,7 +91,7 @@ class SendPipeline:
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._faults = LatencyFaultTolerance() if config.send_latency_fault_enable else None
-        # True if callers wait for room or for all sends to end, or if latencies are measured
+        # True if callers wait for space or for all sends to end, or if latencies are measured
         self.waited_for = bool(self._faults)
         self.client = instance.client
         self.backoff_ms = config.retry_backoff_ms

@@ -2,7 +2,7 @@
 
 Records are collected and sent together: when the configured number is reached, or 5 s after the first. The application
 never waits for them, and they cause no retries. Records beyond a limit are dropped, so that a failing broker cannot
-fill the client's memory. The dispatcher belongs to one event loop.
+fill the client's memory. A dispatcher may be used on only one event loop.
 
 Source: protocol.md 4.11; RocketMQ 5.3.3, AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
 Unlike in RocketMQ, each message of a batch has a record of its own, so that it can be found by its id.
@@ -31,9 +31,9 @@ from rucola.runtime.logs import event
 logger = logging.getLogger(__name__)
 
 PENDING_MAX = 2048
-"""Limit on the number of records that wait or are in flight; further ones are dropped."""
+"""Largest number of records that wait or are in flight; further records are dropped."""
 TRACE_BYTES_MAX = 128_000
-"""Largest body of one trace message."""
+"""Largest size of a trace message's body, in bytes."""
 KEYS_CHARACTERS_MAX = 8_000
 """Largest number of characters in a trace message's keys; all its properties together may have 32,767 bytes."""
 FLUSH_INTERVAL_S = 5.0
@@ -90,7 +90,7 @@ class TraceDispatcher:
         await self._sender.start()
 
     async def shutdown(self) -> None:
-        """Sends waiting records, then stops. Records that no broker accepts within 5 s are lost, which is logged."""
+        """Sends waiting records, then stops. Records not accepted by a broker within 5 s are lost; the loss is logged."""
         self._flush()
         with suppress(TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_S):

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _CHECKS_AT_A_TIME = 16
 _CHECKS_MAX = 2_000
-"""Limit on the number of checks that wait for a response; the broker repeats further checks."""
+"""Largest number of checks that wait for a response; the broker repeats further checks."""
 _PAUSE_S = 1.0
 
 

@@ -1,7 +1,7 @@
 """Message ids created by clients (property UNIQ_KEY).
 
 An id is 32 or 56 upper-case hex digits: IP address (4 or 16 bytes), low 2 bytes of the process id, 4 bytes that differ
-between the generators of one process, int32 milliseconds since the start of the month (local time), uint16 counter.
+between generators of the same process, int32 milliseconds since the start of the month (local time), uint16 counter.
 Source: protocol.md 4.2; RocketMQ 5.3.3, MessageClientIDSetter.
 """
 
@@ -17,7 +17,7 @@ _LOW_BYTES = tuple(f"{byte:02X}" for byte in range(256))
 class UniqueIds:
     """Generates unique message ids.
 
-    Only the counter distinguishes the ids of one millisecond, so at most 65,536 ids per millisecond are possible.
+    Ids of the same millisecond differ only in the counter, so at most 65,536 ids per millisecond are possible.
 
     Args:
         address: local IP address, 4 or 16 bytes.
@@ -49,7 +49,7 @@ class UniqueIds:
         return self._prefix + _LOW_BYTES[low_byte]
 
     def _begin(self, now_ms: int, high_byte: int) -> None:
-        """Prepares the common prefix of up to 256 ids of one millisecond."""
+        """Prepares the common prefix of up to 256 ids of the same millisecond."""
         if not self._month_ms <= now_ms < self._next_month_ms:
             self._month_ms, self._next_month_ms = _month_of(now_ms)
         self._prefix_ms = now_ms

@@ -34,7 +34,7 @@ class TagExpression:
         return not self.tags
 
     def matches(self, tag: str | None) -> bool:
-        """Whether a message with this tag (None: without one) matches. This is exact, unlike comparing codes."""
+        """Whether a message with this tag (None: without one) matches. Compares the tags, not their codes."""
         return not self.tags or tag in self.tags
 
 

@@ -1,9 +1,9 @@
 """Reads the frames of many connections with one buffer and one table.
 
-A server reads from one connection at a time and handles the complete frames of a read at once. So connections share the
-memory for reading, and a connection without a partly received frame needs no buffer of its own. Data that must outlast
-a read is copied: ``SharedFrameReader`` copies a begun frame, that is, a partly received one;
-``SharedFrameReader.keep`` copies rows that wait for a later iteration of the event loop.
+A server reads from one connection at a time and handles the complete frames of a read immediately. So connections share
+the memory for reading, and a connection without a partly received frame needs no buffer of its own. Data that must
+outlast a read is copied: ``SharedFrameReader`` copies a partly received frame, ``SharedFrameReader.keep`` copies rows
+that are handled in a later iteration of the event loop.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rucola.protocol.frame import FrameBatch, FrameReader
 ROWS_MAX = 256
 """Largest number of frames in one batch. A read with more frames makes several batches."""
 BEGUN_BYTES = 16 * 1024
-"""A begun frame up to this size is copied back into the shared buffer before each read. A larger begun frame gets a
+"""A partly received frame up to this size is copied back into the shared buffer before each read. A larger one gets a
 buffer of its own, so that it is not copied again and again.
 """
 KEPT_BYTES_MAX = 64 * 1024 * 1024
@@ -68,12 +68,12 @@ class SharedFrameReader(FrameReader):
 
     @property
     def is_large(self) -> bool:
-        """Whether a begun frame has a buffer of its own."""
+        """Whether a partly received frame has a buffer of its own."""
         return self._source is not self._space.source
 
     @property
     def needed_bytes(self) -> int:
-        """Size in bytes of the begun frame that has a buffer of its own."""
+        """Size in bytes of the partly received frame that has a buffer of its own."""
         return int.from_bytes(self._view[:4], "big") + 4
 
     def buffer(self) -> memoryview:
@@ -175,6 +175,7 @@ class SharedFrameReader(FrameReader):
 
     def _plan_frame(self, rest: int) -> None:
         """Chooses the size of this connection's next own buffer: in proportion to the bytes that have arrived, and at
-        most the size of the begun frame. The buffer grows only when it is full, because each new one costs a copy.
+        most the size of the partly received frame. The buffer grows only when it is full, because each new buffer
+        costs a copy.
         """
         self._wanted = min(max(self.needed_bytes, rest), max(2 * rest, self._capacity))

@@ -162,7 +162,7 @@ class Session:
         return [self._names[name] for name in tables]
 
     def _add_fields(self, query: str) -> None:
-        """Creates views with the fields of the bodies, for the topics that the query may name."""
+        """Creates views with the fields of the bodies, for the topics whose names occur in the query."""
         for topic in self.topics:
             if topic in self._with_fields or topic.lower() not in query.lower() or topic not in self._datasets:
                 continue

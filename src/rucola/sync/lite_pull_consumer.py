@@ -126,7 +126,7 @@ class LitePullConsumer:
             timeout_ms: how long to wait for messages; None for ``poll_timeout_ms``.
 
         Returns:
-            Messages of one queue in order; empty if none arrived in time.
+            Messages of the same queue, in order; empty if none arrived in time.
 
         Raises:
             ClientError: the consumer is not started, or is shut down.
@@ -134,7 +134,7 @@ class LitePullConsumer:
         return self._loop.run(self._async.poll(timeout_ms))
 
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Makes ``poll`` continue at ``queue_offset`` of a queue; drops messages that were pulled ahead.
+        """Makes ``poll`` continue at ``queue_offset`` of a queue; drops messages that are already pulled.
 
         Raises:
             ClientError: the queue is not assigned to this consumer, or does not have the offset.

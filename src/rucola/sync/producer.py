@@ -134,8 +134,8 @@ class Producer:
     def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
         """Sends any number of messages to any topics in few requests, many of them concurrently.
 
-        Messages of one topic are combined into batches of ``send_many_batch_bytes``, each for one queue. The batches
-        are stored in no guaranteed order. A message with a sharding key goes to the queue of its key.
+        Messages of the same topic are combined into batches of up to ``send_many_batch_bytes``. Each batch goes to one
+        queue; the order of the batches is not guaranteed. A message with a sharding key goes to the queue of its key.
 
         Args:
             messages: the messages; each gets a UNIQ_KEY unless it has one.
@@ -162,7 +162,7 @@ class Producer:
     def send_batch(
         self, messages: Sequence[Message], queue: MessageQueue | None = None, *, timeout_ms: int | None = None
     ) -> SendResult:
-        """Sends messages of one topic to one queue in one request; all of them are stored, or none.
+        """Sends messages of the same topic to the same queue in a single request; all of them are stored, or none.
 
         Args:
             messages: the messages; each gets a UNIQ_KEY unless it has one. None may be delayed or go to a retry topic,
@@ -181,7 +181,7 @@ class Producer:
     def submit_packed(
         self, topic: str, body: bytes, *, timeout_ms: int | None = None
     ) -> concurrent.futures.Future[SendResult]:
-        """Sends several messages, packed by ``rucola.protocol.batch_members``, to one queue without waiting.
+        """Sends messages, packed by ``rucola.protocol.batch_members``, to the same queue without waiting.
 
         All of them are stored, or none. The messages are not checked, and no trace is written.
 

@@ -102,7 +102,8 @@ class PullConsumer:
             queue_offset: first queue offset to read.
             max_messages: largest number of messages; the broker may return fewer.
             expression: tags, ``A || B``, or ``*`` for all; ``MessageSelector.by_sql(...)`` for a condition.
-            suspend_timeout_ms: how long the broker may hold a pull that finds no message; with 0 it responds at once.
+            suspend_timeout_ms: how long the broker may hold a pull that finds no message; with 0 it responds
+                immediately.
 
         Raises:
             ClientError: an argument is invalid; the message names it and the reason.

@@ -26,7 +26,7 @@ class PushConsumer:
     message counts as consumed when the next one is requested.
 
     If the listener fails, the message is delivered again later, with growing pauses, and after 16 retries it becomes a
-    dead letter (``%DLQ%<group>``). With ``consume_orderly`` it is retried at once, before later messages.
+    dead letter (``%DLQ%<group>``). With ``consume_orderly`` it is retried before later messages.
 
     Args:
         group: consumer group; its consumers share the queues.

@@ -104,7 +104,7 @@ class SimpleConsumer:
             await_duration_ms: how long to wait for messages; None for the configured time.
 
         Returns:
-            Messages of one topic from one broker; empty if none arrived in time.
+            Messages of the same topic from the same broker; empty if none arrived in time.
 
         Raises:
             ClientError: the consumer is not started, it has no subscription, a topic has no route, or a broker is too

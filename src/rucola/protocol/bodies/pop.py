@@ -17,7 +17,7 @@ _BITS_BYTES_MAX = 4096
 
 @dataclass(slots=True)
 class BatchAck(Body):
-    """Messages that one pop took from one queue. ``bits``: the messages' distances from ``start_offset``, as a bit set
+    """Messages of the same queue and same pop. ``bits``: the messages' distances from ``start_offset``, as a bit set
     in base64.
     """
 

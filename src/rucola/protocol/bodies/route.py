@@ -55,7 +55,7 @@ class ClusterInfo(Body):
 
 @dataclass(slots=True)
 class BrokerMemberGroup(Body):
-    """The addresses of all live brokers that share one broker name."""
+    """The addresses of all live brokers with the same broker name."""
 
     cluster: str
     broker_name: str
