@@ -191,8 +191,8 @@ class UpServers:
 
 
 def _flush_type(options: UpOptions) -> str | None:
-    """Returns the flush type: SYNC_FLUSH unless ``--flush`` names another. None leaves it to the ``broker.conf``, if
-    there is one.
+    """Returns the flush type: SYNC_FLUSH unless ``--flush`` names another. None if there is a ``broker.conf``, which
+    then decides.
     """
     if options.flush is None:
         return "SYNC_FLUSH" if options.config is None else None

@@ -158,7 +158,7 @@ def compact(
 
 @contextmanager
 def session(master: str | None, no_spark: bool) -> Iterator[SparkSession | None]:
-    """A session that ends with the block; None with ``--no-spark``.
+    """A Spark session that ends with the ``with`` block; None with ``--no-spark``.
 
     Raises:
         ConfigError: both ``--master`` and ``--no-spark`` are given.

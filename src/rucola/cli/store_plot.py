@@ -14,7 +14,7 @@ _TOPICS_MAX = 8
 
 
 def draw_hours(tallies: Sequence[Tally], path: str) -> None:
-    """Draws messages per hour, topics above each other, into a file.
+    """Draws messages per hour, stacked by topic, into a file.
 
     Args:
         tallies: the counts, one for each topic and hour.

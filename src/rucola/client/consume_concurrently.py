@@ -270,7 +270,7 @@ class ConsumeConcurrently:
         self._later.add(handle)
 
     async def _expire(self) -> None:
-        """Sends back messages whose listener call takes too long: the consumer offset must not stay below them forever."""
+        """Sends back messages whose listener call takes too long, because they hold back the consumer offset."""
         loop = asyncio.get_running_loop()
         timeout_s = self._config.consume_timeout_min * 60
         while True:

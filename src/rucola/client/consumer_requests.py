@@ -69,7 +69,7 @@ class ConsumerRequests:
         self._service, self._consumption = service, consumption
 
     def register(self) -> None:
-        """Handles requests from now on."""
+        """Starts to handle requests."""
         client = self._member.instance.client
         client.register_processor(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset_offsets)
         client.register_processor(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._status)

@@ -93,7 +93,7 @@ class GroupMember:
 
         Args:
             owner: reads the queues.
-            strategy: divides the queues; None if the owner chooses its queues and brokers are not told.
+            strategy: divides the queues; None if the owner chooses its queues itself and does not join the group.
             note_progress: writes the consumer offsets of all queues into ``offsets``.
             connected: called with the address of every broker to which a connection was opened.
 

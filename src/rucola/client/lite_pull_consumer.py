@@ -120,7 +120,7 @@ class LitePullConsumer:
         await self._shutdown(consumed=True)
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
 
         Args:
             topic: name of the topic; may be created later.
@@ -140,7 +140,7 @@ class LitePullConsumer:
         await self._member.announce(topic)
 
     async def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
-        """Reads exactly these queues; before or after ``start``.
+        """Reads exactly these queues. May be called before or after ``start``.
 
         Args:
             queues: at least one.

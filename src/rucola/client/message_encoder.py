@@ -73,8 +73,8 @@ class MessageEncoder:
         """Encodes a batch request; ``members`` are messages encoded by ``batch_member``.
 
         Brokers append the batch's properties to those of each message. A UNIQ_KEY of the batch, as Java sends it, hides
-        the UNIQ_KEY of each message, so that no message can be found by its own. Here the batch has a UNIQ_KEY only if
-        configured.
+        the UNIQ_KEY of each message, so that no message can be found by its own UNIQ_KEY. Here the batch has a UNIQ_KEY
+        only if configured.
         """
         properties = {message_const.WAIT: "true" if wait_store_ok else "false"}
         if self._config.batch_unique_key:

@@ -369,8 +369,8 @@ class RetrySend(PendingSend):
 
 
 def retry_send(message: Message) -> Callable[..., PendingSend]:
-    """Returns the constructor of the send to a retry topic; moves the counts out of the message's properties, as
-    RocketMQ's producer does.
+    """Returns the constructor of the send to a retry topic; moves the retry counts out of the message's properties,
+    as RocketMQ's producer does.
     """
     times = message.properties.pop(message_const.RECONSUME_TIME)
     times_max = message.properties.pop(message_const.MAX_RECONSUME_TIMES, None)

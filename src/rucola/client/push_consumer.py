@@ -98,7 +98,7 @@ class PushConsumer:
         return sorted(self._service.queues) if self._service is not None else []
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
 
         All consumers of a group must have the same subscriptions.
 
@@ -120,7 +120,7 @@ class PushConsumer:
         await self._member.announce(topic)
 
     def register_message_listener(self, listener: MessageListener | BatchListener, *, batch: bool = False) -> None:
-        """Registers the function that receives the messages; before ``start``.
+        """Registers the function that receives the messages. Must be called before ``start``.
 
         Args:
             listener: a coroutine function, or a plain function, which runs in a thread. It succeeds if it returns

@@ -111,7 +111,7 @@ class Rebalance:
             interval_s = self._interval_s if await self.rebalance() else MIN_INTERVAL_S
 
     async def rebalance(self) -> bool:
-        """Runs one round; returns whether the consumer now has exactly its queues."""
+        """Runs one round; returns whether the consumer now reads exactly the queues assigned to it."""
         async with self._round:
             topics = list(self._owner.topics())
             balanced = True

@@ -188,7 +188,7 @@ class SendPipeline:
             self._faults.failed(send.broker_name, self._loop.time())
 
     def succeeded(self, send: PendingSend) -> None:
-        """Like ``finished``, and records the latency of the broker of ``send``."""
+        """Like ``finished``; also records the latency of the broker to which ``send`` went."""
         if self._faults is not None:
             now = self._loop.time()
             self._faults.answered(send.broker_name, now - send.deadline + send.timeout_ms / 1000, now)
@@ -271,7 +271,7 @@ class SendPipeline:
 
     def _route_too_late(self, send: PendingSend) -> None:
         del self._unrouted[send.topic][send]
-        send.expire()  # without a check of the clock, because timers may fire slightly early
+        send.expire()  # the clock is not checked, because timers may fire slightly early
 
     async def _find_route(self, topic: str) -> None:
         """Fetches the route repeatedly, with growing pauses, until it succeeds or no waiting message has time left."""

@@ -125,7 +125,7 @@ class SimpleConsumer:
             await self._instance.shutdown()
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
 
         Args:
             topic: name of the topic.

@@ -14,7 +14,7 @@ from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 
 def subscription_data(topic: str, expression: str | MessageSelector, version: int) -> SubscriptionData:
-    """Makes the subscription as brokers receive it.
+    """Makes the subscription that is sent to brokers.
 
     Args:
         topic: the topic.

@@ -90,7 +90,7 @@ class TraceDispatcher:
         await self._sender.start()
 
     async def shutdown(self) -> None:
-        """Sends waiting records, then stops. Records not accepted by a broker within 5 s are lost; the loss is logged."""
+        """Sends waiting records, then stops. Records not accepted by a broker within 5 s are lost; this is logged."""
         self._flush()
         with suppress(TimeoutError):
             async with asyncio.timeout(_SHUTDOWN_S):

@@ -386,7 +386,7 @@ def _store(
     position: cython.Py_ssize_t,
     length: cython.Py_ssize_t,
 ) -> cython.int:
-    """Puts one ext value into its columns; returns 0 if the field was set before or the value has the wrong type."""
+    """Stores an ext field's value in the field's columns; returns 0 if the field is already set or of a wrong type."""
     column: cython.int = field & _COLUMN_MASK
     value: cython.longlong
     bit: cython.longlong = 1 << column
@@ -578,8 +578,8 @@ def _read_value(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Reads the string, integer or literal at ``position``, which is below ``limit``, into its columns; returns the
-    position after the value, or -1.
+    """Reads the string, integer or literal at ``position``, which is below ``limit``, into the field's columns; returns
+    the position after the value, or -1.
     """
     start: cython.Py_ssize_t = position
     end: cython.Py_ssize_t
@@ -646,7 +646,7 @@ def _key_end(data: cython.p_uchar, key: cython.Py_ssize_t, limit: cython.Py_ssiz
 @cython.exceptval(check=False)
 @cython.nogil
 def _value_start(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Returns the position at which the value after a key starts, below ``limit``, or -1."""
+    """Returns the position at which the value after a key starts; -1 if no value starts below ``limit``."""
     position = _skip_space(data, position, limit)
     if position >= limit or data[position] != COLON:
         return -1

@@ -109,7 +109,7 @@ class Session:
         self.close()
 
     def _guarded(self, reader: pa.RecordBatchReader) -> pa.RecordBatchReader:
-        """Wraps ``reader`` so that an error during reading is raised as the project's own error."""
+        """Wraps ``reader`` so that an error during reading is raised as a ``RucolaError``."""
 
         def batches() -> Any:
             try:

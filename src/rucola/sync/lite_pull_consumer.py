@@ -91,7 +91,7 @@ class LitePullConsumer:
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
 
         Args:
             topic: name of the topic; may be created later.
@@ -107,7 +107,7 @@ class LitePullConsumer:
         self._loop.run(self._async.unsubscribe(topic))
 
     def assign(self, queues: Collection[MessageQueue], expression: str | MessageSelector = "*") -> None:
-        """Reads exactly these queues; before or after ``start``.
+        """Reads exactly these queues. May be called before or after ``start``.
 
         Args:
             queues: at least one.

@@ -74,7 +74,7 @@ class PushConsumer:
         return self._async.assignment
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
 
         All consumers of a group must have the same subscriptions.
 
@@ -94,7 +94,7 @@ class PushConsumer:
         self._loop.run(self._async.unsubscribe(topic))
 
     def register_message_listener(self, listener: MessageListener | BatchListener, *, batch: bool = False) -> None:
-        """Registers the function that receives the messages; before ``start``.
+        """Registers the function that receives the messages. Must be called before ``start``.
 
         Args:
             listener: a coroutine function, or a plain function, which runs in a thread. It succeeds if it returns

@@ -74,7 +74,7 @@ class SimpleConsumer:
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
-        """Subscribes to ``topic``, or changes its expression; before or after ``start``.
+        """Subscribes to ``topic``, or changes its expression. May be called before or after ``start``.
 
         Args:
             topic: name of the topic.

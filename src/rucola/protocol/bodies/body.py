@@ -1,4 +1,4 @@
-"""Base class of typed bodies: how they become JSON and how JSON is read.
+"""Base class of typed bodies: converts them to and from JSON.
 
 A body class is a dataclass with one annotated attribute per member. The member's JSON name is the attribute in camel
 case, or the name in the class attribute ``json_names``. The reader is as lenient as fastjson (``protocol.md`` 1.9,

@@ -92,7 +92,7 @@ def body_crc32(body: bytes) -> int:
 
 
 def _check_density(text: bytes) -> None:
-    """Refuses long JSON that contains more values than the topics of a registration of this length can have.
+    """Refuses long JSON with more values than a registration of the same length can contain.
 
     A registration may be as long as a frame. Parsing 16 MiB of nothing but the shortest values takes seconds, during
     which no other thread runs.
