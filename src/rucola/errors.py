@@ -276,9 +276,9 @@ class RefusedRowError(RucolaError):
 
     Args:
         count: number of refused rows among those sent together.
-        topic: topic of the first one.
-        msg_id: id of the first one, empty when it has none.
-        reason: why the first row is refused.
+        topic: topic of the first refused row.
+        msg_id: message id of the first refused row; empty if it has none.
+        reason: why the first refused row is refused.
     """
 
     def __init__(self, count: int, topic: str, msg_id: str, reason: str) -> None:

@@ -70,8 +70,8 @@ def health_of(broker: Broker, *others: Supervisor) -> Health:
     """
 
     async def metrics() -> tuple[bytes, str]:
-        # The import of the library and the writing of the text would block the event loop for too long, so they run in
-        # threads: they use no data that the event loop changes.
+        # The import of the library and the writing of the text would block the event loop for too long, so both run in
+        # threads. This is safe, because they use no data that the event loop changes.
         library = await asyncio.to_thread(_metrics_library)
         found = await in_turns(library.BrokerCollector(broker, *others).steps())
         return await asyncio.to_thread(library.text_of, found)

@@ -16,7 +16,7 @@ def shown(text: str) -> str:
 
 
 def body_text(body: bytes) -> str:
-    """A body as text if it is text, otherwise its first bytes."""
+    """The text of ``body`` if it is printable, otherwise the first bytes of ``body`` as hexadecimal digits."""
     try:
         text = body.decode()
     except UnicodeDecodeError:

@@ -39,7 +39,9 @@ def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metr
         family.add_metric((*node, topic, _bool(is_system_topic(topic))), count)
     yield family
     yield GaugeMetricFamily(
-        "rucola_topics_not_listed", "Non-empty topics that are left out of /metrics.", len(counts) - len(listed)
+        "rucola_topics_not_listed",
+        "Topics that got messages since start-up, but are left out of /metrics.",
+        len(counts) - len(listed),
     )
 
 

@@ -217,8 +217,8 @@ class GroupMember:
         )
 
     async def _find(self, topic: str) -> None:
-        """Fetches the route of ``topic``, so that its brokers get heartbeats, and checks that one of them can
-        filter.
+        """Fetches the route of ``topic``, so that its brokers get heartbeats, and checks that one of these brokers can
+        filter by the subscription.
         """
         try:
             route = await self.instance.routes.route(topic)

@@ -65,7 +65,8 @@ class LocalFileOffsetStore:
             return self._load()
 
     def commit(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Stores the offsets of these queues; other queues, even of other processes with this client id, keep theirs.
+        """Stores the offsets of these queues. The stored offsets of other queues stay, even if they come from other
+        processes with the same client id.
 
         Raises:
             FormatError: as for ``load``.

@@ -1,7 +1,7 @@
 """OpenTelemetry: spans for the messages that a client sends and that an application consumes.
 
 ``traced(client)`` wraps the methods of a client and returns the client; other clients are not affected. The context
-travels in the message's properties (``traceparent`` and others that the process's propagators write), so it passes
+travels in the message's properties (``traceparent`` and others written by the process's propagators), so it passes
 through any broker. Names and attributes follow OpenTelemetry's semantic conventions for messaging. Needs
 ``pip install 'rucola[otel]'``.
 """

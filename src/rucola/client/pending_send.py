@@ -94,7 +94,7 @@ class PendingSend(Waiter):
 
     Attributes:
         topic: destination topic.
-        fixed_queue: the queue that the application gave, or its function to choose one; None if the producer chooses.
+        fixed_queue: a queue given by the application, or a ``ChosenQueue``; None if the producer chooses.
         msg_id: unique id, the same in every attempt.
         size: size of the body as sent, in bytes.
         future: receives the result.

@@ -192,8 +192,7 @@ class PopService:
             if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise ClientError(
                     f"broker {broker_name} ({address}) does not support POP, which a simple consumer needs: RocketMQ "
-                    "5.0 "
-                    "and newer have it; use PushConsumer or LitePullConsumer with older ones"
+                    "5.0 and newer have it; use PushConsumer or LitePullConsumer with older brokers"
                 ) from error
             raise
         except RucolaError:

@@ -36,7 +36,7 @@ from rucola.runtime.clock import Clock, SystemClock
 _UNIQ_KEY = message_const.UNIQ_KEY
 _TIMED = frozenset({message_const.TIMER_DELAY_SEC, message_const.TIMER_DELAY_MS, message_const.TIMER_DELIVER_MS})
 _SPECIAL = _TIMED | {message_const.SHARDING_KEY, message_const.RECONSUME_TIME}
-"""Properties whose messages take the slower general path, because they affect more than the stored message."""
+"""A message with one of these properties takes the slower general path: they affect more than the stored message."""
 
 
 class Producer:

@@ -1,7 +1,7 @@
 """Messages as a consumer receives them: decoded only as far as their attributes are read.
 
-A pull returns up to 32 records. A kernel walks and checks them. Each message is then one object with the bytes of its
-record and the table row that the walk filled. An attribute is decoded when it is first read, and then kept.
+A pull returns up to 32 records. A kernel finds and checks them, and fills a table row for each. A message is then one
+object with the bytes of its record and its table row. An attribute is decoded when it is first read, and then kept.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def default_topic_route(topic: str, data: TopicRouteData, queue_nums_max: int) -> TopicRoute:
-    """Makes the route of a topic that does not exist yet from ``data``, the route of the topic that is its template."""
+    """Makes the route of a topic that does not exist yet from ``data``, the route of its template topic."""
     sources = [
         replace(
             source,

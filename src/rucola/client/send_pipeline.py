@@ -1,4 +1,4 @@
-"""Messages in flight: this module chooses the queue of each, counts them, and limits their number.
+"""Manages the messages in flight: chooses a queue for each message, counts the messages, and limits their number.
 
 Source: protocol.md 4.4; RocketMQ 5.3.3, DefaultMQProducerImpl#selectOneMessageQueue.
 """

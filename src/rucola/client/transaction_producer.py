@@ -2,7 +2,7 @@
 
 A message is first stored as a half message, which no consumer sees. Then the application executes its local transaction
 and decides about the message. If the broker does not receive the decision, because a process died or a connection was
-lost, it asks any producer of the group later, until it has a decision or gives up the message.
+lost, the broker later asks any producer of the group, again and again until it gets a decision or gives up the message.
 """
 
 from __future__ import annotations

@@ -624,7 +624,7 @@ def _skip_space(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython
 @cython.exceptval(check=False)
 @cython.nogil
 def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Returns the first position that does not hold a printable ASCII character valid unescaped in a JSON string."""
+    """Returns the first position without a printable ASCII character that needs no escape in a JSON string."""
     while position < limit and _STANDS_FOR_ITSELF[data[position]]:
         position += 1
     return position
@@ -934,8 +934,8 @@ def _read_binary_value(
 @cython.exceptval(check=False)
 @cython.nogil
 def _text_kind(data: cython.p_uchar, position: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
-    """Returns 1 if the bytes are ASCII characters valid unescaped in a JSON string, 2 if they are other valid UTF-8,
-    else 0.
+    """Returns 1 if the bytes are ASCII characters that need no escape in a JSON string, 2 for other valid UTF-8,
+    0 otherwise.
     """
     step: cython.Py_ssize_t
     position = _plain_end(data, position, end)

@@ -11,8 +11,8 @@ _DOUBLE = re.compile(
 )
 _WHITE = "".join(map(chr, range(0x21)))
 _TEXT_MAX = 1024
-"""Longer texts are not accepted as numbers: they do not occur in practice, and parsing one takes more than
-linear time.
+"""Largest size in bytes of a text that is accepted as a number. Longer texts do not occur in practice, and parsing them
+takes more than linear time.
 """
 
 
