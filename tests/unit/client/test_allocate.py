@@ -70,7 +70,7 @@ def test_without_virtual_nodes_nobody_gets_anything():
 
 
 def test_a_consumer_or_queue_in_no_room_is_an_error():
-    with pytest.raises(ConfigError, match="a room for x@"):
+    with pytest.raises(ConfigError, match="a machine room for x@"):
         AllocateMachineRoomNearby(STRATEGIES[0], lambda queue: "r", lambda one: "").allocate("x@", QUEUES, ["x@"])
-    with pytest.raises(ConfigError, match="a room for b"):
+    with pytest.raises(ConfigError, match="a machine room for b"):
         AllocateMachineRoomNearby(STRATEGIES[0], lambda queue: "", lambda one: "r").allocate("x", QUEUES, ["x"])
