@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 UNLOCK_WAIT_S = 0.5
 """How long one attempt to give up a queue waits for the listener, in seconds."""
 UNLOCK_ANYWAY_S = 20.0
-"""How long a running listener may delay the unlocking of its queue, in seconds."""
+"""Largest number of seconds by which a running listener may delay the unlocking of its queue."""
 SUSPEND_MIN_MS, SUSPEND_MAX_MS = 10, 30_000
 _LOCK_POLL_S = 0.1
 _TURN = 64

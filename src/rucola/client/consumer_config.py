@@ -111,7 +111,7 @@ class PushConsumerConfig(GroupConsumerConfig):
         "time. In RocketMQ the kind of listener decides.",
     )
     consume_thread_max: int = option(
-        "consumeThreadMax", 20, "Number of listener calls that run at the same time.", minimum=1, maximum=1000
+        "consumeThreadMax", 20, "Largest number of listener calls that run at the same time.", minimum=1, maximum=1000
     )
     consume_message_batch_max_size: int = option(
         "consumeMessageBatchMaxSize",

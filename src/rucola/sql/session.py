@@ -189,7 +189,7 @@ class Session:
         return self._datasets[topic].to_table(columns=["body"], filter=reduce(or_, places))
 
     def _error(self, query: str, error: Exception) -> RucolaError:
-        """The error to raise for the user."""
+        """Returns the error to raise when ``query`` has failed with ``error``."""
         for rows in self._datasets.values():
             if isinstance(rows.failure, RucolaError):
                 return rows.failure

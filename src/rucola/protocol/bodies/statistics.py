@@ -13,7 +13,7 @@ from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 @dataclass(slots=True)
 class TopicOffset(Body):
-    """Minimum and maximum offset of one queue, and the store time of its newest message."""
+    """Minimum and maximum offset of a queue, and the store time of the newest message in the queue."""
 
     min_offset: int = 0
     max_offset: int = 0
