@@ -1,4 +1,4 @@
-"""Compares four clients at the official broker in one run: ``python -m bench.clients [--messages N] [--rounds N]``.
+"""Compares four clients with the same official broker: ``python -m bench.clients [--messages N] [--rounds N]``.
 
 The clients are ours, the official Java client, PyPI's ``rocketmq`` (C++ inside) and the official Python client, which
 speaks gRPC and therefore uses the official proxy. Messages have 1 KiB. Sending keeps 64 messages in flight. Each round

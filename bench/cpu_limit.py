@@ -173,7 +173,7 @@ def _sweep(parent: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes with one call, because the system accepts the whole text or refuses it."""
+    """Writes with one call, because the system accepts only whole texts."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.write(descriptor, text.encode())

@@ -36,7 +36,7 @@ def measure(context: Context) -> Iterator[Figure]:
             for apart, name in ((1, "neighbours"), (QUEUES, "among four queues")):
                 context.show(f"gather: {size} B records, {name}")
                 answers = Answers(log, out, size, apart)
-                # The broker copies small slices together, and passes on a single slice or large ones without a copy.
+                # The broker joins small slices by copying; it passes on a single slice or large slices without a copy.
                 joins = apart > 1 and size < JOIN_BELOW_BYTES
                 ways = {"sendfile": answers.sendfile} | ({"one sendmsg": answers.sendmsg} if joins else {})
                 ours = answers.joined if joins else answers.sendmsg
@@ -50,7 +50,7 @@ def measure(context: Context) -> Iterator[Figure]:
 
 
 class Answers:
-    """Sends a response by the method that is called; each call uses the next positions in the log."""
+    """Sends responses, with one method for each way of sending; each call uses the next positions in the log."""
 
     def __init__(self, log: Log, out: socket.socket, size: int, apart: int) -> None:
         self._log, self._out = log, out
@@ -66,7 +66,7 @@ class Answers:
         return [(self._at + number * self._step, self._size) for number in range(MESSAGES)]
 
     def joined(self) -> None:
-        """Copies the pieces together, and writes them after the header."""
+        """Joins the pieces by copying, and writes them after the header."""
         slices = self._slices()
         pairs = array("q", [number for one in slices for number in one])
         self._send(
@@ -74,7 +74,7 @@ class Answers:
         )
 
     def sendmsg(self) -> None:
-        """Writes header and pieces with one call, in which the system copies them from the map."""
+        """Writes header and pieces with one call; the system copies the pieces from the mapped file."""
         view = self._log.view
         self._send([memoryview(HEADER), *(view[at : at + length] for at, length in self._slices())])
 

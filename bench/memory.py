@@ -278,7 +278,7 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
         if many
         else MessageStoreConfig().mapped_file_size_consume_queue,
     )
-    # This is not measured, so nothing has to wait for the disk.
+    # Filling the store is not measured, so it need not wait for the disk.
     os.fsync = _no_sync  # type: ignore[assignment]
     files = Files()
     files.data_sync = _no_sync

@@ -41,7 +41,7 @@ SUSPEND_MS = 15_000
 PULL_TIMEOUT_MS = 30_000
 AFTER_ERROR_S = 0.5
 CHURN_S = 3.0
-"""Mean time in seconds between the ends of two members in this process."""
+"""Mean time in seconds from the end of one member in this process to the end of the next one."""
 BACK_S = (1.0, 8.0)
 GROUP_TURN_S = 15.0
 """Time in seconds until the next group is away for a while: all its members leave, in all processes."""

@@ -118,7 +118,7 @@ def _while_connected(full: RucolaServers, empty: RucolaServers, rounds: int, sec
     share = median(ours, lambda each: each.rate) / median(theirs, lambda each: each.rate)
     cost = median(ours, lambda each: each.server_us) / median(theirs, lambda each: each.server_us)
     yield Line("rate of sends, as a fraction of the empty broker's", share, "", SEND_SHARE_MIN, at_least=True)
-    yield Line("CPU of the broker per send, as a fraction", cost, "", 1 / SEND_SHARE_MIN)
+    yield Line("CPU of the broker per send, as a multiple of the empty broker's", cost, "", 1 / SEND_SHARE_MIN)
     yield Line("memory of broker and name server", own_bytes(full.pids) / 1e6, "MB", MEMORY_MB_MAX)
 
 

@@ -53,7 +53,7 @@ BUDGETS = {
     "docs/testing.md": 850,
     "docs/tutorial.md": 700,
 }
-"""Words of each page."""
+"""Largest number of words that each page may have."""
 GENERATED = {"docs/lab/README.md"}
 """Pages that a program writes as a whole; they have no budget of words."""
 LINE_MAX = 120

@@ -2,7 +2,7 @@
 killed half-way.
 
 Each part has its own process, as in real use: the broker (``rucola up``), two producers (`produce`), and this process,
-which drives Spark and draws the screen. `job` is the whole story; each of the other modules has one task:
+which drives Spark and draws the screen. `job` runs everything; each of the other modules has one task:
 
     java        is there a Java that Spark can run on
     data        rows of the packaged CSV files as messages

@@ -71,7 +71,7 @@ def flight_id(row: Mapping[str, str]) -> str:
 
 
 def message_of(row: Mapping[str, str]) -> FlightMessage:
-    """The message for one row: a JSON object by column name, with numbers as numbers and missing values as null."""
+    """The message for one row: a JSON object with a member for each column; missing values are null."""
     values = {
         name: None if text == _MISSING else text if name in _TEXT_COLUMNS else int(text) for name, text in row.items()
     }

@@ -40,7 +40,7 @@ FIGURES = tuple(field.name for field in fields(CarrierMonth) if field.name not i
 
 
 SUMS = ("flights", "cancelled", "departed", "departure_delay_sum_min", "arrived", "arrival_delay_sum_min", "seats")
-"""The figures that are added from batch to batch."""
+"""The figures that are summed over all batches."""
 
 
 def from_sums(carrier: str, month: int, airline: str | None, sums: dict[str, int]) -> CarrierMonth:

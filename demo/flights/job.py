@@ -255,7 +255,7 @@ class Job:
         rows = bronze.select("brokerName", "queueId", "queueOffset")
         count, places = rows.count(), rows.distinct().count()
         if (count, places) != (records, records):
-            raise DemoError(f"the broker holds {records:,} records, bronze {count:,} at {places:,} different places")
+            raise DemoError(f"the broker holds {records:,} records, bronze {count:,} at {places:,} different offsets")
 
     def _waiting(
         self, timeout_s: float, what: str, broker: BrokerProcess, query: StreamingQuery | None = None

@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import ceil
 
 QUANTILES = (0.5, 0.9, 0.99)
-"""For each of these fractions, a latency is shown within which this fraction of the flights reached gold."""
+"""The quantiles of latency that are shown: 0.5 is the latency within which half of the flights reached gold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def produce_curve(seen: Measurements, step_s: float = 0.5) -> Curve:
 
 
 def consume_curve(seen: Measurements) -> Curve:
-    """Step curve of flights per second that became visible in gold.
+    """Step curve: number of flights per second that became visible in gold.
 
     Each step is a batch: its flights divided by the time since the previous batch.
     """

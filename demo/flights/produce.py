@@ -102,8 +102,7 @@ class Publisher:
             await self._resend_or_wait()
 
     async def _resend_or_wait(self) -> None:
-        # While the broker is unavailable, only one message at a time is tried; repeated failures of all messages are
-        # useless.
+        # While the broker is unavailable, only one message at a time is tried, because all others would fail, too.
         room = 1 if self._troubled else IN_FLIGHT_MAX
         if not self._again or self._in_flight >= room:
             await self._pause(PACE_INTERVAL_S)

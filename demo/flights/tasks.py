@@ -3,9 +3,9 @@
     bronze/batch=7/broker-a-1.parquet     the records that batch 7 brought from queue 1
     silver/batch=7/broker-a-1.parquet     the flights among them
 
-A flight is always sent to the same queue, so the files of one queue hold all flights that its task ever has to
-recognise. The table itself records which flights exist; a worker reads the ids of earlier batches once. A batch that
-runs again ignores its own files, and writes the same rows again under the same names.
+A flight is always sent to the same queue, so the files of this queue show whether it is a repeat. The table itself
+records which flights exist; a worker reads the ids of earlier batches once. A batch that runs again ignores its own
+files, and writes the same rows again under the same names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Makes ``format("rocketmq")`` known to Spark, which imports every top-level module named ``pyspark_*`` to find it.
 
-Keep it light: Spark imports it in planning processes, and one that fails to import hides the others as well.
+Keep this module light: Spark imports it in planning processes. If a module ``pyspark_*`` cannot be imported, Spark finds
+none of the others either.
 """
 
 from rucola.spark.source import RocketMQDataSource as DefaultSource

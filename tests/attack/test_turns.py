@@ -145,7 +145,7 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
 
 
 def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """The rest of a read was once deferred again together with its own rest, so the work doubled from turn to turn."""
+    """Deferred requests of a read were once deferred twice, so the work doubled with each turn of the event loop."""
     wakes = 0
 
     async def play() -> None:
@@ -175,7 +175,7 @@ def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]
 def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many connections send costly requests, a turn that has no time left serves only one costly request."""
+    """However many connections send costly requests, a turn of the event loop without time left serves only one."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     monkeypatch.setattr(turn.Turn, "was_costly", lambda *_: True)

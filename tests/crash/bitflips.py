@@ -381,7 +381,7 @@ def record(variants: int) -> None:
 
 
 def ask(java: subprocess.Popen[str], files: dict[str, bytes], directory: Path) -> dict[str, Any]:
-    """Opens these files below ``directory`` with the official store; returns what it serves."""
+    """Writes ``files`` below ``directory`` and opens them with the official store; returns what this store serves."""
     assert java.stdin is not None and java.stdout is not None
     path = directory / "store"
     write_files(files, path)

@@ -3,7 +3,7 @@
     python -m tests.crash.broker_explore --states 5000
     python -m tests.crash.broker_explore --workload hide --flush sync --seed 7 --states 1
 
-The second form repeats a violation from its message. The exit code is 1 at the first violation.
+The second command repeats a violation with the options in its message. The exit code is 1 at the first violation.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
 
 Each damaged store is opened by the official store (the version that wrote it; 5.3.3 for stores of Rucola) and by ours:
 
-* our start ends within 10 s plus the time that the undamaged store takes: it serves, or it refuses and names file and
-  position, and then serves with ``quarantine``;
-* our start serves each message that the official store serves, if its record still has the bytes and the place that it
-  has in the undamaged store.
+* our store starts within 10 s plus the time that the undamaged store takes, or it refuses to start, names file and
+  position, and then starts with ``quarantine``;
+* our store serves each message that the official store serves, if the record has the same bytes at the same offset as
+  in the undamaged store.
 
 The exit code after a violation is 1.
 """
@@ -117,7 +117,7 @@ def _served(one: Damage, store: MessageStore) -> Served:
 
 
 def _compared(one: Damage, ours: Served, official: Served | None) -> str:
-    """Compares which messages of the undamaged store the two stores serve."""
+    """Compares our store and the official one by the messages of the undamaged store that each of them serves."""
     if official is None:
         return "official fails"
     intact = _intact(one)

@@ -239,7 +239,7 @@ def _checkpoint(seed: int, store: Base, target: str, name: str, random: Random) 
 
 
 def _lags(one: Damage, place: tuple[int, int]) -> bool:
-    """Whether a time in the checkpoint is not after that of the newest record."""
+    """True if this time in the checkpoint is at or before the store time of the newest record."""
     newest, time_ms = 0, int.from_bytes(one.files["checkpoint"][place[0] : sum(place)], "big", signed=True)
     for physical_offset, _ in one.base.places[-1:]:
         start = physical_offset - physical_offset % one.base.segment_bytes

@@ -75,7 +75,7 @@ class Ledger:
         self.hidden_until_ms[key] = pop_time_ms + invisible_ms
 
     def missing(self) -> list[str]:
-        """Returns the messages to be popped whose acknowledgement was never requested."""
+        """Returns the messages for pop consumers that no consumer has tried to acknowledge."""
         return sorted(self.sent - self.maybe_acknowledged)
 
     def check_delayed(self, came_ms: Mapping[str, Sequence[int]], complete: bool) -> bool:

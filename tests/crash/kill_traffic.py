@@ -29,7 +29,7 @@ POPPED, DELAYED, DECIDED, GIVEN_UP = "P", "D", "X", "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP, PRODUCERS = "cg", "pg"
 INVISIBLE_MS = 2000
 IN_TIME_MS = 300
-"""An acknowledgement is in time if its response comes this many milliseconds before the message would come again."""
+"""Milliseconds by which the response to an acknowledgement must come before the message would be delivered again."""
 LEVELS_MS = (1000, 2000)
 _FIRST = "first"
 _wall_ms = SystemClock().wall_ms

@@ -12,7 +12,7 @@ from rucola.store.queue.placement import Placement
 
 _ROUND = len(FIELDS) * len(STORES)
 SEEDS = [len(FIELDS) * (n % len(STORES)) + n % len(FIELDS) + _ROUND * (n // len(FIELDS)) for n in range(60)]
-"""Seeds with each field three times and each store seven or eight times."""
+"""Seeds that flip bits in each field three times, and in each store seven or eight times."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

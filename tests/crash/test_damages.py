@@ -13,7 +13,7 @@ from rucola.store.verify.findings import FindingKind
 from rucola.store.verify.index import IndexChecks
 
 SEEDS = [len(TARGETS) * (number % len(STORES)) + number for number in range(len(TARGETS))]
-"""Seeds with each target once, and the stores in turn."""
+"""Seeds that damage each target once, in each of the stores in turn."""
 MISSED_BEFORE = [1234, 1628, 1810, 259, 142, 524]
 """Seeds of variants whose damage ``verify`` once did not name."""
 

@@ -23,7 +23,7 @@ BATCH = b"BatchTopic"
 
 
 def kinds(sync: bool) -> MessageStoreConfig:
-    """Returns options with which a segment of a batch queue has four units, and one of a queue extension three."""
+    """Returns options for small files: four units in a segment of a batch queue, three in one of a queue extension."""
     return replace(
         config(sync),
         mapper_file_size_batch_consume_queue=4 * 46,

@@ -23,7 +23,7 @@ class Broken(AssertionError):  # noqa: N818 - reads as what was found
 
 
 class SyncWatch:
-    """Remembers which content of each file is synced: that at the beginning of its last completed sync.
+    """Remembers the synced content of each file: its content at the beginning of its last completed sync.
 
     Attributes:
         broken: the first violation in any thread.
@@ -56,8 +56,8 @@ class SyncWatch:
         return files
 
     def loaded(self, end: int) -> None:
-        """Is called at the end of a recovery; records the present content of all files as synced, by an earlier process
-        or by this recovery.
+        """Called at the end of a recovery. Records the present content of all files as synced: an earlier process or
+        this recovery has synced it.
         """
         self._log_checked = end
         for path in self._root.rglob("*"):

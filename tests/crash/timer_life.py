@@ -70,8 +70,8 @@ class TimerLife:
     """Runs one process after another on the same simulated disk.
 
     Args:
-        threads: chooses the thread that continues at each system call, among the store's threads and the thread that
-            writes the timers' progress; None means one after another.
+        threads: chooses, at each system call, which thread continues: one of the store's threads or the thread that
+            writes the timers' progress. If None, the threads run one after another.
     """
 
     def __init__(
@@ -123,7 +123,9 @@ class TimerLife:
         return [worker for worker in workers if isinstance(worker, ManualWorker)]
 
     def wait(self, key: str, delay_ms: int, withdraws: str = "", size: int = 100) -> None:
-        """Accepts a message or, if ``withdraws`` is a message's key, its withdrawal, which is due at the same time."""
+        """Accepts a message. If ``withdraws`` is the key of an earlier message, accepts the withdrawal of that message
+        instead; the withdrawal has the same due time.
+        """
         due_ms = self.promises.due_ms[withdraws] if withdraws else self.clock.wall_ms() + delay_ms
         due_ms -= due_ms % STEP_MS
         if delay_ms >= ROLL_MS:

@@ -33,7 +33,7 @@ def paths(sync: bool) -> MessageStoreConfig:
 
 
 def pool(sync: bool) -> MessageStoreConfig:
-    """Returns options for two buffers: a third segment has none until one of the first two is committed."""
+    """Returns options for two buffers: a third segment gets no buffer until one of the first two is committed."""
     return replace(
         config(sync), transient_store_pool_enable=True, transient_store_pool_size=2, commit_commit_log_least_pages=0
     )

@@ -50,7 +50,7 @@ from rucola.protocol.frame import FrameReader
 
 ROWS = 4
 COMPARE_EVERY = 128
-"""Every n-th input also goes to the interpreted form of a kernel, which takes a hundred times as long."""
+"""Every n-th input also goes to the interpreted kernel, which takes a hundred times as long."""
 
 
 @dataclass(frozen=True)

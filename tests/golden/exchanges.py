@@ -30,7 +30,7 @@ PATIENCE_S = 60.0
 AGAIN_S = 30.0
 HOLD_MS = "150"
 LONGER_HOLD_MS = "3000"
-"""Time in ms for which a pull without result is held: ``HOLD_MS`` alone, this while others send."""
+"""Milliseconds for which a pull without a result is held while other connections send; otherwise ``HOLD_MS``."""
 PACED = ("_timer_delay", "_delay_level")
 """Scenarios in which messages arrive by time. Their order is not compared."""
 POLL_MS = 2000
@@ -277,8 +277,8 @@ class Replay:
 
     @staticmethod
     def _moved(due_ms: int, born_ms: int) -> str:
-        """Returns a due time that is as far from now as the recorded due time was from its send. Time is added to a due
-        time in the future, so that it has not passed when the request is sent.
+        """Returns a due time that is as long after now as the recorded due time was after the recorded send. A due time
+        in the future is moved ``AHEAD_MS`` later, so that it is still in the future when the request is sent.
         """
         ahead_ms = due_ms - born_ms
         return str(int(time.time() * 1000) + ahead_ms + (AHEAD_MS if ahead_ms > 0 else 0))

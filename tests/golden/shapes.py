@@ -9,7 +9,7 @@ TABLES = {
     "forbiddenTable", "groupTopicMap", "mqPopTable", "mqTable", "offsetTable", "subscriptionGroupTable",
     "subscriptionTable", "topicConfigTable", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap",
 }  # fmt: skip
-"""Names of members whose keys are data."""
+"""Names of members that are tables: their keys are data, such as topic names."""
 
 
 def shape(value: Any, name: str = "") -> Any:

@@ -173,8 +173,8 @@ SWITCHES: dict[int, dict[str, Any]] = {
     13: {"broker_permission": 2},
     17: {"reject_transaction_message": True},
 }
-"""Requests of ``errors_switches`` and the options that were set for them; two more need options that ours reads only at
-the start.
+"""Requests of ``errors_switches`` and the options that were set for them. Two other requests are missing, because they
+need options that our broker reads only at start-up.
 """
 
 
@@ -186,8 +186,8 @@ def head(scenario: str) -> dict[str, Any]:
 
 
 def comparable(scenario: str, asking: str = "client") -> set[int]:
-    """Returns the record numbers of the messages to ``asking``, both responses and requests, that were recorded in full
-    and are not left out.
+    """Returns the record numbers of the requests and responses that were sent to ``asking``, were recorded in full and
+    are not left out.
     """
     found = set()
     for record in records(scenario):

@@ -137,7 +137,7 @@ class Group:
         self._readers[name] = reader
 
     async def _take(self, name: str, message: MessageExt) -> bool:
-        """Consumes a message. For some messages this fails at the first delivery, but for none a second time."""
+        """Consumes a message. Some messages fail at the first delivery, but no message fails twice."""
         if self.pause_s:
             await asyncio.sleep(self.pause_s)
         if self.kind.fails and message.body not in self._failed and self._random.random() < self.failures:

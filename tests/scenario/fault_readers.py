@@ -109,7 +109,7 @@ class Reader:
 
     Args:
         kind: kind of the consumer.
-        member: name of the consumer; a broadcasting one finds its progress by it.
+        member: name of the consumer; a broadcasting consumer finds its progress by this name.
         namesrv: the name server.
         directory: where broadcasting consumers keep their progress.
         clock: the consumer's clock.

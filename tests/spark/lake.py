@@ -175,7 +175,7 @@ def _put(store: MessageStore, number: int) -> None:
 
 
 class Scene:
-    """A store that grows in one thread, and is archived, compacted and shortened in others."""
+    """A store that grows in one thread, while other threads archive it, compact the archive and expire segments."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

@@ -1,4 +1,4 @@
-"""The broker under attack: ``rucola up`` in a separate process, its memory, and the time in which it stops."""
+"""The broker under attack: ``rucola up`` in a separate process, its memory, and the time that it takes to stop."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Addresses:
 
 
 class Stop(NamedTuple):
-    """Seconds from SIGTERM to the log line about the stop, and to the end of the process; infinite if that does not
-    come.
+    """Seconds from SIGTERM to the log line about the stop, and to the end of the process; infinite if the line or the
+    end does not come.
     """
 
     answered_s: float
@@ -109,8 +109,8 @@ class Target:
 
     async def longest_turn_s(self) -> tuple[float, float]:
         """Returns the longest turn (iteration) of the event loop in the last one to two minutes, as the process
-        measured it, and the most CPU time that a turn took. On a busy machine only the CPU time tells about
-        the broker.
+        measured it, and the most CPU time that a turn took. On a busy machine, only the CPU time is a property of the
+        broker.
         """
         url = f"http://{self.addresses.http}/metrics"
 

@@ -65,7 +65,7 @@ _NAMES = """
     putTps remainHowManyDataToFlush runtime sendThreadPoolQueueCapacity sendThreadPoolQueueSize
 """
 SHARED = frozenset(_NAMES.split())
-"""Options and figures that our servers and the official ones have both."""
+"""Options and figures that both our servers and the official ones have."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def opened(
 
 
 def runs(long_topic: bool, kinds: bool = False) -> Iterator[list[Put]]:
-    """Yields lists of messages that are put together, in order."""
+    """Yields lists of messages in order; each list is put with one call."""
     number = 0
 
     def message(topic: str, queue_id: int, size: int, **fields: Any) -> Put:

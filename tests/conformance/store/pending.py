@@ -91,8 +91,8 @@ def main() -> int:
 
 
 def hand_over(first: str, second: str, killed: bool) -> Iterator[str]:
-    """Lets a second kind of broker continue a directory of the first; yields how delivered messages differ from those
-    expected.
+    """Starts a broker of the second kind on the directory of a broker of the first kind; yields the differences between
+    the delivered and the expected messages.
     """
     with TemporaryDirectory(prefix="rucola-pending-") as directory:
         store = Path(directory) / "store"

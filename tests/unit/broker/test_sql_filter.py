@@ -98,8 +98,8 @@ def test_refused_where_it_is_not_served(tmp_path, kind):
 
 
 def test_subscribed_by_heartbeat(tmp_path):
-    """A pull gets code 24 if the group has no consumers, 25 or 28 if its version of the subscription is old, and 27 if
-    no filter exists. The newest expression counts.
+    """A pull gets code 24 if the group has no consumers, 25 or 28 if the broker knows only an older version of the
+    subscription, and 27 if no filter exists. The newest expression counts.
     """
 
     async def scene() -> None:

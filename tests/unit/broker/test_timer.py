@@ -259,8 +259,8 @@ def test_far_times_roll(tmp_path, clock):
 
 
 def test_clock_set_back_and_forth(life, clock):
-    """The clock is set back. A new message whose due time was already reached earlier is still delivered when it is
-    due, and not before.
+    """The clock is set back. A new message is delivered at its due time and not before, although the clock had already
+    passed this time before it was set back.
     """
     start = clock.wall_ms()
     life.wait(b"first", start + 10_000)

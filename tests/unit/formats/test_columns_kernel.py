@@ -111,8 +111,8 @@ def test_objects_of_rows_that_differ_in_some_bytes(data: st.DataObject) -> None:
 
 
 def test_objects_of_rows_that_take_turns(columns: ModuleType) -> None:
-    """The kernel keeps earlier rows as templates, by length modulo their number. Here, rows have several lengths, some
-    replace other templates, and some are too long to be kept.
+    """The kernel keeps earlier rows as templates; a row's length modulo the number of templates selects its template.
+    Here, rows have several lengths, some replace other templates, and some are too long to be kept.
     """
     texts: list[bytes | None] = [
         b"k\x01%03d%s\x02" % (number, b"v" * (number * 8 % 40 + (1500 if number % 9 == 0 else 0)))

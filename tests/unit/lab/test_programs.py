@@ -47,7 +47,7 @@ class Notes:
 
 @pytest.fixture
 def syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns the list of file descriptors to which each sync adds its own; the file is not synced."""
+    """Replaces syncs: each one only appends its file descriptor to the list that is returned."""
     found: list[int] = []
     monkeypatch.setattr(os, "fdatasync", found.append)
     return found

@@ -24,7 +24,7 @@ def module(form: str) -> ModuleType:
 
 
 def column(values: list[bytes]) -> tuple[array[int], bytes]:
-    """Returns the offsets and the bytes of a column; the bytes begin with a value that is not part of the column."""
+    """Returns the offsets and the bytes of a column; the bytes begin with three bytes that belong to no value."""
     return array("i", accumulate(map(len, values), initial=3)), b"xxx" + b"".join(values)
 
 

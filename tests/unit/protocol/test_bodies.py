@@ -104,8 +104,8 @@ def test_recorded_bodies_come_back() -> None:
 
 
 def without_defaults(sent: Any, again: Any) -> None:
-    """Removes from ``again`` the members that ``sent`` does not contain because they have their default. Removes enums
-    from both, because the C++ client sends them as numbers.
+    """Removes from ``again`` the members with default values that ``sent`` leaves out. Removes enums from both, because
+    the C++ client sends them as numbers.
     """
     if isinstance(sent, list):
         for one, other in zip(sent, again, strict=True):

@@ -499,7 +499,7 @@ def test_a_slow_or_idle_connection_is_kept():
 
 def test_a_loop_that_was_held_up_does_not_cost_the_connection():
     """After the event loop was blocked, a response may have arrived unread, so the first expired request does not close
-    the connection. The next one does, unless any byte has arrived.
+    the connection. The next expired request closes it, unless any byte has arrived.
     """
 
     async def scene() -> None:

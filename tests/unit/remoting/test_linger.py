@@ -1,4 +1,7 @@
-"""The short time after the last response in which the event loop does not sleep yet; a turn is an iteration of it."""
+"""The short time after the last response in which the event loop does not sleep yet.
+
+A turn is an iteration of the event loop.
+"""
 
 from __future__ import annotations
 

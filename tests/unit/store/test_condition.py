@@ -121,8 +121,8 @@ class CannotMap(Files):
 def test_a_segment_that_is_there_but_cannot_be_mapped_is_tried_again_by_the_next_append(
     at: str, error: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Each append tries again to map a segment; the allocating thread has nothing to do and would never report that
-    this is possible again.
+    """Each append tries again to map a segment. The allocating thread has nothing to do, so it would never notice that
+    segments can be mapped again.
     """
     disk = CannotMap()
     store = MessageStore(config(tmp_path, **options), disk, ManualClock())

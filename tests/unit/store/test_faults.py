@@ -231,7 +231,7 @@ def test_a_failed_sync_is_never_retried_into_success(once: bool, tmp_path: Path)
 def test_a_stop_that_fails_ends_every_thread_before_it_closes_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Files must not be closed while a thread may still sync them: it would report data as synced that is not."""
+    """Files must not be closed while a thread may still sync them: the thread would report unsynced data as synced."""
 
     class Stubborn(Files):
         def remove(self, path: str) -> None:

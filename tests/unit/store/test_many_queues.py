@@ -135,7 +135,7 @@ def test_what_was_stored_through_a_map_given_up_is_synced(
 def test_a_queue_that_is_being_synced_keeps_its_map(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A queue that is being synced keeps its map, because the maintenance thread uses the descriptor."""
+    """A queue stays mapped while it is being synced, because the maintenance thread uses the descriptor."""
     store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)
     reached, go_on = threading.Event(), threading.Event()

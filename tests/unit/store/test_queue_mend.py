@@ -23,7 +23,7 @@ Damage = Callable[[Path, int], None]
 
 
 def opened(path: Path) -> MessageStore:
-    """Opens a store with several log segments: after a crash, it checks all records of the last segment only."""
+    """Opens a store with several log segments: after a crash, only records in the last segment are all checked."""
     return opened_with(path, mapped_file_size_commit_log=8192, enabled_append_prop_crc=False)
 
 
@@ -94,7 +94,7 @@ def test_a_clean_start_and_one_with_whole_entries_write_none(image: Path, monkey
 def test_a_record_that_names_the_entry_of_another_does_not_get_it(
     lost: bool, image: Path, killed: tuple[Path, list[int]]
 ) -> None:
-    """The damaged record 5 contains queue offset 7, which is that of record 7; record 7 is damaged, too, or intact."""
+    """The damaged record 5 contains the queue offset of record 7. In one case, record 7 is damaged, too."""
     places = killed[1]
     flip(image / LOG, places[5] + 27, 5 ^ 7)
     if lost:

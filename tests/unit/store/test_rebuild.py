@@ -120,7 +120,7 @@ def test_a_damaged_log_is_refused_with_its_place(store: Path) -> None:
 
 
 class Killed(BaseException):
-    """Raised instead of the end of a process."""
+    """Raised at the point at which a real process would be killed."""
 
 
 class KilledAt(Files):

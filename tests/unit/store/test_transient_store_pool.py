@@ -25,7 +25,7 @@ from rucola.testing.manual_worker import ManualWorker, manual_workers
 
 WORKERS = ("rucola.store.log.allocate", "rucola.store.log.commit", "rucola.store.log.flush", "rucola.store.keeper")
 FULL_SEGMENTS = 300
-"""Number of messages of ``fill`` that take more than one segment and less than two."""
+"""A number of messages that, written by ``fill``, take more than one segment and less than two."""
 
 
 def pooled(path: Path, clock: ManualClock | None = None, **options: Any) -> MessageStore:

@@ -1,7 +1,8 @@
 """A sector that the disk cannot read: a start refuses and names the position, or serves the rest; the process never
 dies.
 
-A file that is truncated under its map behaves like such a sector: a load through the map raises SIGBUS, a call fails.
+A file that is truncated while it is mapped behaves like such a sector: access to the mapped memory raises SIGBUS, and a
+read call fails.
 """
 
 from __future__ import annotations
