@@ -72,7 +72,7 @@ def main() -> int:
             f"spark rebuild, local[{options.jobs}]": _rucola("spark", root, "--master", f"local[{options.jobs}]"),
             "spark rebuild, local-cluster": _rucola("spark", root, "--master", "local-cluster[2,1,2048]"),
             "spark rebuild, standalone": _rucola("spark", root, "--master", master, *EXECUTOR),
-            # This is last because the official store adds files of its own.
+            # The official store comes last, because it adds files of its own.
             "start of RocketMQ": java_command("StoreLoad", str(root), "1024", "async", "index"),
         }
         digests = set()

@@ -82,7 +82,7 @@ def measure_java(context: Context) -> Iterator[Figure]:
         yield from _widths(context, on_ours, on_java, JAVA_GROUP, 1024)
         yield from _latency(context, on_ours, on_java)
     own = own_bytes(ours.pids) / 1e6, own_bytes(java.pids) / 1e6
-    yield share(JAVA_GROUP, "memory of the servers' own after it", *own, "Java broker", unit="MB")
+    yield share(JAVA_GROUP, "own memory of the servers after the measurement", *own, "Java broker", unit="MB")
 
 
 def measure_java_small(context: Context) -> Iterator[Figure]:

@@ -56,7 +56,7 @@ WORKERS = 3
 """Number of consumer processes."""
 BODY_BYTES = 512
 RATE_MAX = 40_000
-"""Messages per second for which the ledger has space; half the maximum rate of the producer process is below this."""
+"""Messages per second for which the ledger has space: more than half the maximum rate of the producer process."""
 CONNECTIONS_MIN = 200
 SEGMENT_BYTES = 256 << 20
 KEEP_S = 120.0

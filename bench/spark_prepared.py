@@ -27,7 +27,7 @@ FORMAT = "rocketmq-prepared"
 ROWS = "rows"
 """Name of the option for the number of rows; all other options are those of ``format("rocketmq")``."""
 BATCHES_LOOKED_AT = 3
-"""Number of batches that a task reads; it then sends only the largest of them, repeatedly. The first one is small."""
+"""Number of batches that a task reads; it then sends only the largest batch, repeatedly. The first batch is small."""
 
 
 class PreparedSource(DataSource):

@@ -110,8 +110,8 @@ def _while_connected(full: RucolaServers, empty: RucolaServers, rounds: int, sec
         python_load("load_frames", empty.namesrv, empty.broker, *arguments, servers=empty) as on_empty,
     ):
         on_full.round(f"{IN_FLIGHT} {PILOT}")
-        # This is measured before the brokers take turns. In turns, each broker is stopped while the other one is
-        # measured, and it would take the pause for a long iteration of its loop.
+        # Iterations are measured before the rounds. In rounds, each broker is stopped while the other one is measured,
+        # and it would count the pause as a long iteration of its loop.
         for what, name in (("longest iteration of the loop", "turn"), ("most CPU time of an iteration", "turn_cpu")):
             yield Line(what, longest_s(full.http, name) * 1000, "ms", TURN_MS_MAX)
         ours, theirs = alternate([on_full, on_empty], lambda count: f"{IN_FLIGHT} {count}", seconds, rounds, PILOT)

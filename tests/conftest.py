@@ -88,7 +88,7 @@ def form(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _log_as_before() -> Iterator[None]:
-    """Restores the log after a test that configures it, as commands do."""
+    """Restores the settings of logging, because tests of commands change them."""
     logger = logging.getLogger("rucola")
     before = logger.level, logger.propagate
     disabled = logging.root.manager.disable

@@ -249,8 +249,8 @@ class Job:
         return wanted
 
     def _check_bronze(self, bronze: DataFrame, records: int) -> None:
-        """Checks that bronze has every record of the broker once: as many as the queues hold, each from a different
-        place.
+        """Checks that bronze has every record of the broker once: as many records as the queues hold, no two of them
+        with the same queue and offset.
         """
         rows = bronze.select("brokerName", "queueId", "queueOffset")
         count, places = rows.count(), rows.distinct().count()

@@ -47,7 +47,7 @@ UNPROTECTED = {
     "log reconsume_times": "only the record has the number of retries",
     "log prepared_transaction_offset": "only the record has the offset of the half message",
 }
-"""Fields of records without a checksum whose bits are repeated nowhere, or only in part; values say why."""
+"""Fields of records without a checksum whose bits are repeated nowhere, or only in part; the values say why."""
 LAGGING = "the checkpoint may lag behind the log"
 SLAVE = "only a slave has this value, and its log may lag behind"
 EXPIRED = "the log looks as if its oldest segment had expired"

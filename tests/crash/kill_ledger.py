@@ -82,7 +82,7 @@ class Ledger:
         """Compares the arrival times of delayed messages; returns whether all of them have arrived.
 
         Raises:
-            Lie: a message came too early, or is missing although ``complete`` is set: all are due.
+            Lie: a message came too early; or ``complete`` says that all messages are due, and a message is missing.
         """
         for key, times_ms in came_ms.items():
             if any(time_ms < self.due_ms.get(key, 0) for time_ms in times_ms):

@@ -208,7 +208,7 @@ class TimerLife:
 
 
 class TimerExplorer:
-    """Lets power fail at each step of a workload.
+    """Simulates a power failure at each step of a workload.
 
     Attributes:
         states: number of recovered disks.

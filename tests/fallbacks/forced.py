@@ -28,7 +28,7 @@ CALLS = [
 
 
 class _Missing(importlib.abc.MetaPathFinder):
-    """An importer that finds none of ``MODULES``, and of kernels only the source and not the compiled module."""
+    """An importer that does not find ``MODULES``, and finds only the source of each kernel, not its compiled module."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -63,7 +63,7 @@ class SteppedBroker(BrokerLife):
         body: bytes = b"",
         connection: Connection | None = None,
     ) -> Asked:
-        """Sends a request; returns when everything that happens without the passing of time is done."""
+        """Sends a request; returns when the broker has nothing left to do until time passes."""
         connection = connection or self.connection
         self._number += 1
         texts = {name: str(value) for name, value in (fields or {}).items()}

@@ -130,7 +130,7 @@ def test_who_decides_how_often(tmp_path):
 
 def test_a_queue_that_nobody_reads_gets_nothing(tmp_path):
     """The group is configured with more retry queues than its retry topic has. RocketMQ then also sends to queues that
-    no consumer reads; ours uses only queues of the topic.
+    no consumer reads; Rucola uses only queues of the topic.
     """
 
     async def scene() -> None:

@@ -336,7 +336,7 @@ LIGHT = {"enable_lmq": True, "enable_multi_dispatch": True}
 
 
 def test_a_name_that_is_none_of_a_light_queue_does_not_stop_dispatch(tmp_path: Path) -> None:
-    """Defect 42 of RocketMQ: a message that names a queue that cannot be a light queue stops dispatch."""
+    """Defect 42 of RocketMQ: a message stops dispatch if it names a queue that cannot be a light queue."""
     store = opened(tmp_path, **LIGHT)
     names = ["%LMQ%a,plain,%LMQ%b", "%LMQ%a", "%LMQ%../../up,%LMQ%b", "%LMQ%" + "x" * 300, "plain", "%LMQ%,%LMQ%b,"]
     for number, text in enumerate(names):

@@ -183,8 +183,8 @@ def test_what_a_full_disk_keeps_from_being_erased_is_erased_before_the_next_writ
 def test_a_flush_during_which_a_write_fails_does_not_count(
     sync_fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If such a flush counted, it could miss a disk error that was reported to the sync that erases the failed
-    write.
+    """The system reports a disk error only once, perhaps to the sync that erases the failed write. If the concurrent
+    flush counted, it could miss this error.
     """
     store = writing(tmp_path)
     fill(store, 30)
