@@ -51,7 +51,7 @@ SHORT = (
         "1 KiB bodies, all columns",
     ),
 )
-"""The six main figures: name, group, and how the name of the row begins."""
+"""The six main figures: displayed name, group, and the beginning of the row's name."""
 HEADING = re.compile(r"^\*\*(.+)\*\*$", re.MULTILINE)
 LOAD = ", load before "
 MARKS = {True: "kept", False: "missed", None: ""}

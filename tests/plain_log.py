@@ -71,7 +71,7 @@ class PlainLog:
 
     @property
     def sound_end(self) -> int:
-        """Position where the first record with wrong checksums begins, or after the last record."""
+        """Position at which the first record with wrong checksums begins; without one, the end of the last record."""
         return next((record.physical_offset for record in self.records if not record.sound), self.end)
 
 

@@ -90,7 +90,7 @@ class Publisher:
         """
         loop = asyncio.get_running_loop()
         begin_s = loop.time()
-        # Between two calls nothing is acknowledged either, but that is not a stall.
+        # The time since an earlier call of this method does not count as a stall.
         self._stall_mark, self._stall_since_s = self.acknowledged, begin_s
         for taken, message in enumerate(messages):
             while self._rate and taken > (loop.time() - begin_s) * self._rate:

@@ -25,7 +25,7 @@ OWED_MAX = 100_000
 
 
 async def flooded(cluster: Cluster, commands: list[RemotingCommand]) -> tuple[RawConnection, Channel]:
-    """Sends ``commands`` over a connection; returns it and the broker's channel once the broker has stopped reading."""
+    """Sends ``commands``; returns the connection and the broker's channel once the broker has stopped reading."""
     known = set(cluster.broker._server.channels)
     object.__setattr__(cluster.broker._server.options, "outbound_bytes_high", OWED_MAX)
     connection = await cluster.connect()

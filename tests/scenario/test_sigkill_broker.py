@@ -48,8 +48,8 @@ class Server:
 
 
 async def send_until_killed(server: Server, round_number: int, acknowledged: set[bytes], kill_after: int) -> None:
-    """Keeps sends in flight, kills the server once ``kill_after`` were acknowledged, and counts acknowledgements until
-    the end.
+    """Keeps sends in flight, kills the server once ``kill_after`` sends were acknowledged, and counts acknowledgements
+    until the end.
     """
     config = ProducerConfig(
         retry_times_when_send_async_failed=0, retry_times_when_send_failed=0, send_msg_timeout_ms=5_000

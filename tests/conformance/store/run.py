@@ -71,7 +71,7 @@ class Case:
     kinds: bool = False
     several: bool = False
     restored: bool = False
-    """Whether the official store gets what a restore from a raw archive has written."""
+    """Whether the official store opens the files that a restore from a raw archive has written."""
     checks: Counter[bool] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 

@@ -216,8 +216,8 @@ def test_a_topic_taken_out_of_the_subscription_is_not_read_on() -> None:
 
 @pytest.mark.parametrize(("now", "wanted"), [(Bounds(0, 30), 0), (Bounds(0, 6), 0), (Bounds(0, 10), None)])
 def test_a_topic_made_again_is_noticed(now: Bounds, wanted: int | None) -> None:
-    """It is noticed that a topic was created again, even if its queue has grown beyond the old offset. If the queue
-    ends exactly at the old offset, this is noticed at the next message.
+    """A stream notices that a topic was created again, even if its queue has grown beyond the old offset. If the queue
+    ends exactly at the old offset, the stream notices it at the next message.
     """
     stream, catalog = reader({Q0: Bounds(0, 10)}, startingOffsets="earliest")
     first = stream.latestOffset({}, ReadAllAvailable())
