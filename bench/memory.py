@@ -54,7 +54,7 @@ BATCH = 64
 PLACES = (0.0, 0.5, 0.9)
 """Positions in a queue at which pulls begin, as fractions of the queue's length."""
 PULLS = 4
-"""Number of pulls from each of these positions."""
+"""Number of pulls from each position in ``PLACES``."""
 IN_FLIGHT = 64
 ROUNDS = 4
 FILL_TIMEOUT_S = 1800

@@ -32,7 +32,7 @@ class WorkerMemory(threading.Thread):
     """Watches the Python workers of Spark among the descendants of this process.
 
     Attributes:
-        most: the most anonymous bytes of each worker, by process id.
+        most: largest anonymous memory of each worker in bytes, by process id.
     """
 
     def __init__(self) -> None:

@@ -217,7 +217,7 @@ def transactions(life: Clients) -> None:
 
 
 def delayed_commits(life: Clients) -> None:
-    """Half messages are delayed, from their commit on; the process is killed before they are due."""
+    """Half messages have delays that begin with their commit; the process is killed before they are due."""
     life.open()
     life.online()
     life.decide(life.prepare("level", DELAY=1), COMMIT)

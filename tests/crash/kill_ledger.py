@@ -93,8 +93,8 @@ class Ledger:
         return not lost
 
     def asked(self, key: str, process: int) -> None:
-        """Records that the broker checked a transaction. It must not check one that was ended in an earlier process; in
-        the same process, the check may have been sent before the end.
+        """Records that the broker checked a transaction. A broker must not check a transaction that was ended in an
+        earlier process; if it was ended in the same process, the check may have been sent before the end.
         """
         if self.ended.get(key, process) < process:
             self.asked_in_vain.add(key)

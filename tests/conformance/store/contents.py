@@ -206,7 +206,7 @@ def placed(result: PutMessageResult) -> Put:
 
 
 def as_read(put: Put) -> dict[str, Any]:
-    """Returns a message that was put in the form that every reader must return, without the checksum property."""
+    """Returns the put message ``put`` as every reader must return it, without the checksum property."""
     hosts = {name: bytes.fromhex(put[name]) for name in ("bornHost", "storeHost")}
     wide = 0x10 * (len(hosts["bornHost"]) > 8) | 0x20 * (len(hosts["storeHost"]) > 8)
     return (

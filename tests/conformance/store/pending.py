@@ -57,8 +57,8 @@ AT_ONCE = "delayed, came before"
 
 @dataclass
 class Expected:
-    """The messages that the second broker must have at the end: bodies by topic, and by body the time before which it
-    must not be delivered.
+    """The messages that the second broker must have at the end: their bodies by topic, and, by body, the time before
+    which a message must not be delivered.
     """
 
     bodies: dict[str, list[str]] = field(default_factory=dict)

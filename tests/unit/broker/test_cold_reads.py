@@ -47,7 +47,7 @@ class Disk:
 
 
 async def leave_behind(path):
-    """Makes a store with one message. For the next broker that opens it, an earlier process wrote this message."""
+    """Makes a store with one message, which therefore counts as written by an earlier process in the next broker."""
     async with Cluster(path) as cluster:
         await cluster.send("T", b"old")
 

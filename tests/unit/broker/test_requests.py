@@ -33,7 +33,7 @@ CARRIED = {
     "send_rewrite",
     "send_targets",
 }
-"""Modules of the processors for a first send and pull, and of what they need."""
+"""Modules that a first send and a first pull load: their processors, and what these need."""
 
 
 def test_every_request_is_served_by_a_method_of_its_family(tmp_path: Path) -> None:

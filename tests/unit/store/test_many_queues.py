@@ -166,8 +166,8 @@ def test_a_queue_that_is_being_synced_keeps_its_map(
 def test_a_topic_deleted_while_its_parked_queues_are_synced_does_not_end_the_syncs(
     mapped: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deleted topic's directory is moved before its parked queues are synced: the paths of the queues are no longer
-    valid.
+    """A deleted topic's directory is moved before its unmapped (parked) queues are synced, so the paths of these queues
+    are no longer valid.
     """
     store = opened(tmp_path, **ALONE)
     fill(store, 1, topics=1, queues=1)

@@ -213,7 +213,7 @@ def test_a_key_whose_entry_cannot_be_read_is_not_found_and_nothing_else(tmp_path
 
 
 def test_keys_go_on_in_a_new_file_when_slots_of_the_last_one_cannot_be_read(tmp_path: Path) -> None:
-    """Putting a key reads its slot through the map, which would end the process."""
+    """Putting a key reads its slot from the mapped file; with an unreadable sector, this would end the process."""
     options = {"max_hash_slot_num": 40_000, "max_index_num": 1000}
     store = opened(tmp_path, **options)
     fill(store, 20, topics=1, queues=1)
