@@ -153,7 +153,7 @@ class Load:
     """A load process.
 
     Attributes:
-        reasons: the reasons that it reported, with their counts.
+        reasons: the reasons for repeated requests that the process reported, with their counts.
     """
 
     def __init__(self, process: Process) -> None:

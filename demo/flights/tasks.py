@@ -24,8 +24,8 @@ from .columns import SUMS_SCHEMA, decode, sums, with_names
 
 COUNTS = ("records", "poison")
 RESULT_SCHEMA = pa.schema([*SUMS_SCHEMA, *((name, pa.int64()) for name in COUNTS)])
-"""The result of a task: the sums of its new flights, and one row that holds only two counts: of all its records, and of
-those that are not flights.
+"""The result of a task: the sums of its new flights, and one row with two counts: the number of all its records, and
+the number of records that are not flights.
 """
 
 PLANE_COLUMNS = ("manufacturer", "model", "seats")

@@ -31,7 +31,9 @@ VALUE = 200_000
 
 @pytest.fixture
 def put_off(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Rows at which a read was deferred; every turn has already used up its time."""
+    """Makes every turn of the event loop begin without time left; returns the list of the rows at which a read was
+    deferred.
+    """
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     monkeypatch.setattr(request_handler, "_UNASKED_PULLS", 1)

@@ -253,7 +253,7 @@ def test_queries_by_key_find_what_the_log_holds(case: Case, tmp_path: Path) -> N
 
 
 def test_index_files_that_agree_with_the_log_stay_as_they_are(case: Case, tmp_path: Path) -> None:
-    """After a crash, only the newest index file and index files that are not full are always written again."""
+    """After a crash, full index files stay unchanged; only the newest one and those not full are written again."""
     unpack(case.name, tmp_path)
     opened(case, tmp_path).shutdown()
     before = sorted(case.below("index").items(), key=lambda item: INDEX_HEADER.unpack(item[1])[2])

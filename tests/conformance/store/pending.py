@@ -1,8 +1,8 @@
 """Directories with waiting messages, passed from one broker to another: ``python -m tests.conformance.store.pending``.
 
-Our broker accepts messages that wait for a delay level or a time, half messages, one sent back by a consumer, and
-popped ones; then it is stopped or killed. The official broker then opens the directory and must complete all of them.
-Then the roles are reversed. Exit status: 0 if all passed, 1 if one failed, 2 if the set-up failed.
+Our broker accepts messages that wait for a delay level or a time, half messages, a message that a consumer sent back,
+and popped messages; then it is stopped or killed. The official broker then opens the directory and must complete all
+of them. Then the roles are reversed. Exit status: 0 if all passed, 1 if one failed, 2 if the set-up failed.
 """
 
 from __future__ import annotations

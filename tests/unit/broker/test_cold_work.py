@@ -1,6 +1,7 @@
 """Requests and deliveries that need a message that is not in memory do not delay other requests.
 
-A first process stores messages. A second one has none of them in memory and must fetch each message before it reads it.
+A first process stores messages. A second process has none of them in memory and must fetch each message before it
+reads it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def checkpoint_of(path: Path) -> StoreCheckpoint:
 
 
 def kept(store: MessageStore, path: Path) -> StoreCheckpoint:
-    """Returns the checkpoint after log, queues and index were synced and the maintenance thread recorded it."""
+    """Syncs log, queues and index, and lets the maintenance thread record these syncs; returns the checkpoint."""
     store._flush.flush()
     store._keeper.end()
     store._keeper.sync_queues()

@@ -1,4 +1,4 @@
-"""The durable watermark: of its two slots, the newer one that is intact counts."""
+"""The durable watermark has two slots; the newest slot that is intact counts."""
 
 from __future__ import annotations
 
