@@ -21,7 +21,7 @@ from rucola.cli.main import main
 
 SCRIPT = Path(__file__).with_name("sample_configurations.txt")
 LONGER_ELSEWHERE = "long turn"
-"""An event that depends on the machine and is left out."""
+"""Log event that is left out of the comparison, because it depends on the machine."""
 
 
 def blocks() -> dict[str, tuple[str, str]]:

@@ -295,8 +295,8 @@ def test_judged_by_a_message_that_is_fetched_first(account, code, tmp_path, monk
 
 
 def test_what_a_broker_does_by_itself(monkeypatch):
-    """Delivery of due messages, revival of popped ones, and checks of producers each happen once, and never without a
-    fetch.
+    """Delivery of due messages, revival of popped ones, and checks of producers each happen once, and only after the
+    messages were fetched from the disk.
     """
     reads = Reads(monkeypatch)
     clock = ManualClock(1_700_000_000_000)

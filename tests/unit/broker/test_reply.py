@@ -1,4 +1,4 @@
-"""Request/reply through the broker, with an exchange that was recorded from RocketMQ's."""
+"""Request/reply through the broker, compared with messages that were recorded from RocketMQ's broker."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_recorded_fields_are_declared_and_come_back() -> None:
 
 
 def test_every_header_goes_round() -> None:
-    """Every declared header class can be filled and read back; a name on the wire belongs to one attribute."""
+    """Every declared header class can be filled and read back; each name on the wire belongs to one attribute only."""
     samples = {"str": "x", "int": 7, "bool": True}
     count = 0
     for module in pkgutil.iter_modules(package.__path__):
