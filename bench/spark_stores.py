@@ -95,7 +95,7 @@ def _linked(source: Path, target: Path) -> None:
 
 
 def measure(source: Path, directory: Path, stores: int) -> int:
-    """Reads the stores once; returns the most anonymous bytes of a worker."""
+    """Reads the stores once; returns the largest anonymous memory of a worker in bytes."""
     paths = [directory / f"store-{number}" for number in range(stores)]
     for path in paths:
         _linked(source, path)

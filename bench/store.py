@@ -95,7 +95,7 @@ def measure_opening(context: Context) -> Iterator[Figure]:
 
 
 def _open(context: Context, side: str, directory: str, how: str, messages: int) -> float:
-    """Returns the seconds until the store in ``directory`` is open, in the state that ``how`` names.
+    """Returns the seconds until the store in ``directory`` is open; ``how`` is the state of the store.
 
     ``fill`` writes the store and ends with a kill. ``kill`` opens the killed store and stops it cleanly. ``clean``
     opens and stops it once more. ``rebuild`` first removes queues and index.

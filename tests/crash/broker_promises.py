@@ -3,7 +3,7 @@
 * A popped message is never delivered again if its acknowledgement got a response under SYNC_FLUSH or is on the disk.
   Every other popped message is delivered again, but not before the end of its invisible time.
 * A delayed message that is on the disk is delivered, and never before its time.
-* A half message has one outcome: the decision of its producer or, without one, it is given up.
+* A half message has one outcome: its producer's decision. Without a decision, it is given up.
 """
 
 from __future__ import annotations

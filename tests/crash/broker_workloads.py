@@ -87,8 +87,8 @@ def killed(life: Clients) -> None:
 
 
 def last_moment(life: Clients) -> None:
-    """The clock is between two whole steps. Messages are acknowledged a millisecond before the deadline, some of them
-    in a retry topic.
+    """Messages are popped at times that are no whole seconds, and acknowledged a millisecond before the deadline, some
+    of them in a retry topic.
     """
     life.open()
     life.clock.advance(337)

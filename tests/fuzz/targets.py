@@ -72,7 +72,7 @@ class Target:
 
 @cache
 def forms(name: str) -> list[Any]:
-    """Returns the compiled and then the interpreted form of a kernel."""
+    """Returns the compiled kernel and the interpreted kernel."""
     return [kernel(name, form) for form in FORMS]
 
 

@@ -32,7 +32,7 @@ HOLD_MS = "150"
 LONGER_HOLD_MS = "3000"
 """Milliseconds for which a pull without a result is held while other connections send; otherwise ``HOLD_MS``."""
 PACED = ("_timer_delay", "_delay_level")
-"""Scenarios in which messages arrive by time. Their order is not compared."""
+"""Scenarios with delayed messages; the order in which these messages arrive is not compared."""
 POLL_MS = 2000
 SEND, SEND_V2, SEND_BATCH, PULL, LITE_PULL, QUERY, VIEW, OFFSET = 10, 310, 320, 11, 361, 12, 33, 14
 SEND_BACK, END_TRANSACTION, CHECK_TRANSACTION, ROUTE = 36, 37, 39, 105

@@ -125,8 +125,8 @@ def queues_of_reference(case: Case) -> dict[tuple[str, int], dict[int, tuple[int
 
 
 def units_on_disk(path: Path) -> dict[tuple[str, int], dict[int, tuple[int, int, int]]]:
-    """Returns all units of all queue files that are neither zeros nor fillers; an address of an extension is replaced
-    by its tags code.
+    """Returns all units of all queue files that are neither zeros nor fillers. If a unit has the address of an
+    extension, the tags code in the extension replaces the address.
     """
     queues: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = {}
     for file in sorted(path.glob("consumequeue/*/*/*")):

@@ -149,8 +149,8 @@ class Servers(ABC):
 
 
 OURS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
-"""Environment of our servers: Python keeps compiled modules, as in an installed package, even if the caller does
-not.
+"""Environment of our servers: Python keeps compiled modules, as in an installed package, even if the calling process
+does not.
 """
 
 

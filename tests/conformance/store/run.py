@@ -63,7 +63,7 @@ Answers = dict[str, dict[str, Any]]
 
 @dataclass
 class Case:
-    """One store: the version of the official store that reads it, and how ours wrote it."""
+    """One store: the version of the official store that reads it, and how our store wrote it."""
 
     version: str
     killed: bool

@@ -99,8 +99,8 @@ def test_times_and_origin_are_kept_over_several_returns(tmp_path):
 
 
 def test_who_decides_how_often(tmp_path):
-    """The maximum number of attempts is set by clients of V3_4_9 or later; for older clients, by the group. Until then,
-    a message that is sent back waits in the schedule topic.
+    """The maximum number of attempts is set by clients of V3_4_9 or later; for older clients, by the group. Below the
+    maximum, a message that is sent back waits in the schedule topic.
     """
 
     async def scene() -> None:

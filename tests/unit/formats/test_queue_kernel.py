@@ -225,7 +225,7 @@ class TestSlices:
     def merged(
         self, queue: ModuleType, first: int, end: int, room: int = 6, records: tuple[int, ...] = RECORDS
     ) -> tuple[list[int], int, int]:
-        """Returns the merged slices of the log, the number of the record after them, and their total length in bytes."""
+        """Returns the merged slices of the log, the number of the record after them, and their total bytes."""
         out = array("q", bytes(16 * room))
         following, count, total = queue.merge_neighbours(array("q", records), first, len(records) // 2, end, out)
         return out[: 2 * count].tolist(), following, total

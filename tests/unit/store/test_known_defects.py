@@ -238,7 +238,7 @@ def test_a_stop_puts_all_keys_for_which_there_is_space(tmp_path: Path) -> None:
 
 
 def test_an_index_file_that_cannot_be_mapped_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Defect 7: an index file that cannot be mapped stays, because it was created before."""
+    """Defect 7: an index file that cannot be mapped stays in the directory, because it is created first."""
     store = by_hand(tmp_path, Files())
     opening = Files.open_segment
 
@@ -356,7 +356,7 @@ def test_a_stopped_store_opens_no_queue_at_its_start(tmp_path: Path, monkeypatch
 
 
 def test_two_index_files_of_one_millisecond_have_two_names(tmp_path: Path) -> None:
-    """Defect 41: index files are named only after the time, so the second of a millisecond overwrites the first."""
+    """Defect 41: index files are named only after the time, so a second file in a millisecond overwrites the first."""
     store = opened(tmp_path, clock=ManualClock())
     fill(store, 300, topics=1)
     names = sorted(path.name for path in tmp_path.glob("index/*"))

@@ -22,12 +22,14 @@ from rucola.testing.manual_worker import ManualWorker, manual_workers
 
 WORKERS = ("rucola.store.log.allocate", "rucola.store.log.flush", "rucola.store.keeper")
 HALF = 130
-"""Number of messages of ``fill`` that take more than half a segment and less than one."""
+"""A number of messages that, written by ``fill``, take more than half a segment and less than a whole one."""
 
 
 @pytest.fixture(autouse=True)
 def locked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Replaces the call that locks memory; returns position and length of each locked part. Steps are made short."""
+    """Replaces the call that locks memory, and shortens the steps of the warm-up; returns position and length of each
+    locked part.
+    """
     calls: list[tuple[int, int]] = []
 
     def lock_memory(_buffer: object, position: int, length: int) -> str:
