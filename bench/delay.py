@@ -134,8 +134,8 @@ def _message(number: int, first_ms: int, body: bytes) -> StoreMessage:
 
 
 async def _lateness(namesrv: str, first_ms: int, seconds: int) -> tuple[list[int], list[int]]:
-    """Returns, for each message, the milliseconds from its due time until it was stored for consumers, and until one
-    got it.
+    """Returns, for each message, the milliseconds from its due time until it was stored for consumers, and until a
+    consumer got it.
     """
     end_ms = first_ms + seconds * STEP_MS
     pulled: list[tuple[int, bytes]] = []

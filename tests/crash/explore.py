@@ -32,8 +32,8 @@ _STATES_AT = 1
 
 
 def explore_round(workload: str, config: MessageStoreConfig, seed: int) -> tuple[CrashExplorer, int]:
-    """Simulates power failures at every step of the workload, then a few of each fault; returns the explorer and the
-    number of faults.
+    """Simulates power failures at every step of the workload, then a few faults of each kind; returns the explorer and
+    the number of faults.
     """
     explorer = CrashExplorer(config, seed, SAMPLE, COMPOUND_EVERY, interleaved=True)
     explorer.run(WORKLOADS[workload])

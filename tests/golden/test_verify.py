@@ -1,5 +1,5 @@
-"""Checks RocketMQ's stores with ``verify``: no findings in intact stores; in damaged ones, the findings that their case
-names.
+"""Checks RocketMQ's stores with ``verify``: no findings in intact stores; in damaged stores, the findings listed in the
+case.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ CALM_S = 8.0
 """Seconds before the broker goes, and after the stream has caught up."""
 WAIT_S = 120.0
 SETTLED_S = 5.0
-"""Seconds after which, at the latest, rows of the first broker come again when the other has gone."""
+"""Largest number of seconds until rows of the first broker come again after the second broker has gone."""
 COLUMNS = "brokerName,queueId,queueOffset,storeTimestamp"
 
 

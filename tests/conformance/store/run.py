@@ -180,8 +180,8 @@ def write(case: Case, store: Path, puts: Path) -> list[Put]:
 
 
 def set_times(store: Path, puts: list[Put]) -> None:
-    """Sets the modification time of each queue file to the store time of its last entry. By this time, RocketMQ 4.9
-    chooses the file for a search.
+    """Sets the modification time of each queue file to the store time of its last entry. RocketMQ 4.9 uses it to choose
+    the file for a search by time.
     """
     units = GEOMETRY["mappedFileSizeConsumeQueue"] // 20
     for (topic, queue_id), queue in in_queues(puts).items():
