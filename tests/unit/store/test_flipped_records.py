@@ -174,8 +174,7 @@ def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> Non
 
 
 def test_what_was_filled_is_not_delivered_for_its_place(tmp_path: Path) -> None:
-    """A bit in the size of a queue's first record is flipped. The queue delivers all other records, but not that one.
-    """
+    """A bit in the size of a queue's first record is flipped. The queue delivers all other records, but not that one."""
     store = base("rocketmq_4_9_7_clean")
     number = next(
         number for number, (place, _) in enumerate(store.places) if place == whole(store.name)["Flights/0"][0]
