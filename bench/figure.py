@@ -64,12 +64,12 @@ class Figure:
 
 
 def at_least(ratio: float) -> Budget:
-    """Limits a ratio: our figure must be at least this many times better than the other one."""
+    """Limits a ratio: our figure must be at least this many times better than the figure of comparison."""
     return Budget("ratio", "min", ratio)
 
 
 def at_most(ratio: float) -> Budget:
-    """Limits a ratio: our figure may be at most this many times the other one."""
+    """Limits a ratio: our figure may be at most this many times the figure of comparison."""
     return Budget("ratio", "max", ratio)
 
 

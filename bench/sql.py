@@ -70,7 +70,7 @@ def compared(
     """Runs a query on both sides; returns the figure from the medians after a warm-up.
 
     Args:
-        context: the number of rounds.
+        context: has the number of rounds.
         session: session over the store.
         plain: connection to DuckDB.
         parquet: file with the same rows, or a pattern of several.

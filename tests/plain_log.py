@@ -1,7 +1,7 @@
 """Reads the commit log by plain slicing, for comparison with the store; shares no code with the package.
 
-A record is accepted only if everything in it agrees: its lengths add up, it is at the position that it names, and the
-checksums of its body and, if present, of the whole record are right.
+A record is accepted only if everything in it agrees: its lengths add up, it lies at the physical offset stored in it,
+and the checksums of its body and, if present, of the whole record are right.
 """
 
 from __future__ import annotations

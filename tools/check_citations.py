@@ -3,8 +3,8 @@
 Comments, docstrings and Markdown cite pages of this repository by name, or by name and number: ``protocol.md 1.9`` is
 the section with that number, and ``security.md S-27`` is a row of a table. Some rows are cited only by their id: rows
 of ``reliability.md`` (R, P, G), ``security.md`` (S) and ``known_defects.md`` ("defect 36"). A relative link of a
-Markdown page must lead to a file, and to a heading of it if the link names one. Each citation or link without a target
-is named with its file and line, and the exit status is then 1.
+Markdown page must lead to a file and, if the link names a heading, to a heading of this file. Each citation or link
+without a target is named with its file and line, and the exit status is then 1.
 """
 
 from __future__ import annotations

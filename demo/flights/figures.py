@@ -1,7 +1,7 @@
 """The figures of gold as plain rows, in which Spark's result is compared with the result from the CSV.
 
 Delays are whole minutes in the data, so both results have exact integer sums. The only division is `mean`, the last
-step; both divide the same two integers by the same IEEE 754 division.
+step; for both results it divides the same two integers by the same IEEE 754 division.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ A seed always stands for the same variant. Seeds go through the stores and the f
 random. The stores were written by RocketMQ 4.9.7 or 5.3.3, stopped or killed, or by Rucola. Each result is compared
 with what the official store of that version serves from the same bytes (``damage_stores/answers.json.xz``):
 
-* a start ends within 10 s plus the time that the undamaged store takes, and creates files of at most twice the log's
-length;
-* it serves every message that the official store serves, except perhaps the one with the flipped bit; this message may
-  be withheld if a log line and a finding of ``verify`` name its place;
-* a start that refuses names file and position, and serves the same messages with ``quarantine``;
+* start-up ends within 10 s plus the time that the undamaged store takes, and creates files of at most twice the log's
+  length;
+* the store serves every message that the official store serves, except perhaps the message with the flipped bit, which
+  may be withheld if a log line and a finding of ``verify`` name its position;
+* a store that refuses to start reports file and position, and serves the same messages with ``quarantine``;
 * ``verify`` reports only this record, and leaves no descriptor open.
 
 If the official store does not open a variant, and for stores of Rucola, all other messages are served. The exit code
@@ -107,11 +107,11 @@ Served = dict[str, list[int]]
 
 
 class Violation(AssertionError):  # noqa: N818 - what it says
-    """Raised if a start did something that it must not do."""
+    """Raised if the store did something at start-up that it must not do."""
 
 
 class OutOfTimeError(Exception):
-    """Raised if a start did not end in time."""
+    """Raised if start-up did not end in time."""
 
 
 @dataclass(frozen=True)
@@ -447,7 +447,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 @cache
 def clean_seconds(name: str) -> float:
-    """Returns the seconds that a start of the undamaged store takes."""
+    """Returns the start-up time of the undamaged store in seconds."""
     store = base(name)
     with tempfile.TemporaryDirectory(prefix="rucola-flips-") as directory:
         path = Path(directory) / "store"
@@ -461,7 +461,7 @@ def check(damaged: Variant, path: Path) -> str:
     """Opens the variant in the new directory ``path``; returns a description of the result.
 
     Raises:
-        Violation: the start did something that it must not do.
+        Violation: the store did something at start-up that it must not do.
     """
     store, text = damaged.base, damaged.text
     write_files(damaged.files, path)

@@ -323,7 +323,7 @@ class BrokerExplorer:
 
 
 def live_on(disk: SimulatedDisk, sync: bool, now_ms: int, promises: Promises) -> Came:
-    """Starts a broker on ``disk`` and lets time pass, in which consumers pop messages and producers respond to checks;
+    """Starts a broker on ``disk`` and lets time pass, while consumers pop messages and producers respond to checks;
     returns the messages that consumers got.
     """
     clients = Clients(disk, sync, ManualClock(now_ms), promises.copy())

@@ -1,4 +1,5 @@
-"""Starts over the damaged stores of ``tests.crash.damages``, compared with the official store; needs Java.
+"""Starts our store on the damaged stores of ``tests.crash.damages``, and compares it with the official store, which
+needs Java.
 
     python -m tests.crash.damage_starts --variants 2000 --jobs 2
     python -m tests.crash.damage_starts --seed 217 --variants 1
@@ -54,12 +55,12 @@ VERSION = "5.3.3"
 
 
 class Result(NamedTuple):
-    """The result of a start over a damaged store.
+    """The result of starting our store on a damaged directory.
 
     Attributes:
         ended: "served", "quarantined", or a text about what is wrong.
         compared: "as official", "more than official" or "official fails".
-        seconds: length of our start.
+        seconds: start-up time of our store.
     """
 
     target: str
@@ -77,7 +78,8 @@ def check(one: Damage, official: Served | None, directory: Path) -> Result:
         directory: must not exist.
 
     Raises:
-        Violation: the start took too long, failed with an error that is not allowed, or serves too few messages.
+        Violation: start-up took too long or failed with an error that is not allowed, or the store serves too few
+            messages.
     """
     write_files(one.files, directory)
     ended, began = "served", time.monotonic()

@@ -1,4 +1,5 @@
-"""Stores of RocketMQ with one file replaced by hostile bytes: a start serves all provably intact messages, or refuses.
+"""Stores of RocketMQ with one file replaced by hostile bytes: our store serves all provably intact messages, or refuses
+to start.
 
     python -m tests.crash.hostile --variants 500
     python -m tests.crash.hostile --seed 217 --variants 1
@@ -6,11 +7,11 @@
 A seed always stands for the same variant: a golden store, one of its files, and the change to that file. Each result is
 compared with a walk of the log that shares no code with the package (``tests.plain_log``):
 
-* either the start refuses with a path and a position, and has changed nothing;
-* or it serves, by queue and by key, exactly the records before the end of its log whose place and checksums are right.
-  The end of its log must not be before the first bytes that are not a record;
-* no byte of the log is lost: each is in its place or in ``quarantine/``;
-* the start takes at most 10 s.
+* either the store refuses to start with a path and a position, and has changed nothing;
+* or it serves, by queue and by key, exactly the records before the end of its log whose position and checksums are
+  right. The end of its log must not be before the first bytes that are not a record;
+* no byte of the log is lost: each is at its old position or in ``quarantine/``;
+* start-up takes at most 10 s.
 
 The exit code is 1 at the first violation.
 """
@@ -49,7 +50,7 @@ DAMAGES = ("random", "truncated", "empty", "zeroed", "swapped", "ten times too l
 
 
 class Violation(AssertionError):  # noqa: N818 - what it says
-    """Raised if a start has a result that it must not have."""
+    """Raised if the result of start-up breaks one of the rules."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def check(damaged: Variant, path: Path) -> str:
     """Opens the variant in the new directory ``path``; returns a description of the result.
 
     Raises:
-        Violation: the start had a result that it must not have.
+        Violation: the result of start-up breaks one of the rules.
     """
     write_files(damaged.files, path)
     begin = time.monotonic()

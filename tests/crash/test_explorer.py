@@ -22,7 +22,7 @@ FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
 CENTRAL = ("put", "roll", "kill")
-"""Workloads that are explored in both flush modes. The others have one mode here and both in ``make crash``."""
+"""Workloads that are explored in both flush modes; ``make crash`` also explores all others in both modes."""
 LONG = ("expired_and_deleted",)
 """Workloads with very many steps; they are explored here only with threads that take turns."""
 

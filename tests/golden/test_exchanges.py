@@ -87,7 +87,7 @@ MAY_DIFFER = {
     ("raw_namesrv", 34): "no such broker is there now, whose data version would be the body",
     ("raw_namesrv", 82): "a request without its topic: 1, not 17",
 } | {("register_deflated", number): DEFLATED for number in (2, 4, 8, 12)}
-"""Numbers of recorded responses from which ours may differ, and why."""
+"""Numbers of recorded responses from which our responses may differ, and why."""
 
 
 @asynccontextmanager

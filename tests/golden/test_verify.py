@@ -1,5 +1,5 @@
-"""Checks RocketMQ's stores with ``verify``: no findings in intact stores; in damaged stores, the findings listed in the
-case.
+"""Checks RocketMQ's stores with ``verify``: no findings in intact stores; in damaged stores, the findings that are
+listed in the case.
 """
 
 from __future__ import annotations

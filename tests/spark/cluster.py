@@ -142,8 +142,8 @@ def local_cluster(place: Place, *arguments: str) -> dict[str, object]:
 def connect(place: Place, *arguments: str) -> dict[str, object]:
     """Starts a Spark Connect server over two executors; this interpreter is the client and needs only the URL.
 
-    Python processes of a session start in the session's own directory, so the client also adds the archive. Those of
-    streams start in the server's directory with the archive.
+    Python processes of a session start in the session's own directory, so the client also adds the archive. Python
+    processes of streams start in the server's directory, which has the archive.
     """
     port = str(free_port())
     conf = [word for one in (*CONF, f"spark.connect.grpc.binding.port={port}") for word in ("--conf", one)]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT_S = 60
 SERVERS_VARIABLE = "RUCOLA_SPARK_TEST_SERVERS"
-"""Environment variable with the version of the official servers to test against; without it, ours are tested."""
+"""Environment variable with the version of the official servers to test against; without it, Rucola's are tested."""
 
 
 @pytest.fixture(scope="session")

@@ -42,7 +42,7 @@ BATCH, PAUSE_S = 50, 0.05
 WAYS = ("kill", "freeze", "planned")
 TRIGGER = "1 second"
 CALM_S = 8.0
-"""Seconds before the broker goes, and after the stream has caught up."""
+"""Seconds without a fault: before the outage, and after the stream has caught up."""
 WAIT_S = 120.0
 SETTLED_S = 5.0
 """Largest number of seconds until rows of the first broker come again after the second broker has gone."""

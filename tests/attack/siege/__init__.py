@@ -1,6 +1,7 @@
-"""Attacks on a running broker, one program each, while steady clients (canaries) measure the damage to others: ``python
--m tests.attack.siege``.
+"""Attacks on a running broker, while steady clients (canaries) measure the damage to others: ``python -m
+tests.attack.siege``.
 
-They are run by hand and never by ``make test``, because the measurements depend on the machine. Properties that hold on
-every machine (bounds, refusals, deferred requests) are asserted in ``tests/attack/test_*.py``.
+Each attack is a separate program. Attacks are run by hand and never by ``make test``, because the measurements depend
+on the machine. Properties that hold on every machine (bounds, refusals, deferred requests) are asserted in
+``tests/attack/test_*.py``.
 """

@@ -44,7 +44,7 @@ class Stage:
         self._fetched.pop()(None)
 
     def calls_after(self, milliseconds: int) -> int:
-        """Lets time pass; returns how often the work was called in it."""
+        """Lets time pass; returns how often the work was called meanwhile."""
         before = len(self.steps)
         self.clock.advance(milliseconds)
         self.loop.run()

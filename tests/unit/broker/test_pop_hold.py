@@ -42,7 +42,7 @@ class Scene:
         return pop
 
     def passes(self, milliseconds: int = 0) -> list[HeldPop]:
-        """Lets time pass; returns the requests that are resumed in it."""
+        """Lets time pass; returns the requests that are resumed meanwhile."""
         before = len(self.resumed)
         self.clock.advance(milliseconds)
         self.loop.run()

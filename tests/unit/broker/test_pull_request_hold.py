@@ -65,7 +65,7 @@ class Scene:
         return counts
 
     def passes(self, milliseconds: int) -> list[PullRequest]:
-        """Lets time pass; returns the pulls that are resumed in it."""
+        """Lets time pass; returns the pulls that are resumed meanwhile."""
         before = len(self.resumed)
         self.clock.advance(milliseconds)
         self.loop.run()

@@ -1,5 +1,5 @@
-"""A sector that the disk cannot read: a start refuses and names the position, or serves the rest; the process never
-dies.
+"""A sector that the disk cannot read: the store refuses to start and names the position, or serves the rest; the
+process never dies.
 
 A file that is truncated while it is mapped behaves like such a sector: access to the mapped memory raises SIGBUS, and a
 read call fails.
