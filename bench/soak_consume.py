@@ -228,11 +228,11 @@ class Member:
 
 
 class Places:
-    """The members that this process runs. Each has a fixed place, which is empty while the member is away.
+    """The members that this process runs, each in a numbered slot (place), which is empty while the member is away.
 
     Args:
         make: creates a member for a topic.
-        topics: the topic of each place, with its number.
+        topics: the topic of each slot, with the number of the topic.
     """
 
     def __init__(self, make: Callable[[str], Member], topics: list[tuple[int, str]], counts: memoryview) -> None:

@@ -108,8 +108,8 @@ def test_others_are_served_while_a_body_is_read(tmp_path: Path, monkeypatch: pyt
 def test_a_heartbeat_whose_connection_ended_while_it_was_read_registers_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients whose heartbeat was parsed after their connection had ended were once never removed: 20,000 groups per
-    connection stayed forever.
+    """Before the fix, clients whose heartbeat was parsed after the end of their connection were never removed: 20,000
+    groups per connection stayed forever.
     """
     read_on, begun = threading.Event(), threading.Event()
     loads = fastjson.loads

@@ -217,8 +217,8 @@ def test_s07_who_is_not_read_is_not_slow() -> None:
 
 
 def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
-    """A peer once counted as slow if its next request was only half read 15 s later, although the server read nothing
-    meanwhile because earlier requests waited for their turn.
+    """Before the fix, a peer counted as slow if its next request was only half read 15 s later, although the server
+    itself read nothing meanwhile, because earlier requests waited to be served.
     """
     busy = True
 

@@ -95,7 +95,7 @@ GROUPS = {"short": (False, False), "begun": (True, False), "costly": (False, Tru
 @pytest.mark.parametrize("others", GROUPS)
 @pytest.mark.parametrize("one", GROUPS)
 def test_no_group_takes_all_the_time_of_another(one: str, others: str) -> None:
-    """A deferred request once waited for thousands of connections with many deferred requests each."""
+    """Before the fix, a deferred request waited for thousands of connections with many deferred requests each."""
     if one == others:
         return
     turns = Turns()
@@ -126,8 +126,8 @@ def test_cheap_requests_get_half_of_the_time_that_all_need() -> None:
 
 
 def test_who_is_alone_in_a_group_has_its_turn_to_itself() -> None:
-    """A producer with many deferred requests once got one millisecond only after each of 300 other connections had got
-    one, and never caught up.
+    """Before the fix, a producer with many deferred requests got a millisecond only after each of 300 other connections
+    had got one, and never caught up.
     """
     turns = Turns()
     for number in range(300):
@@ -224,7 +224,7 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
 
 
 def test_connections_of_a_server_take_turns() -> None:
-    """If all requests were costly, each turn once served only the first connection."""
+    """Before the fix, each turn served only the first connection if all requests were costly."""
     served: list[int] = []
 
     class Costly:

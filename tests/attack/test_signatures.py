@@ -81,7 +81,9 @@ def test_s30_guessing_costs_the_owner_nothing(tmp_path: Path) -> None:
 
 
 def test_a_new_session_costs_the_same_however_many_there_are() -> None:
-    """The table of sessions was once copied for each request: this used 88 % of a CPU, and others waited for 1.6 s."""
+    """Before the fix, the table of sessions was copied for each request: the copies used 88 % of a CPU, and other
+    requests waited for 1.6 s.
+    """
 
     class Watched(OrderedDict[tuple[str, str], tuple[int, int, float]]):
         looked_at = 0

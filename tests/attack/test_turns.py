@@ -147,7 +147,7 @@ def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path
 
 
 def test_what_was_put_off_goes_on_once_a_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """Deferred requests of a read were once deferred twice, so the work doubled with each turn of the event loop."""
+    """Before the fix, deferred requests of a read were deferred twice, so the work doubled with each turn."""
     wakes = 0
 
     async def play() -> None:
@@ -222,7 +222,7 @@ def test_who_asks_what_takes_long_waits_for_a_turn_with_time_left(
 
 
 def test_first_requests_of_new_connections_share_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New connections that each sent one costly request, then ended, were once served without a limit."""
+    """Before the fix, new connections that each sent one costly request and then ended were served without a limit."""
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
     put_off: list[Channel] = []
@@ -309,7 +309,7 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
 
 
 def test_requests_that_come_during_the_stop_end_with_their_turn(tmp_path: Path, put_off: list[int]) -> None:
-    """Requests continue while the broker stops: this once made the stop take 24 s."""
+    """Requests continue while the broker stops; before the fix, they made the stop take 24 s."""
 
     async def play() -> None:
         async with Cluster(tmp_path) as cluster:
@@ -362,8 +362,8 @@ class Peer:
 
 
 def test_requests_that_waited_for_an_import_go_on_a_few_in_each_turn() -> None:
-    """Thousands of requests for the options once waited for the same import. When it ended, they blocked the event loop
-    for 0.6 s.
+    """Thousands of requests for the options wait for the same import. Before the fix, they blocked the event loop for
+    0.6 s at its end.
     """
 
     async def play() -> None:
@@ -530,7 +530,9 @@ def test_connections_that_end_at_once_are_forgotten_in_several_turns(monkeypatch
 
 
 def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While each read fills the buffer, the event loop reads again at once, so a turn once served 32 large frames."""
+    """As long as each read fills the buffer, the event loop reads again at once. Before the fix, a single turn served
+    32 large frames for this reason.
+    """
     is_over = False
     monkeypatch.setattr(turn.Turn, "is_over", lambda *_: is_over)
 

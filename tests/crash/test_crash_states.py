@@ -48,7 +48,7 @@ def test_a_certain_disk_has_one_state() -> None:
 
 
 def test_an_uncertain_name_does_not_come_back_after_a_later_certain_change_of_it() -> None:
-    """A file in a directory that was renamed, and synced under its new name, once came back under the old name."""
+    """Before the fix, a file in a renamed directory, synced under its new name, could come back under the old name."""
     root, old = Directory(), Inode(b"old")
     certain = {"/": root, "/from": Directory(), "/from/name": Directory()}
     disk = SimulatedDisk(dict(certain), dict(certain))

@@ -223,7 +223,7 @@ class TimerExplorer:
         self._seen: set[int] = set()
 
     def life(self) -> TimerLife:
-        """Starts on an empty disk and observes it."""
+        """Starts on an empty disk whose calls are observed, so that each of them is a step."""
         life = TimerLife(empty_disk(), self._sync, ManualClock(1_700_000_000_000), Promises(), self._threads)
         life.disk.observer = lambda kind, path: self._at_step(life, f"before {kind} {path}")
         return life

@@ -77,7 +77,7 @@ def forms(name: str) -> list[Any]:
 
 
 def chosen(name: str, number: int) -> Sequence[Any]:
-    """Returns the kernels for input ``number``: compiled and interpreted for every n-th input, otherwise compiled only."""
+    """Returns the kernels for input ``number``: both for every n-th input, otherwise only the compiled kernel."""
     return forms(name) if number % COMPARE_EVERY == 0 else forms(name)[:1]
 
 

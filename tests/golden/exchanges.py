@@ -39,7 +39,7 @@ SEND_BACK, END_TRANSACTION, CHECK_TRANSACTION, ROUTE = 36, 37, 39, 105
 POP, ACK, CHANGE, BATCH_ACK = 200050, 200051, 200053, 200151
 WITH_MESSAGES = {PULL, LITE_PULL, QUERY, VIEW, POP}
 REFUSED = {1, 16}
-"""Codes of a missing permission: RocketMQ's check of ``plain_acl.yml`` raises an error, which becomes code 1; ours
+"""Codes of a missing permission: RocketMQ's check of ``plain_acl.yml`` raises an error, which becomes code 1; Rucola
 returns 16.
 """
 OWN_WORDS = {1, 13, 16, 23, 209, 210}

@@ -170,7 +170,7 @@ def test_more_queries_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["pull", "pop"])
 def test_what_fails_when_it_was_fetched_is_answered_all_the_same(tmp_path, monkeypatch, kind):
-    """An error after a fetch was once raised in a callback of the event loop, and the client waited forever."""
+    """Before the fix, an error after a fetch was raised in a callback of the event loop: the client waited forever."""
 
     async def scene() -> None:
         await leave_behind(tmp_path)

@@ -156,7 +156,7 @@ def test_whatever_happens_the_order_and_the_counts_are_those_of_a_list(scene):
 
 
 def test_81_920_pops_cost_no_more_than_few(scene):
-    """Each wake-up once searched a list of all waiting requests: with very many requests, this took seconds."""
+    """Before the fix, each wake-up searched a list of all waiting requests, which took seconds with very many."""
     began = time.process_time()
     channels = [Connection() for _ in range(20)]
     for number in range(81_920):

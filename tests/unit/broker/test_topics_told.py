@@ -1,7 +1,7 @@
 """Topics that a request creates are known to the name servers before its response is sent.
 
-A client requests the route at once, and again 20 s later if the name servers do not know it. Because of this, the first
-retry of a message once came after 19 s instead of 10 s.
+A client requests the route at once, and again 20 s later if the name servers do not know it. Before the fix, the first
+retry of a message therefore came after 19 s instead of 10 s.
 """
 
 from __future__ import annotations

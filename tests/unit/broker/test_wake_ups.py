@@ -180,7 +180,9 @@ def test_an_acknowledgement_in_order_wakes_a_waiting_pop_at_once(broker: Stepped
 
 
 def test_a_changed_invisible_time_wakes_a_waiting_pop_in_order_when_it_is_over(broker: SteppedBroker) -> None:
-    """The invisible time of a popped message is changed from 8 s to 0.5 s. The next pop once waited for 8 s."""
+    """The invisible time of a popped message is changed from 8 s to 0.5 s. Before the fix, the next
+    pop waited for 8 s.
+    """
     sent(broker, 1)
     first = pop_in_order(broker, "a", invisible_ms=8000)
     waiting = pop_in_order(broker, "b", 20_000)
@@ -257,8 +259,8 @@ def test_a_question_about_a_blocked_queue_is_answered_when_it_is_free(broker: St
 
 @pytest.mark.parametrize("order", [False, True])
 def test_a_topic_deleted_and_made_again_after_a_pop_loses_nothing(order: bool) -> None:
-    """A deleted topic is created again. Earlier pops once counted for the new topic, so its first messages were
-    skipped.
+    """A deleted topic is created again. Before the fix, earlier pops counted for the new topic, so its first messages
+    were skipped.
     """
     broker = SteppedBroker(False)
     broker.broker.topics.update(TopicConfig("N", 1, 1, 6))
@@ -294,8 +296,8 @@ def full_disk(*_: object) -> None:
 def test_a_group_that_cannot_be_made_again_costs_its_own_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deleted group cannot be created again. This once made the pull of another group wait forever, and stopped long
-    polling on other queues until the broker was restarted.
+    """A deleted group cannot be created again. Before the fix, the pull of another group therefore waited forever, and
+    long polling on other queues stopped until the broker was restarted.
     """
     others = [Connection(broker.broker, broker.loop) for _ in range(3)]
     before = broker.pull(0, 60_000, group="healthy1", connection=others[0])

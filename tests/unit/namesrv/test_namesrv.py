@@ -279,7 +279,7 @@ def test_a_taken_port_is_told():
 
 
 def test_lost_brokers_are_looked_for_again_after_a_look_that_failed(monkeypatch):
-    """After a failed search for lost brokers, there was once no further search: they stayed in the routes for ever."""
+    """Before the fix, a failed search for lost brokers was the last search, and the brokers stayed in the routes."""
 
     async def scene() -> None:
         server = NameServer(NamesrvConfig(listen_port=0, scan_not_active_broker_interval_ms=10))

@@ -15,7 +15,7 @@ from rucola.runtime.supervision import Supervisor
 
 
 def test_a_connection_is_accepted_after_one_that_met_a_defect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The listener once stopped after a defect: no client could connect any more, and no log line said so."""
+    """Before the fix, a defect stopped the listener: no client could connect any more, and no log line said so."""
 
     async def scene() -> None:
         opened = asyncio.Event()

@@ -225,8 +225,8 @@ def open_descriptors(path: Path) -> list[Path]:
 
 
 def test_a_lock_file_that_cannot_be_written_is_given_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write to the lock file fails. The next attempt once found the lock of this process, and reported that another
-    process had it.
+    """A write to the lock file fails. Before the fix, the next attempt found the lock of this process, and reported
+    that another process had it.
     """
 
     def refuse(*_: object) -> int:

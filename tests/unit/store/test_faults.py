@@ -316,7 +316,9 @@ def test_a_failed_sync_of_queues_leaves_a_store_that_recovers(tmp_path: Path) ->
 def test_dispatch_that_comes_no_further_ends_with_an_error(
     wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list of segments is wrong, for example because it has a segment twice. The call once never returned."""
+    """The list of segments is wrong, for example because it has a segment twice. Before the fix, the
+    call never returned.
+    """
     store = opened(tmp_path)
     while store.max_offset < SEGMENT:
         store.put_message(message(0, size=3000))

@@ -59,8 +59,8 @@ def lengths(store: MessageStore) -> dict[tuple[bytes, int], int]:
 def test_a_queue_offset_moves_neither_the_message_nor_the_end_of_its_queue(
     name: str, number: int, position: int, mask: int, tmp_path: Path
 ) -> None:
-    """The damage changes the queue offset in a record. Recovery once filled the queue with units up to this offset, or
-    overwrote the unit of another message.
+    """The damage changes the queue offset in a record. Before the fix, recovery filled the queue with units up to this
+    offset, or overwrote the unit of another message.
     """
     store = base(name)
     path = flipped(store, tmp_path / "store", number, position, mask)
@@ -174,7 +174,7 @@ def test_a_gap_that_was_lost_with_a_part_of_the_log_stays(tmp_path: Path) -> Non
 
 
 def test_what_was_filled_is_not_delivered_for_its_place(tmp_path: Path) -> None:
-    """A bit in the size of a queue's first record is flipped. The queue delivers all other records, but not that one."""
+    """A bit in the size of a queue's first record is flipped. The queue delivers all records except the first."""
     store = base("rocketmq_4_9_7_clean")
     number = next(
         number for number, (place, _) in enumerate(store.places) if place == whole(store.name)["Flights/0"][0]
@@ -264,7 +264,7 @@ def test_verify_finds_wrong_times_of_an_index_file(
 
 
 def test_verify_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    """``verify`` once left twelve descriptors open."""
+    """Before the fix, ``verify`` left twelve descriptors open."""
     for name in ("rocketmq_5_3_3_clean", "inner_batch_roll"):
         write_files(base(name).files, tmp_path / name)
         opened_by: list[MappedSegment] = []

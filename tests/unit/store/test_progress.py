@@ -82,8 +82,8 @@ def keyed(number: int, count: int) -> StoreMessage:
 
 @pytest.mark.parametrize("stop", [True, False])
 def test_keys_put_after_the_keeper_passed_in_the_middle_are_synced(stop: bool) -> None:
-    """The maintenance thread once ran while blocks were allocated for the keys. The file then counted as clean,
-    although the keys were not synced.
+    """The maintenance thread runs while blocks are allocated for the keys. Before the fix, the file then counted as
+    clean, although the keys were not synced.
     """
     life = StoreLife(empty_disk(), CONFIG)
     life.open()

@@ -394,8 +394,8 @@ def test_records_that_wait_for_their_queues_are_no_finding_in_a_store_in_use(tmp
 def test_an_entry_that_is_written_while_its_record_is_checked_is_no_finding(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If a queue entry was written between two checks of its record, the record was once reported as a second record
-    with the same queue offset.
+    """A queue entry is written between two checks of its record. Before the fix, ``verify`` reported the record as a
+    second record with the same queue offset.
     """
     store = opened(tmp_path)
     fill(store, 40)
