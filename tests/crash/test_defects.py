@@ -33,7 +33,7 @@ def explore(workload: str, sample: int = 8, compound_every: int = 0) -> None:
 
 
 def sweep(workload: str, fault: tuple[bool, int, frozenset[str]]) -> None:
-    """Runs the workload once for each of its disk calls: in each run, one call fails, or the process is killed at it."""
+    """Runs the workload once for each of its disk calls; in each run, one call fails or ends the process."""
     explorer = CrashExplorer(config(True), SEED, sample=0)
     nth = 1
     while explorer.run_with_faults(WORKLOADS[workload], FaultPlan(nth, *fault)):
