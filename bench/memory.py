@@ -113,7 +113,7 @@ def large_store(context: Context) -> Iterator[tuple[str, str]]:
 
 def measure_queues(context: Context) -> Iterator[Figure]:
     """Measures a start with very many queues that all have messages, and the memory after messages were pulled from
-    all.
+    all queues.
     """
     queues = QUICK_MANY_QUEUES if context.quick else MANY_QUEUES
     text = f"{TOPICS * queues:,} queues"

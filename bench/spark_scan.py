@@ -18,12 +18,12 @@ GROUP = "Spark scan of a store in place, local[2], every value to a sink that dr
 PEER = "Parquet"
 ALL = "*"
 STATISTICS = "tags,queueId,storeTimestamp"
-"""The columns that a count of messages over time needs."""
+"""The columns that are needed to count messages over time."""
 MESSAGES = {1024: 1024 << 10, 100: 2048 << 10}
 """Numbers of messages by body size. They make about 1.3 and 0.7 GB of log."""
 QUICK_PART = 4
 SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
-"""Java's own defaults, as on a cluster: ``local_session`` has settings for short work, with one compiler off."""
+"""Java's own defaults, as on a cluster: ``local_session`` switches off one of Java's compilers for short work."""
 SIDES = ("store", "parquet", "prepared")
 WARM_UP = 2
 FILL_TIMEOUT_S = 300.0

@@ -22,7 +22,7 @@ def main() -> None:
             if count == 3:
                 break
 
-    # A pull consumer shares queues with no group: it reads any queue at any offset.
+    # A pull consumer does not share queues with a group: it reads any queue at any offset.
     with PullConsumer("blocking-reader", NAMESRV_ADDR) as reader:
         queues = reader.message_queues(TOPIC)
         held = sum(reader.max_offset(queue) - reader.min_offset(queue) for queue in queues)

@@ -64,7 +64,7 @@ def flight_rows(rows_max: int = ROWS_ALL, part: int = 0, parts: int = 1) -> Iter
 def flight_id(row: Mapping[str, str]) -> str:
     """The id of a flight, which is the same in every run: date, planned departure, flight number and airport.
 
-    Date and flight number are not enough: 24 flight numbers departed twice on one day.
+    Date and flight number are not enough: 24 flight numbers departed twice on the same day.
     """
     day = f"{row['year']}{row['month']:0>2}{row['day']:0>2}"
     return f"{day}-{row['sched_dep_time']:0>4}-{row['carrier']}{row['flight']}-{row['origin']}"

@@ -54,8 +54,8 @@ class Addresses:
 
 
 class Processes:
-    """All child processes of the job. The end of the ``with`` block ends those that still run, in reverse order of
-    their start.
+    """All child processes of the job. The end of the ``with`` block ends the processes that still run, in reverse order
+    of their start.
     """
 
     def __init__(self) -> None:

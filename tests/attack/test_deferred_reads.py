@@ -89,7 +89,7 @@ def test_one_wide_read_alone_has_the_whole_turn() -> None:
 
 
 GROUPS = {"short": (False, False), "begun": (True, False), "costly": (False, True)}
-"""Groups of waiting reads: whether requests of the read were served before, and whether the last one was costly."""
+"""Groups of waiting reads: whether requests of the read were served before, and whether the last request was costly."""
 
 
 @pytest.mark.parametrize("others", GROUPS)

@@ -101,7 +101,7 @@ def check(one: Damage, official: Served | None, directory: Path) -> Result:
 
 
 def _opened(one: Damage, directory: Path) -> MessageStore | None:
-    """Opens the store; returns None if it refuses and names a file."""
+    """Opens the store; returns None if it refuses to start and names a file."""
     try:
         return one.base.opened(directory)
     except StoreDamagedError as error:

@@ -380,7 +380,7 @@ _sync_dispatched = Dispatcher.sync
 
 
 def _sync_what_is_being_written(self: Dispatcher) -> Progress:
-    """The sync takes the list of dirty index files too late: a file written after its beginning is marked as clean."""
+    """The sync takes the list of dirty index files too late: a file written while the sync runs is marked as clean."""
     written = None if self.index_service is None else self.index_service.take_written()
     self.progress.publish(self.progress.current, [], written)
     return _sync_dispatched(self)

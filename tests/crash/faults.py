@@ -34,14 +34,14 @@ def plan(fault: str, nth: int) -> FaultPlan:
 
 
 def calls(workload: str, config: MessageStoreConfig, seed: int) -> int:
-    """Returns the least number of disk calls that the workload makes if nothing fails."""
+    """Returns the smallest number of disk calls that the workload makes if nothing fails."""
     life = StoreLife(empty_disk(), config)
     WORKLOADS[workload](life, Random(seed))
     return life.disk.steps
 
 
 def calls_of(kinds: Collection[str], workload: str, config: MessageStoreConfig, seed: int) -> int:
-    """Returns the least number of calls of these kinds that the workload makes if nothing fails."""
+    """Returns the smallest number of calls of these kinds that the workload makes if nothing fails."""
     life, counted = StoreLife(empty_disk(), config), FaultPlan(0, kinds=kinds)
     life.disk.faults = counted
     WORKLOADS[workload](life, Random(seed))

@@ -123,7 +123,7 @@ def count_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wheel_before_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect: a wheel points to units that the disk does not have, and is trusted."""
+    """The defect: a wheel is trusted although it points to units that the disk does not have."""
     monkeypatch.setattr(TimerWheel, "is_beyond", lambda *_: False)
     put = TimerWheel.put
 

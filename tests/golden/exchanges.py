@@ -48,7 +48,7 @@ NOTHING_SAID = "not set any response code"
 """The remark in RocketMQ's responses if the processor set neither code nor remark."""
 TAKES_TIME = {PULL, LITE_PULL, QUERY, OFFSET}
 OWN_PROPERTIES = {"__CRC32#", "TRANSACTION_CHECK_TIMES"}
-"""Properties that our broker stores by default and RocketMQ's does not, or that depend on the time."""
+"""Properties that our broker stores by default and RocketMQ's broker does not, or that depend on the time."""
 ADDRESS = re.compile(r"/?\d+\.\d+\.\d+\.\d+(:\d+)?")
 DELIVER_MS = re.compile(r"(?<=TIMER_DELIVER_MS\x01)\d+")
 AHEAD_MS = 4000

@@ -1,5 +1,5 @@
-"""Directories with messages that consumers sent back, of brokers stopped and killed: waiting messages come, none comes
-twice.
+"""Directories of stopped and killed brokers, with messages that consumers sent back: each waiting message is delivered
+once.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from rucola.spark.decoding import decode
 from rucola.store.message_store import MessageStore
 
 TOPIC = "007"
-"""A name that Spark would take for a number."""
+"""A name that Spark would read as a number."""
 DECODE = partial(decode, schema="n int, s string")
 
 

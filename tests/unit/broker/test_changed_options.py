@@ -96,7 +96,9 @@ def test_all_topics_can_be_registered_in_parts(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("key", UNCHANGEABLE)
 def test_switches_with_one_position(key, tmp_path):
-    """A request that changes such an option is refused with key and reason; its present value may be set."""
+    """A request that changes a switch with one supported value is refused with key and reason; setting this value is
+    accepted.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -18,7 +18,7 @@ from rucola.store.results import StoreState
 
 
 class Disk:
-    """A disk from which nothing is in memory before it was fetched; a fetch lasts until ``answer`` is set."""
+    """A disk whose data is in memory only after a fetch; a fetch lasts until ``answer`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.answer = threading.Event()

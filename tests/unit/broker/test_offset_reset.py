@@ -19,7 +19,7 @@ from rucola.remoting.client import RemotingClient
 
 
 async def fill(cluster: Cluster) -> None:
-    """Puts five messages into queue 0 and three into queue 1; the group has read two and one of them."""
+    """Puts five messages into queue 0 and three into queue 1; the group has read two in queue 0 and one in queue 1."""
     cluster.broker.topics.update(TopicConfig("T", 2, 2, 6))
     cluster.broker.groups.update(SubscriptionGroupConfig("cg"))
     for queue_id, count in ((0, 5), (1, 3)):

@@ -106,7 +106,7 @@ def test_messages_of_very_many_new_queues_come_a_few_at_a_time(life):
 
 
 def test_comes_as_it_was_sent(life):
-    """All of a delivered message except offsets and store time equals the waiting record; the properties still contain
+    """Except for offsets and store time, a delivered message equals the waiting record; its properties still contain
     the delay.
     """
     life.delay(b"x", 1)

@@ -543,7 +543,7 @@ def test_opening_the_reference_store_changes_no_unit(tmp_path, ended):
 
 @pytest.mark.parametrize("ended", ["clean", "killed"])
 def test_same_bytes_as_the_reference(tmp_path, ended):
-    """Timer log and wheel rebuilt from RocketMQ's commit log, at the times of its writes, equal RocketMQ's."""
+    """Timer log and wheel rebuilt from RocketMQ's commit log, at the times of its writes, equal RocketMQ's files."""
     golden(ended, tmp_path)
     log, wheel = tmp_path / "timerlog" / f"{0:020d}", tmp_path / "timerwheel"
     units, slots = log.read_bytes(), wheel.read_bytes()

@@ -95,8 +95,8 @@ class TestCompression:
 
     @pytest.mark.parametrize("kind", CompressionType)
     def test_damaged(self, kind: CompressionType) -> None:
-        """A compressed frame that is cut at any position is refused, and so are other bytes; a part of the body is
-        never returned.
+        """A compressed frame that is cut at any position is refused, and so are bytes that are no such frame; a part of
+        the body is never returned.
         """
         need(kind)
         packed, bits = compress(b"x" * 100 + bytes(range(100)), 5, kind)

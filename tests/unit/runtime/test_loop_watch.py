@@ -24,7 +24,7 @@ class Watched:
         self.watch.start(cast(Any, self.loop))
 
     def turn(self, milliseconds: int, look_after_ms: int = 0) -> None:
-        """Runs a turn that begins when a tick is due and takes this long."""
+        """Runs a turn that begins when a tick is due and takes ``milliseconds``."""
         self.clock.advance(20)
         self.clock.advance(look_after_ms)
         if look_after_ms:

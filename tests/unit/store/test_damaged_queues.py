@@ -1,4 +1,4 @@
-"""A damaged queue is restored with the same content, wherever the damage is, even if a file once cannot be opened."""
+"""A damaged queue is restored with the same content, wherever the damage is, even if opening a file fails once."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ def test_a_query_ends_in_a_chain_that_is_a_loop_and_has_a_limit(tmp_path: Path) 
 
 
 def test_a_body_checksum_of_zero_is_compared(tmp_path: Path) -> None:
-    """Defect 12 (9121): a record whose checksum is 0 counts as one without a checksum."""
+    """Defect 12 (9121): a record whose checksum is 0 counts as a record without a checksum."""
     store = opened(tmp_path / "store", enabled_append_prop_crc=False)
     results = fill(store, 3, topics=1, queues=1)
     path = crashed(store, tmp_path / "store", tmp_path / "copy")

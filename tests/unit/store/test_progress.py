@@ -161,7 +161,7 @@ def test_what_is_dispatched_while_the_keeper_syncs_is_recorded_after_its_own_syn
 def test_queues_that_could_not_be_synced_are_told_once_and_never_synced_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """After a failed sync, another sync would succeed wrongly, because the system counts the lost pages as clean."""
+    """After a failed sync, the system counts the lost pages as clean, so another sync would succeed without them."""
     life = StoreLife(empty_disk(), CONFIG)
     life.open()
     life.put(message(0))
