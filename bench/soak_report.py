@@ -206,7 +206,7 @@ def draw(path: Path, outcome: Outcome) -> None:
             values = [quantile_ms(sample.steady, share) or float("nan") for sample in samples]
             _line(latency, minutes, values, colour, f"p{share * 100:g}")
         latency.set_yscale("log")
-        _title(latency, "Time from a message's due time to its arrival at a consumer that was already running", "ms")
+        _title(latency, "From a message's due time to its arrival, consumer already running", "ms")
         _line(memory, minutes, [sample.own_mb for sample in samples], VERMILION, "RssAnon + RssShmem")
         _title(memory, "Memory of name server and broker, own", "MB")
         _from_zero(memory)

@@ -4,7 +4,7 @@
     python -m tests.crash.bitflips --seed 217 --variants 1
     python -m tests.crash.bitflips --variants 2000 --record        # runs the official store, needs Java
 
-A seed always stands for the same variant. Seeds go through the stores and the fields in turn; record and bit are
+The same seed always gives the same variant. Seeds go through the stores and the fields in turn; record and bit are
 random. The stores were written by RocketMQ 4.9.7 or 5.3.3, stopped or killed, or by Rucola. Each result is compared
 with what the official store of that version serves from the same bytes (``damage_stores/answers.json.xz``):
 

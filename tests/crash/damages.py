@@ -3,7 +3,7 @@
     python -m tests.crash.damages --variants 2000 --jobs 2
     python -m tests.crash.damages --seed 217 --variants 1
 
-A seed always stands for the same variant. Seeds go through stores and targets in turn; item and bit are random. The
+The same seed always gives the same variant. Seeds go through stores and targets in turn; item and bit are random. The
 stores of RocketMQ and of Rucola are those of ``tests.crash.bitflips``. Targets are every field of log, queues, index
 and checkpoint, missing units, and files that are cut, lost, exchanged or foreign.
 

@@ -4,7 +4,7 @@ to start.
     python -m tests.crash.hostile --variants 500
     python -m tests.crash.hostile --seed 217 --variants 1
 
-A seed always stands for the same variant: a golden store, one of its files, and the change to that file. Each result is
+The same seed always gives the same variant: a golden store, one of its files, and the change to it. Each result is
 compared with a walk of the log that shares no code with the package (``tests.plain_log``):
 
 * either the store refuses to start with a path and a position, and has changed nothing;

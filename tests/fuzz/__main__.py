@@ -4,7 +4,7 @@
     python -m tests.fuzz --target "framed header" --seed 17 --inputs 1000
     python -m tests.fuzz --target live --seed 4 --inputs 1
 
-A seed always stands for the same inputs of a target, so the seed in the message of a failure repeats it. ``--inputs``
+The same seed always gives the same inputs of a target, so the seed in the message of a failure repeats it. ``--inputs``
 counts inputs of the decoders; for each hundred of them, one goes to the live servers. The exit code is 1 at the first
 failure.
 """

@@ -1,6 +1,6 @@
 """Fuzzes a broker and a name server through their sockets, with recorded requests that are changed at random.
 
-One seed stands for one run of both servers with some dozens of connections. Each connection sends requests with changed
+Each seed determines a run of both servers with some dozens of connections. Each connection sends requests with changed
 fields and bodies, in pieces of any size. Some connections end with bytes that may not be a frame. Brokers of odd seeds
 have accounts; half of the requests to them are signed by an account with few rights. In each run:
 
