@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class BrokerAnswers:
-    """Requests the bounds of its queues from each broker, and waits only shortly for a slow broker.
+    """Requests the bounds of its queues from each broker, and waits only briefly for a slow broker.
 
     A request without a response stays open: the broker gets no further request meanwhile, and a later ``look`` uses the
     response. So the queues of a slow broker are seen late, but they are seen. A broker that never responds delays the

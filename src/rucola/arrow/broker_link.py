@@ -60,12 +60,12 @@ class BrokerLink:
         self.close()
 
     def ask(self, question: Callable[[PullConsumer], Awaitable[T]], *, known: bool = True) -> T:
-        """Runs ``question`` and returns its result; repeats it while its failure may be temporary.
+        """Runs ``question`` and returns its result; repeats it after a failure that may be temporary.
 
         Args:
             question: coroutine function that makes the calls; runs on the client's event loop, possibly several times.
-            known: True if the topics certainly exist. A name server that does not know them has then only just started,
-                and is asked again.
+            known: True if the topics certainly exist. If a name server does not know the topics, it has only just
+                started, and is asked again.
 
         Raises:
             RucolaError: the last failure, if it is permanent or the time limit is reached.

@@ -21,9 +21,11 @@ from rucola.formats.message import decode_messages
 from rucola.remoting.api import QueryAnswer
 
 ANSWER_MAX = 64
-"""Number of records that a query requests; brokers return no more (``maxMsgsNumBatch``)."""
+"""Largest number of records that a query requests; brokers return no more (``maxMsgsNumBatch``)."""
 COMPLETE_MAX = 32
-"""A response with fewer records than this is complete; larger responses may lack records, because some have expired."""
+"""A response with fewer records than this has all records of the key; a larger one may lack records, because some have
+expired.
+"""
 QUERIES_MAX = 1000
 
 Marks = Callable[[Mapping[MessageQueue, int]], Mapping[MessageQueue, Mark | None]]

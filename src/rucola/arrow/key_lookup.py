@@ -13,7 +13,7 @@ LOOKUP_KEYS_MAX = 100
 
 
 class KeyLookup(NamedTuple):
-    """Keys and physical offsets: each wanted message has a key in KEYS or as UNIQ_KEY, or begins at an offset."""
+    """What wanted messages have: one of the keys in KEYS or as UNIQ_KEY, or one of the physical offsets."""
 
     keys: frozenset[str]
     physical_offsets: frozenset[int] = frozenset()

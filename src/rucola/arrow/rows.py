@@ -60,12 +60,12 @@ class Rows:
 
     @cached_property
     def _facts(self) -> tuple[int, bool]:
-        """All bits that are set in a row's sysFlag; whether each row but the first has its predecessor's topic."""
+        """All bits that are set in the sysFlag of any row; whether all rows are known to have the same topic."""
         return _columns_cy.survey(self.table, self.count)
 
     @property
     def sys_flags(self) -> int:
-        """All bits that are set in the sysFlag of a row."""
+        """All bits that are set in the sysFlag of any row."""
         return self._facts[0]
 
     @cached_property

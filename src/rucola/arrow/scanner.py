@@ -150,7 +150,7 @@ class Scanner:
         """Yields batches of the records in ``source[position:limit]``; ends at the limit or at an end-of-file record.
 
         Args:
-            source: buffer with the records; it may be released after a batch was taken.
+            source: buffer with the records; the batches are copies and do not need it.
             position: a record start.
             limit: a record end.
             base_offset: physical offset of byte 0 of ``source``.

@@ -51,7 +51,7 @@ UNINDEXED_BYTES_MAX = 16 << 20
 LOOKUP_HITS_MAX = 100_000
 """Largest number of records that a key lookup reads one by one; a scan is faster for more."""
 NEAR_PART = 16
-"""A cut of the log may lie up to 1/16 of a task's bytes after its ideal position."""
+"""The log may be cut up to 1/16 of a task's bytes after the position that makes all tasks equal in size."""
 
 
 class StoreCatalog:

@@ -276,7 +276,7 @@ def _single_type(field: Any, depth: int) -> DataType:
 
 
 def _message_row(message: Any) -> dict[str, Any]:
-    """The fields of a message. A field that records whether it is set is null when it is not set."""
+    """The fields of a message. An unset field is null if its declaration distinguishes unset from the default value."""
     row: dict[str, Any] = {}
     for field in message.DESCRIPTOR.fields:
         if field.has_presence and not message.HasField(field.name):

@@ -301,7 +301,7 @@ def _group(values: dict[str, str], subscription: Subscription) -> str:
 
 
 def _local_path(text: str) -> str:
-    """The path that a ``file:`` URI or a plain path names."""
+    """The local path in ``text``, which is a path or a ``file:`` URI."""
     uri = urlsplit(text)
     if uri.scheme == "file" and uri.netloc in ("", "localhost"):
         return unquote(uri.path)

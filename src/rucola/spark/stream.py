@@ -63,7 +63,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told: set[tuple[object, ...]] = set()
         self._clock = clock or SystemClock()
         self._admitted_s: float | None = None
-        """Time at which the latest micro-batch was admitted; the first micro-batch of a run need not wait."""
+        """Time at which the latest micro-batch was admitted; None before the first of a run, which need not wait."""
 
     # The methods below have Spark's names.
 
@@ -174,7 +174,9 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return look.bounds | logged | catalog.bounds(sorted(waiting - first.keys()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one partition. Spark has logged its end, so the task must wait for an unavailable broker."""
+        """The rows of one partition. Spark has logged the partition's end offset, so the task must wait for an
+        unavailable broker.
+        """
         options = replace(self.options, waits_for_brokers=True)
         return read_range(options, self.schema, partition.value)
 

@@ -117,7 +117,7 @@ class RocketMQ:
         """
         self._run(self._servers.create_group(name, retry_max_times))
 
-    # -- life of the broker
+    # -- start and stop of the broker
 
     def start(self) -> None:
         """Starts the broker over the same store, on the same port.
@@ -179,8 +179,8 @@ class RocketMQ:
     def consumers(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[str]:
         """Returns the client ids of a group's connected consumers, as soon as there are ``count`` or more.
 
-        With a ``count``, it also waits until they have begun to read all queues of their topics. A message that is sent
-        then reaches them, also with CONSUME_FROM_LAST_OFFSET.
+        With a ``count``, it also waits until they have begun to read all queues of their topics. After that, every
+        message reaches them, even with CONSUME_FROM_LAST_OFFSET.
 
         Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """

@@ -36,7 +36,7 @@ class StartOffsets:
 
     def __init__(self) -> None:
         self._informed: dict[str, set[Peer]] = {}
-        """For each group, the consumers that have requested the members since the members last changed."""
+        """For each group, the consumers that have requested the list of members since it last changed."""
         self._beginning: dict[_Queue, Peer] = {}
         """For each queue, the consumer that has requested its offset but has not pulled from it yet."""
         self._readers: dict[_Queue, set[Peer]] = {}

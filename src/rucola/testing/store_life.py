@@ -290,7 +290,7 @@ class StoreLife:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Within the block the disk calls no ``meanwhile``: only one thread appends, so nothing is appended while that
+        """Takes ``meanwhile`` from the disk for the block: only one thread appends, so nothing is appended while that
         thread waits for the disk.
         """
         self._refuses = self._io_error
@@ -380,7 +380,7 @@ class StoreLife:
             wanted = [record.record for record in records[first : first + result.message_count]]
             if b"".join(map(bytes, result.views)) != b"".join(wanted):
                 raise Mismatch(
-                    f"a pull of queue {topic!r} {queue_id} at {queue_offset} returns other bytes than were sent"
+                    f"a pull of queue {topic!r} {queue_id} at {queue_offset} returns bytes that differ from those sent"
                 )
 
     def begin_to_expire(self, passes: int) -> None:
@@ -615,7 +615,7 @@ def _check_reads(store: MessageStore, model: StoreModel) -> None:
         result = store.get_message(topic, queue_id, low, 32, 1 << 20)
         wanted = b"".join(alive[: result.message_count])
         if result.status is not GetMessageStatus.FOUND or b"".join(map(bytes, result.views)) != wanted:
-            raise Mismatch(f"a pull of queue {topic!r} {queue_id} returns other bytes than were sent")
+            raise Mismatch(f"a pull of queue {topic!r} {queue_id} returns bytes that differ from those sent")
     for topic, queue_id in store.queue_names():
         if (topic, queue_id) not in queues and store.max_queue_offset(topic, queue_id):
             raise Mismatch(f"queue {topic!r} {queue_id} shows messages, but has none")

@@ -66,11 +66,11 @@ def moments(flush: FlushDiskType, seed: int, messages: int) -> list[Moment]:
         life.put(message(number, 300))
         sent += 1
         if number % 3 == 1:
-            life.flush()  # as the flush thread does
+            life.flush()  # like the flush thread
         if number % 2 == 0 and number:
-            life.dispatch()  # as the thread that makes queue units does
+            life.dispatch()  # like the thread that makes queue units
         if number % 4 == 3:
-            life.keep()  # as the regular sync of queues does
+            life.keep()  # like the regular sync of queues
     life.stop()
     life.disk.observer = None
     return found

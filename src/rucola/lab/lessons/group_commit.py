@@ -100,8 +100,8 @@ def in_place(directory: Path, transactions: int, pages: int, random: Random) -> 
 
 
 def by_redo_log(directory: Path, transactions: int, pages: int, random: Random) -> tuple[float, float]:
-    """Returns two times in microseconds per transaction: until it is durable, and with its share of the checkpoint that
-    writes the pages.
+    """Returns two times in microseconds per transaction: until the transaction is durable, and the same time plus the
+    transaction's share of the checkpoint that writes the pages.
 
     A change is 100 bytes in the log. After a crash the log has the whole record of a transaction, or none that counts;
     recovery repeats the changes.
@@ -161,7 +161,7 @@ def say_gap(n: Numbers) -> str:
             f"{text}. So most of the difference is paid once for a group: for example, the switch to the sync thread."
         )
     return (
-        f"{text}. So most of the difference is a cost of each message, about {Amount((together - alone) / 255)} µs: a "
+        f"{text}. So most of the difference is a cost per message, about {Amount((together - alone) / 255)} µs: a "
         "record is built, checked and stored into fresh pages of a map."
     )
 

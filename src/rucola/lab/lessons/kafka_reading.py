@@ -220,8 +220,8 @@ LESSON = Lesson(
             lambda n: (
                 f"It takes {ratio(n['disk'][ENGINE][BY_KEY], n['disk'][KAFKA][BY_KEY])} times as much: the system "
                 f"reads "
-                "ahead around slot, entry and record. A partition is short here: a longer one takes more reads "
-                "from the disk, the index does not. Without an index a reader also has to know the partition, "
+                "ahead around slot, entry and record. A partition is short here: a longer partition takes more reads "
+                "from the disk, a longer index does not. Without an index a reader also has to know the partition, "
                 "or to read all partitions."
             ),
         ),

@@ -130,8 +130,8 @@ def say_single(n: Numbers) -> str:
     if log > min(files, places):
         return text
     return (
-        f"{text} At the end of the log four messages share a block of the disk; elsewhere most of them are the first "
-        "in a new block, and the file system may have to record the new block too."
+        f"{text} At the end of the log four messages share a block of the disk; in the other layouts most messages are "
+        "the first in a new block, and the file system may have to record the new block too."
     )
 
 

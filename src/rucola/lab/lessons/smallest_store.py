@@ -168,7 +168,7 @@ LESSON = Lesson(
         "read at once. Its files are the same."
     ),
     quantities=(
-        Quantity("find", "Find message n of the queue", "µs", "n, place in the queue", linear=True),
+        Quantity("find", "Find message n of the queue", "µs", "n, position in the queue", linear=True),
         Quantity("append", "Append one message", "µs", "how messages are appended"),
         Quantity("bytes", "Files of 100 messages", "bytes", "file", drawn=False),
     ),

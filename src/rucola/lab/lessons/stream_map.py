@@ -32,7 +32,7 @@ def run(bench: Workbench) -> None:
                 (MAP, store_to_fresh_map),
                 (WARM, store_to_warm_map),
             ):
-                for _ in range(2):  # the second time counts: the system has found the memory by then
+                for _ in range(2):  # the second run counts: by then the system has found the memory
                     with bench.directory() as directory:
                         seconds, faults = way(allocated(directory / "log", file_bytes), record, count)
                 bench.note("write", name, record_bytes, seconds / count * 1e6)
@@ -92,7 +92,7 @@ def store_to_fresh_map(file: int, record: bytes, count: int) -> tuple[float, int
 
 
 def store_to_warm_map(file: int, record: bytes, count: int) -> tuple[float, int]:
-    """Stores to each page once before the measurement, so that no caller waits for these faults."""
+    """Stores records through a map, and to each page once before the measurement, which is then free of page faults."""
     return store_to_map(file, record, count, warm=True)
 
 

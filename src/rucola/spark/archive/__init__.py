@@ -130,7 +130,7 @@ def restore(
         spark: the session whose executors write; None for this process.
         broker_name: whose log to restore; empty if the table has only one.
         rebuild: builds queues and index from the log. If the log is damaged, they are left to the broker.
-        broker_conf: entries of the broker's configuration, which says how large files of queues and index are.
+        broker_conf: entries of the broker's configuration, which sets the sizes of queue files and index files.
 
     Raises:
         ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.

@@ -190,9 +190,9 @@ class RawArchiver:
         return archived
 
     def _tail(self, base: Snapshot, segments: Sequence[FileSpan], end: int) -> tuple[list[Stretch], list[DataFile]]:
-        """Returns the stretches of the tail to archive, and the data files of older tails, to be removed.
+        """Returns the stretches of the tail to archive, and the data files of older tails, which the commit removes.
 
-        The tail of a running broker is left out: it changes all the time, and a restore does not need it.
+        The tail is left out while the broker runs: it changes all the time, and a restore does not need it.
         """
         old = {(one.partition["segment"], one.partition["sha256"]): one for one in self._old(base, TAIL_PART)}
         found = []

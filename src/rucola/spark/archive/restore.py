@@ -64,7 +64,7 @@ def write_store(
         spark: the session whose executors write; they must see ``target`` under this path. None for this process.
         broker_name: whose log to restore; empty if the table has only one.
         rebuild: whether to build queues and index as well. If the log is damaged, the broker builds them instead.
-        options: entries of the broker's configuration, for the sizes of files of queues and index.
+        options: entries of the broker's configuration, which sets the sizes of queue files and index files.
 
     Raises:
         ConfigError: the table has no log of ``broker_name``, or ``target`` is not empty.

@@ -150,8 +150,8 @@ def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequ
         options = replace(options, scan_order=ScanOrder.QUEUE)
     catalog = open_catalog(options)
     try:
-        # Bounds and plan come from one catalog, so both see the same state of the store. Otherwise a unit whose record
-        # is gone would be left out.
+        # Bounds and plan come from the same catalog, so both see the same state of the store. With a newer state, the
+        # plan would silently leave out a unit whose record is gone.
         bounds = catalog.bounds(plannable_queues(options, catalog))
         start = start_offsets(snapshot, bounds)
         if not fails and any(start[queue] < held.min for queue, held in bounds.items()):
