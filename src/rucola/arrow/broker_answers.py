@@ -104,7 +104,7 @@ class BrokerAnswers:
         return self._open[broker_name]
 
     def _taken(self, broker_name: str) -> Mapping[MessageQueue, Bounds]:
-        """The bounds in the responses of a broker. After an error among them, the broker counts as unavailable."""
+        """The bounds in the responses of a broker. If a response is an error, the broker counts as unavailable."""
         question = self._open.pop(broker_name)
         found = {}
         errors = []

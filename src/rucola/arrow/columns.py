@@ -32,7 +32,7 @@ ARROW_TYPES = {
         pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     ),
 }
-"""By type in DDL."""
+"""Arrow's types by their Spark names in DDL."""
 BODY_COLUMNS = frozenset(("body", "value"))
 PROPERTY_COLUMNS = frozenset(("properties", "headers"))
 PLAIN_BYTES = 16 << 20

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 OTHER = object()
-"""Stands for a literal that is not null, a truth value, an integer, a text, bytes or a time in UTC."""
+"""Stands for a literal of any type except null, Boolean, integer, text, bytes and time in UTC."""
 Bounds = tuple[Any, Any]
 """Least and greatest value of a column, both inclusive, in the form of a ``Literal`` value."""
 

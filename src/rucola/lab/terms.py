@@ -36,7 +36,7 @@ class Quantity:
         name: its name in programs and texts.
         title: title of its panel and its table.
         unit: unit of the numbers.
-        rows: what the rows of the table stand for, with its unit.
+        rows: what the rows of the table stand for, with the unit of their numbers.
         drawn: whether it has a panel.
         linear: whether the axis always begins at zero and is never logarithmic.
     """

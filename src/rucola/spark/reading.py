@@ -27,9 +27,9 @@ def read_range(options: ReadOptions, schema: StructType, piece: SourceRange) -> 
 
 @cache
 def _leave_modules_out_of_collections() -> None:
-    """Takes all objects that exist now out of the collector's work, once in each process.
+    """Excludes all objects that exist now from garbage collection, once in each process.
 
     Spark's worker collects garbage after each task and waits for it. The modules of PySpark, PyArrow and NumPy are some
-    hundred thousand objects that are never garbage, and a look at all of them takes longer than some tasks.
+    hundred thousand objects that are never garbage, and to visit all of them takes longer than some tasks.
     """
     gc.freeze()

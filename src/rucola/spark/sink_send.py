@@ -175,7 +175,7 @@ class RowSender:
         return self._missing[topic]
 
     async def _queue(self, topic: str, broker_name: str, queue_id: int) -> MessageQueue | RucolaError:
-        """The queue that is named in a row, or the reason for a refusal if it does not exist when the time is over."""
+        """The queue that is named in a row, or the reason for a refusal if it does not exist at the time limit."""
         place = topic, broker_name, queue_id
         patience = _Patience(self._clock, self._patience_s)
         while place not in self._missing_queues:

@@ -149,7 +149,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         catalog = self._open()
         begin, stop = StreamOffsets.from_document(start), StreamOffsets.from_document(end)
         first = {**begin.offsets, **stop.starts}
-        if not first and stop.offsets:  # the first micro-batch of an older version, which did not log its start
+        if not first and stop.offsets:  # an older version logged the first micro-batch without its start
             first = starting_offsets(self.options, catalog, sorted(stop.offsets), "latest")
         moved = {queue: at for queue, at in stop.offsets.items() if first.get(queue) != at}
         ranges = checked_ranges(

@@ -43,7 +43,10 @@ class Fault:
     """One fault. It takes effect as soon as the object exists. Its methods may be called from any thread.
 
     Attributes:
-        effect, codes, seconds, code, remark: its effect on requests with these codes (None: on all requests).
+        effect: what the fault does to a request; None if it does not affect requests.
+        codes: codes of the affected requests; None for all requests.
+        seconds: the delay, for a fault that delays requests.
+        code, remark: the response, for a fault that refuses requests.
     """
 
     def __init__(

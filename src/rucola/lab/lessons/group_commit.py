@@ -191,8 +191,8 @@ LESSON = Lesson(
             "waiting for the disk with each message has a big impact on performance (a message takes more than ten "
             "times as long as one that shares its sync with 255 others)",
             lambda n: n["message"][ENGINE][1] > 10 * n["message"][ENGINE][256],
-            f"{{message[{ENGINE}][1]}} µs per message with a sync each, {{message[{ENGINE}][256]}} µs with 256 to a "
-            "sync",
+            f"{{message[{ENGINE}][1]}} µs per message with a sync for each, {{message[{ENGINE}][256]}} µs with a sync "
+            "for 256 messages",
             "A message alone waits for a whole sync.",
             "A sync on this disk costs less than ten times what the rest of a message costs.",
         ),

@@ -22,7 +22,7 @@ from rucola.store.message_store import MessageStore
 
 QUEUES = 100
 BODY_BYTES = 1024
-SEGMENT_BYTES = 512 << 10  # small: opening the store reads the newest segment, which is warm then
+SEGMENT_BYTES = 512 << 10  # small, because opening the store reads the newest segment and so makes it warm
 FIRST_MS = 1_700_000_000_000
 KAFKA, ENGINE = "log per partition (Kafka model)", "one log (Rucola's store)"
 ONE, ALL, BY_TIME, BY_KEY = "one queue", "all queues", "by time", "by key"
@@ -167,7 +167,7 @@ LESSON = Lesson(
     ),
     quantities=(
         Quantity("disk", "Read from the disk", "KiB", "what is read"),
-        Quantity("memory", "Page cache that holds it afterwards", "KiB", "what is read"),
+        Quantity("memory", "Page cache that the files occupy afterwards", "KiB", "what is read"),
         Quantity("time", "Time (a model in Python, a compiled engine)", "ms", "what is read"),
     ),
     claims=(

@@ -156,8 +156,8 @@ def say_when(n: Numbers) -> str:
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (
-        f"Partitions take {first} times as long as one log with one queue, and {last} times as long with the most "
-        f"queues. They take more than three times as long with {many or 'no number of queues'}."
+        f"With one queue, partitions take {first} times as long as one log; with the most queues, {last} times as "
+        f"long. They take more than three times as long with {many or 'no number of queues'}."
     )
 
 
@@ -165,8 +165,8 @@ def say_page_cache(n: Numbers) -> str:
     """Says with how many queues the single log is slower as long as nothing is synced."""
     slower = say_queues(n, "write", lambda kafka, plain: plain >= kafka)
     return (
-        f"With {slower} it is slower. The program opens and closes the file of each queue to write its units, and with "
-        "many queues it does so for only one or two units. The logs of all partitions stay open."
+        f"With {slower} one log is slower. The program opens and closes the file of each queue to write its units, and "
+        "with many queues it does so for only one or two units. The logs of all partitions stay open."
         if slower
         else "The medians agree with the claim, but the repetitions differ too much."
     )
@@ -221,8 +221,8 @@ LESSON = Lesson(
         ),
         Claim(
             "Texts that compare RocketMQ with Kafka by number of topics",
-            "one log hardly notices how many queues there are (with the most queues, a message takes less than three "
-            "times as long as with one)",
+            "the number of queues hardly matters to one log (with the most queues, a message takes less than three "
+            "times as long as with one queue)",
             lambda n: growth("durable", PLAIN, n) < 3,
             f"with the most queues {{durable[{PLAIN}][last]}} µs per message, with one {{durable[{PLAIN}][first]}} "
             f"µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most queues that were tried, "

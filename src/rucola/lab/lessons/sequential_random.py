@@ -183,7 +183,7 @@ LESSON = Lesson(
             f"of 4 KiB, {{read[{COLD}][{RANDOM_128}]}} MiB/s in random pieces of 128 KiB",
             "When the reader goes in order, the system reads ahead. At random, each read waits for the disk; larger "
             "pieces need fewer waits.",
-            "On this disk it is less than ten times as fast.",
+            "On this disk, reading in sequence is less than ten times as fast.",
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",

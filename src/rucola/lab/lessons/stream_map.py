@@ -137,7 +137,9 @@ def say_winners(n: Numbers) -> str:
     elif not wins:
         parts = ["A call for each record wins at every size."]
     else:
-        parts = [f"The fresh map wins with records of {listed(wins)}, a call for each with {listed(loses)}."]
+        parts = [
+            f"The fresh map wins with records of {listed(wins)}, a call for each record wins with {listed(loses)}."
+        ]
     parts.append(f"A map saves the calls, and costs {n['faults'][MAP][128]} page faults for each MiB of fresh pages.")
     if len(warm) == len(RECORD_BYTES):
         parts.append("With warm pages, the map beats a call for each record at every size.")
@@ -200,7 +202,8 @@ LESSON = Lesson(
             f"{{write[{MAP}][128]}} µs against {{write[{WRITE}][128]}} µs",
             lambda n: f"{say_records_a_fault(n)} such records share one page fault; each of them would need a call.",
             lambda n: (
-                f"{say_records_a_fault(n)} such records share one page fault, and it still costs more than their calls."
+                f"{say_records_a_fault(n)} such records share one page fault, which still costs more than a call for "
+                "each of them."
             ),
         ),
         Claim(

@@ -101,7 +101,7 @@ def send_file(log: Log, out: socket.socket, slices: Slices) -> None:
     for position, length in slices:
         end = position + length
         while position < end:
-            position += os.sendfile(out.fileno(), log.file, position, end - position)  # noqa: PLW2901 - as far as it came
+            position += os.sendfile(out.fileno(), log.file, position, end - position)  # noqa: PLW2901 - a call may send less
 
 
 def gather(log: Log, out: socket.socket, slices: Slices) -> None:
@@ -141,7 +141,7 @@ def _space(size: Size) -> int:
 
 
 def say_gathered(n: Numbers) -> str:
-    """Says at which record sizes one call for all records takes less than half the time of a call for each."""
+    """Says at which sizes one call for all records takes less than half the time of a call for each."""
     half = [
         size_text(size)
         for size in SIZES

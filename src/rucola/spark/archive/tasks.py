@@ -60,7 +60,7 @@ def reading(
 
 
 def writing(rows: DataFrame, write: Callable[[Iterable[pa.RecordBatch]], str]) -> list[str]:
-    """Calls ``write`` with the rows of each partition; returns the texts that it returns."""
+    """Calls ``write`` with the rows of each partition; returns the texts from all calls."""
 
     def write_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

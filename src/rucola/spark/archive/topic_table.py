@@ -127,7 +127,9 @@ def _plan(table: TableLog, options: ReadOptions) -> _Plan:
             tail = _tail(snapshot, options, fails=True)
         return _Plan(snapshot, tail or ())
     raise ConfigError(
-        "table", table.root, f"a table whose commits retention does not overtake {PLANS_MAX} times in a row"
+        "table",
+        table.root,
+        f"a table that is archived before retention removes messages; {PLANS_MAX} plans in a row came too late",
     )
 
 
