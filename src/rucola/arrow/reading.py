@@ -32,7 +32,7 @@ def open_catalog(options: ReadOptions) -> Catalog:
 
 
 def read_range(options: ReadOptions, schema: pa.Schema, piece: SourceRange) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of ``piece`` as record batches of ``schema``; its fields are columns in the chosen style."""
+    """Yields the rows of ``piece`` as record batches of ``schema``, whose fields are columns in the chosen style."""
     from rucola.arrow.columns import BatchBuilder
 
     builder = BatchBuilder(options, schema.names, schema, piece.broker_name)

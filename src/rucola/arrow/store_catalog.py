@@ -117,7 +117,7 @@ class StoreCatalog:
         return Look(self.bounds(wanted))
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """Returns the ``Mark`` of the record at the given offset of each queue; it omits queues without that entry."""
+        """Returns the ``Mark`` of the record at the given offset of each queue; queues without an entry there are left out."""
         found: dict[MessageQueue, Mark | None] = {}
         for queue, at in places.items():
             for _, physical_offset, _, _ in self._store.units(queue.topic, queue.queue_id, at, at + 1):

@@ -83,7 +83,7 @@ def _counter(wanted: str) -> int:
         name, _, value = line.partition(": ")
         if name == wanted:
             return int(value)
-    raise OSError(f"/proc/self/io does not tell {wanted}")
+    raise OSError(f"/proc/self/io does not show {wanted}")
 
 
 def page_faults() -> int:

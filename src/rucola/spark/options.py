@@ -196,7 +196,9 @@ ELSEWHERE = {
     "namesrvaddr": "nameServer",
     "tls.client.trustcertpath": "caCertificate",
 }
-"""Options of other sources, and the option of this source that replaces each; similar spelling would mislead."""
+"""Options of other sources, and the option of this source that replaces each; the option with the most similar name
+would be the wrong one.
+"""
 GROUP_HASH_DIGITS = 12
 DEFAULTS = {option.name: option.default for option in OPTIONS}
 

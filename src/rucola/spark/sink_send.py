@@ -348,7 +348,7 @@ class _Patience:
 
 
 def _is_about_account(error: BrokerError) -> bool:
-    """Whether ``error`` refuses the account. Errors with its code are usually temporary, but here no retry can help."""
+    """Whether the broker refused the account. Errors with this code are usually temporary, but here no retry helps."""
     return error.code in error.RETRIABLE_CODES and not error.retriable
 
 

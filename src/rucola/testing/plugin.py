@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class _AsTheyAre(MetaPathFinder):
     """Finds the modules of Rucola before pytest does, which would rewrite the assert statements of all of them.
 
-    pytest does so for every package with a plugin. It would parse modules on the thread on which a server imports,
-    while tests are parsed on theirs: Python up to 3.11.7 and 3.12.1 fails if two threads do so at the same time.
+    pytest does so for every package with a plugin. It would parse modules on the thread on which a server imports them,
+    while the tests' thread parses tests: Python up to 3.11.7 and 3.12.1 fails if two threads parse at the same time.
     """
 
     def find_spec(

@@ -259,7 +259,7 @@ def _delivery_order(history: History) -> Iterator[Finding]:
             continue
         seen.add(delivery.value)
         if delivery.offset < highest.get(delivery.queue, -1):
-            detail = f"{delivery.value} at {delivery.offset}, first given after {highest[delivery.queue]}"
+            detail = f"{delivery.value} at {delivery.offset}, first delivered after {highest[delivery.queue]}"
             yield Finding(Kind.ORDER, delivery.queue, detail)
         highest[delivery.queue] = max(delivery.offset, highest.get(delivery.queue, -1))
 

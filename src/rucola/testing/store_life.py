@@ -376,7 +376,7 @@ class StoreLife:
             # After a failed read the minimum offset may be too low: a pull then skips the records that have expired.
             first = next(n for n in range(queue_offset, high) if records[n].physical_offset >= self.store.min_offset)
             if first > queue_offset and self.disk.faults is None:
-                raise Mismatch(f"queue {topic!r} {queue_id} begins at {low}, and its messages at {first}")
+                raise Mismatch(f"queue {topic!r} {queue_id} begins at {low}, but its messages at {first}")
             wanted = [record.record for record in records[first : first + result.message_count]]
             if b"".join(map(bytes, result.views)) != b"".join(wanted):
                 raise Mismatch(
@@ -609,7 +609,7 @@ def _check_reads(store: MessageStore, model: StoreModel) -> None:
         begin = len(records) - len(alive)
         low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
         if (low, high) != (begin, len(records)):
-            raise Mismatch(f"queue {topic!r} {queue_id} reaches from {low} to {high}, wanted {begin} to {len(records)}")
+            raise Mismatch(f"queue {topic!r} {queue_id} is {low} to {high}, expected {begin} to {len(records)}")
         if not alive:
             continue
         result = store.get_message(topic, queue_id, low, 32, 1 << 20)

@@ -53,7 +53,7 @@ def stream(fresh: list[float], warm: list[float]) -> Cells:
             [0.1, 0.2, 0.4, 1.3, 6],
             "Does not hold here",
             [
-                "wins with records of 128 bytes and 1 KiB, a call for each with 4 KiB, 16 KiB and 64 KiB.",
+                "wins with records of 128 bytes and 1 KiB, a call for each record wins with 4 KiB, 16 KiB and 64 KiB.",
                 "160 page faults for each MiB",
                 "With warm pages, the map beats a call for each record at every size.",
             ],

@@ -172,7 +172,7 @@ def draw(figure: Figure, readings: Readings) -> None:
         axes.set_xticks(shown, [calls[moment] if place else "" for moment in shown], rotation=90, fontsize=7)
         if place == 0:
             axes.legend(loc="lower right", fontsize=9)
-    axes.set_xlabel("moment: just before this call to the disk, with its number")
+    axes.set_xlabel("moment: number of a call to the disk, and the call that it precedes")
 
 
 def say_missing(n: Numbers, flush: FlushDiskType) -> str:
@@ -234,7 +234,7 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",
-            "the end of the process alone takes no acknowledged message, in either flush mode",
+            "the end of the process alone loses no acknowledged message, in either flush mode",
             lambda n: sum(n["states"][KILL].values()) == 0,
             lambda n: (
                 f"{say_count(sum(n['states'][KILL].values()))} missing, whenever the process is killed and in either "

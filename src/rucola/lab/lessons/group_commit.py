@@ -204,9 +204,9 @@ LESSON = Lesson(
             f"{{wait[{PLAIN}][64]}} µs with 63 others",
             "The time to write the bytes is small beside the round trip to the disk.",
             lambda n: (
-                "Here the number of bytes matters as well as the round trip to the disk. Still, a sync for 64 takes "
-                f"{ratio(n['wait'][PLAIN][64], n['wait'][PLAIN][1])} times as long as one for a single message, not 64 "
-                "times."
+                "Here the number of bytes matters as well as the round trip to the disk. Still, a sync for 64 "
+                f"messages takes {ratio(n['wait'][PLAIN][64], n['wait'][PLAIN][1])} times as long as a sync for a "
+                "single message, not 64 times."
             ),
         ),
         Claim(

@@ -215,7 +215,8 @@ LESSON = Lesson(
             "a log per partition becomes several times as slow with many partitions, if messages must be on the disk "
             "(more than three times as slow with the most queues as with one)",
             lambda n: growth("durable", KAFKA, n) > 3,
-            f"with the most queues {{durable[{KAFKA}][last]}} µs per message, with one {{durable[{KAFKA}][first]}} µs",
+            f"with the most queues {{durable[{KAFKA}][last]}} µs per message, with one queue "
+            f"{{durable[{KAFKA}][first]}} µs",
             lambda n: f"Each partition that got a message needs a sync of its own. {say_when(n)}",
             lambda n: f"The syncs of many files cost little on this disk. {say_when(n)}",
         ),

@@ -228,8 +228,8 @@ LESSON = Lesson(
             "long polling needs fewer requests than polling every 10 ms, at each rate",
             lambda n: all(held < n["requests"][SHORT_10][rate] for rate, held in n["requests"][HELD].items()),
             f"long polling makes {{requests[{HELD}][first]}} requests a second at the lowest rate and "
-            f"{{requests[{HELD}][last]}} at the highest, polling every 10 ms {{requests[{SHORT_10}][first]}} and "
-            f"{{requests[{SHORT_10}][last]}}, push {{requests[{PUSHED}][last]}}",
+            f"{{requests[{HELD}][last]}} at the highest; polling every 10 ms makes {{requests[{SHORT_10}][first]}} and "
+            f"{{requests[{SHORT_10}][last]}}; push makes {{requests[{PUSHED}][last]}} at the highest",
             "A held request comes back with something; most short polls come back with nothing.",
             say_requests,
         ),

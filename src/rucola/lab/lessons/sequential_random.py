@@ -53,7 +53,7 @@ class Files:
         """Writes ``syncs`` groups and makes each durable before the next; returns microseconds per message.
 
         Args:
-            random: chooses places for the messages, as when a database changes pages in place; None = append them.
+            random: chooses places for the messages, as when a database changes pages in place; None appends them.
         """
         record, slots = body_of(RECORD_BYTES), self._space // RECORD_BYTES
         begin = time.perf_counter()

@@ -225,7 +225,7 @@ LESSON = Lesson(
         ),
         Claim(
             "This project, when it chose between map and calls",
-            "the map takes less CPU for a message that comes alone, a call less for 64 that come together",
+            "the map takes less CPU for a message that comes alone, a call takes less for 64 that come together",
             lambda n: (
                 n["engine"][THROUGH_MAP]["1 a run"] < n["engine"][BY_CALLS]["1 a run"]
                 and n["engine"][BY_CALLS]["64 a run"] < n["engine"][THROUGH_MAP]["64 a run"]
@@ -234,9 +234,9 @@ LESSON = Lesson(
             f"call; 64 together {{engine[{THROUGH_MAP}][64 a run]}} and {{engine[{BY_CALLS}][64 a run]}} µs each",
             "A call costs more than the faults of one message, and less than those of 64.",
             lambda n: (
-                "On this machine the map takes less in both cases."
+                "On this machine the map takes less CPU in both cases."
                 if n["engine"][THROUGH_MAP]["64 a run"] <= n["engine"][BY_CALLS]["64 a run"]
-                else "On this machine calls take less in both cases."
+                else "On this machine calls take less CPU in both cases."
                 if n["engine"][THROUGH_MAP]["1 a run"] >= n["engine"][BY_CALLS]["1 a run"]
                 else "The medians agree with the claim, but the repetitions differ too much."
             ),

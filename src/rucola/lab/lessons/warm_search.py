@@ -78,7 +78,7 @@ LESSON = Lesson(
     ),
     design=(
         "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time, which is "
-        "rare, is a binary search: over units and the records they lead to."
+        "rare, is a binary search over units and the records to which they point."
     ),
     quantities=(
         Quantity("pages", "Pages of the index touched", "pages of 4 KiB", "size of the log, MiB", linear=True),

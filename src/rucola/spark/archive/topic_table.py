@@ -89,7 +89,7 @@ def table_over_both(
 def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, files: Sequence[DataFile]) -> DataFrame:
     """Rows of ``files``, read by Spark's Parquet reader; filters on topic and day select files before they are read.
 
-    Other writers put their files into other directories, PyIceberg into ``data``. Spark finds partition values only
+    Not all writers use the same directory: PyIceberg puts its files into ``data``. Spark finds partition values only
     below one directory, so each directory has a reader of its own.
     """
     from pyspark.sql.types import StructType
