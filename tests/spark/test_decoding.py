@@ -51,11 +51,11 @@ def test_json_of_a_stream_with_poison(spark: SparkSession, shared_broker: Broker
     found = again.selectExpr("keys", "properties", "flight.delay", "_error").collect()
     told = {row["keys"]: (json.loads(row.properties)["POISON_ERROR"], row.delay, row._error) for row in found}
     assert told == {
-        "2": ("not JSON of the schema", "late", None),
-        "3": ("not JSON of the schema", None, "not JSON of the schema"),
+        "2": ("not JSON that fits the schema", "late", None),
+        "3": ("not JSON that fits the schema", None, "not JSON that fits the schema"),
         "4": ("not UTF-8", None, "not UTF-8"),
-        "5": ("not JSON of the schema", None, "not JSON of the schema"),
-        "6": ("not JSON of the schema", None, "not JSON of the schema"),
+        "5": ("not JSON that fits the schema", None, "not JSON that fits the schema"),
+        "6": ("not JSON that fits the schema", None, "not JSON that fits the schema"),
     }
     assert {json.loads(row.properties)["POISON_TOPIC"] for row in found} == {"typed"}
     assert sample_schema(spark, **where, topic="typed").simpleString() == "struct<carrier:string,delay:string>"

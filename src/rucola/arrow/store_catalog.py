@@ -37,8 +37,8 @@ from rucola.store.offline.search import index_hits, indexed_span
 REFRESH_S = 0.1
 """Largest age of the view of a live directory, in seconds; an idle stream asks for the view about 75 times a second."""
 REFRESH_PAUSE = 10
-"""If a refresh of the view takes long, the view may get this many times as old as the refresh takes (about 1 s for some
-thousand queues).
+"""If a refresh of the view takes long, the view is kept for this many times the duration of the refresh, which is about
+1 s for some thousand queues.
 """
 SAMPLE_UNITS = 512
 SAMPLE_UNITS_MIN = 4
@@ -117,7 +117,7 @@ class StoreCatalog:
         return Look(self.bounds(wanted))
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """Returns the ``Mark`` of the record at the given offset of each queue; queues without an entry there are left out."""
+        """The ``Mark`` of the record at the given offset of each queue; queues without an entry there are left out."""
         found: dict[MessageQueue, Mark | None] = {}
         for queue, at in places.items():
             for _, physical_offset, _, _ in self._store.units(queue.topic, queue.queue_id, at, at + 1):

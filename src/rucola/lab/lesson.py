@@ -29,8 +29,8 @@ class Lesson:
         claims: what is checked.
         space_bytes: largest size of its files.
         run: the program; it notes five values for each number.
-        draw: draws the picture; None = a panel for each quantity.
-        moment: returns the tables for ``--moment N``; None = the lesson has no moments.
+        draw: draws the picture; None draws a panel for each quantity.
+        moment: returns the tables for ``--moment N``; None if the lesson has no moments.
         parts: modules of this package that are shown with the program.
     """
 

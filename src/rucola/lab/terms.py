@@ -25,7 +25,7 @@ class Size(Enum):
     NORMAL = "normal"
     """Under a minute."""
     LARGE = "large"
-    """Minutes, for a machine on which repetitions differ."""
+    """Some minutes; for a machine on which repetitions differ."""
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,7 @@ def _decode_json(rows: DataFrame, body: str, schema: StructType) -> DataFrame:
     problem = (
         f.when(f.col(body).isNull(), "no body")
         .when(text.isNull(), "not UTF-8")
-        .when(f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{_RECORD}").isNotNull(), "not JSON of the schema")
+        .when(f.col(_DECODED).isNull() | f.col(f"{_DECODED}.{_RECORD}").isNotNull(), "not JSON that fits the schema")
     )
     # ``explode`` takes the value from an array with one element. Otherwise Spark would move a filter on the error in
     # front of the computed columns, and parse each body three times. Spark moves no filter in front of ``explode``.

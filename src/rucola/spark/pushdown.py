@@ -166,7 +166,7 @@ def _with_times(wanted: Wanted, one: Filter) -> Wanted:
 
 
 def _values(one: Filter) -> list[object]:
-    """The values that a filter compares with."""
+    """The values with which a filter compares a column."""
     if isinstance(one, In):
         return list(one.value)
     return [getattr(one, "value", None)]

@@ -28,7 +28,7 @@ NO_BODY = b"null"
 """Body of a dead letter whose row has no body; no message may be empty."""
 
 Settled = Callable[["pa.RecordBatch", Refused], None]
-"""Is called with settled rows and, by row index, the errors of the rows among them that became dead letters."""
+"""Is called with settled rows, and with the errors of those rows that became dead letters, by row index."""
 
 log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class _Task:
         self._sent.append((self._loop.start(self._send(chunk)), chunk))
 
     def settle(self, bytes_max: int) -> None:
-        """Waits until at most ``bytes_max`` bytes are in flight; handles the refused rows of all chunks that are done."""
+        """Waits until at most ``bytes_max`` bytes are in flight; handles refused rows of all chunks that are done."""
         while self._sent and (self._bytes > bytes_max or not bytes_max or self._sent[0][0].done()):
             future, chunk = self._sent.popleft()
             refused = future.result()

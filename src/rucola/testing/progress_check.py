@@ -117,7 +117,7 @@ class ProgressCheck:
         for record in records:
             entries = {(key, record.physical_offset) for key in record.keys}
             if record.physical_offset >= min_offset and not entries <= there:
-                raise Mismatch(f"queues offset {queues_offset}: keys of {record.physical_offset} were not synced")
+                raise Mismatch(f"queues offset {queues_offset}: entries for {record.physical_offset} were not synced")
 
     def _certain_entries(self) -> set[tuple[int, int]]:
         entries: set[tuple[int, int]] = set()

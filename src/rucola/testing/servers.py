@@ -307,8 +307,8 @@ class Servers:
         await self._until(lambda: None if behind() else True, state, timeout_s)
 
     async def _until(self, reached: Callable[[], T | None], state: Callable[[], str], timeout_s: float) -> T:
-        """Calls ``reached`` after each change until its result is not None; returns the result. Waits while the broker is
-        stopped.
+        """Calls ``reached`` after each change until its result is not None; returns the result. Makes no calls while
+        the broker is stopped.
         """
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:

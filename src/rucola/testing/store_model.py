@@ -119,7 +119,7 @@ class StoreModel:
         self.records.append(self._record(message, physical_offset, record))
 
     def cut(self, end: int) -> None:
-        """Removes all records after ``end``, where a recovery has ended the log; ``check_log`` must have allowed it."""
+        """Removes all records after ``end``, where a recovery has ended the log, as ``check_log`` allows."""
         self.records = [record for record in self.records if record.end <= end]
         self.deleted = {topic: min(deleted_to, end) for topic, deleted_to in self.deleted.items()}
         self.sending = []

@@ -76,8 +76,8 @@ class VirtualClock:
 
 
 class _ProcessTime:
-    """The shared wall clock of this process, and how far it is ahead of the system's clock. While any ``VirtualClock``
-    is open, it replaces the system's clock.
+    """The shared wall clock of this process, and how far it is ahead of the system's clock. The shared clock replaces
+    the system's clock while any ``VirtualClock`` is open.
     """
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ CUT, KILL = "acknowledged messages that a power cut takes, at most", "that a kil
 MOMENT = 50
 """The moment whose states the report shows in full: the second sync of the log."""
 SHOWN_MAX = 60
-"""Number of labels that fit below the picture."""
+"""Largest number of labels that fit below the picture."""
 BROKEN = -1
 """Stands in place of a number of messages where the store broke a promise."""
 
@@ -172,7 +172,7 @@ def draw(figure: Figure, readings: Readings) -> None:
         axes.set_xticks(shown, [calls[moment] if place else "" for moment in shown], rotation=90, fontsize=7)
         if place == 0:
             axes.legend(loc="lower right", fontsize=9)
-    axes.set_xlabel("moment: number of a call to the disk, and the call that it precedes")
+    axes.set_xlabel("moment: the time just before this call to the disk, with the number of the call")
 
 
 def say_missing(n: Numbers, flush: FlushDiskType) -> str:

@@ -148,13 +148,13 @@ def say_gap(n: Numbers) -> str:
     """Says how much longer the engine's senders wait, alone and with 255 others."""
     alone, together = (n["wait"][ENGINE][group] - n["wait"][PLAIN][group] for group in (1, 256))
     over = [str(g) for g in (16, 64, 256) if n["message"][ENGINE][g] >= 2 * n["message"][PLAIN][g]]
-    limit = f"The engine takes at least twice as much with {listed(over)} senders. " if over else ""
+    limit = f"With {listed(over)} senders, the engine takes at least twice as long. " if over else ""
     if together <= 0:
-        return f"{limit}With 255 others a sender of the engine waits no longer than one that makes the bare calls."
+        return f"{limit}With 255 others a sender of the engine waits no longer than a sender that makes the bare calls."
     longer = f"{Amount(alone)} µs longer" if alone > 0 else "no longer"
     text = (
-        f"{limit}Alone, a sender of the engine waits {longer} than one that makes the bare calls, and with 255 others "
-        f"{Amount(together)} µs longer"
+        f"{limit}Alone, a sender of the engine waits {longer} than a sender that makes the bare calls, and with 255 "
+        f"others {Amount(together)} µs longer"
     )
     if together < 2 * alone:
         return (

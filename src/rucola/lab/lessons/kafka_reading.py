@@ -205,8 +205,7 @@ LESSON = Lesson(
             "units and records",
             "In the time index, times lie side by side. Without it, each step of the search reads a record, and the "
             "system reads more pages around the record.",
-            "The piece of the log that is read after the index search is larger than all that RocketMQ's search "
-            "reads.",
+            "The piece of the log that is read after the index search is larger than all that RocketMQ's search reads.",
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",

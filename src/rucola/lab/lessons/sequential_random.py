@@ -191,7 +191,7 @@ LESSON = Lesson(
             lambda n: n["read"][WARM][IN_ORDER] > 0.5 * n["read"][MEMORY][IN_ORDER],
             f"in order {{read[{WARM}][{IN_ORDER}]}} MiB/s from the warm page cache, {{read[{MEMORY}][{IN_ORDER}]}} "
             "MiB/s from memory",
-            "Both copy the bytes once; a read of 128 KiB adds one call.",
+            "Reading and copying both move the bytes once; a read of 128 KiB adds one call.",
             "The call, and the walk over the pages of the file, take more time than the copy itself.",
         ),
         Claim(

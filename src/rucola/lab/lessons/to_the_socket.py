@@ -115,7 +115,7 @@ def join(log: Log, out: socket.socket, slices: Slices) -> None:
 
 
 def send_parts(out: socket.socket, parts: list[memoryview]) -> None:
-    """Calls ``sendmsg`` until all bytes are sent; one call is mostly enough."""
+    """Calls ``sendmsg`` until all bytes are sent; one call is usually enough."""
     sent = out.sendmsg(parts)
     for part in parts:
         if sent < len(part):
@@ -157,7 +157,7 @@ def say_large(n: Numbers) -> str:
     dearer = [size_text(size) for size in SIZES if n["far"][JOIN][size] > 1.1 * n["far"][GATHER][size]]
     if not dearer:
         return "Copying costs no more at any size measured."
-    return f"With records of {listed(dearer)}, copying costs more than the entries."
+    return f"With records of {listed(dearer)}, copying costs more than the entries of a gathered write."
 
 
 def say_filter(n: Numbers) -> str:
@@ -238,7 +238,7 @@ LESSON = Lesson(
             f"{{far[{JOIN}][128]}} µs copied together, {{far[{GATHER}][128]}} µs gathered; at 64 KiB "
             f"{{far[{JOIN}][65536]}} and {{far[{GATHER}][65536]}} µs",
             lambda n: (
-                "The system spends more on an entry of a gathered write than on a hundred bytes of copy. "
+                "The system spends more on an entry of a gathered write than on copying a hundred bytes. "
                 f"{say_large(n)}"
             ),
             "In Python, copying costs more than it saves; the engine copies in compiled code.",

@@ -243,7 +243,7 @@ class _Plan:
     removed: Sequence[DataFile]
     offsets: StreamOffsets
     left: int
-    """Segments for later commits."""
+    """Number of segments that are left for later commits."""
 
 
 def raw_schema() -> dict[str, Any]:
