@@ -131,7 +131,10 @@ class BrokerCatalog:
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
-        """Pieces with the messages that the brokers' indexes find; None for physical offsets, which name no broker."""
+        """Pieces with the messages that the brokers' indexes find; None for physical offsets.
+
+        A physical offset does not show which broker has the record.
+        """
         if any(True for _ in physical_offsets):
             return None
         found = look_up(self._link, self.marks, ranges, keys)

@@ -56,7 +56,7 @@ def look_up(
         return None
     newest = {one.queue.broker_name: one for one in sorted(wanted, key=lambda one: one.end)}
     try:
-        # This comes before the queries, so that each of them sees at least this part of the index.
+        # The ends of the indexes are read first, so that each query covers the indexes at least up to these ends.
         indexed = link.ask(lambda consumer: _index_ends(consumer, newest))
         answers = link.ask(lambda consumer: _answers(consumer, queries))
         hits = _hits(queries, answers)

@@ -198,8 +198,8 @@ def checked_ranges(
 
 
 def can_narrow(options: ReadOptions) -> bool:
-    """Whether a reader may leave out queues before it knows their bounds. It may not if ``options`` have offsets or
-    times, which concern every queue.
+    """Whether a reader may leave out queues before it knows their bounds. No queue can be left out if ``options``
+    have offsets or times, which concern every queue.
     """
     positions = (options.starting or Position(), options.ending)
     return all(one.offsets is None and one.timestamp_ms is None and one.timestamps is None for one in positions)

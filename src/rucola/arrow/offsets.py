@@ -49,7 +49,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class StreamOffsets:
-    """The content of a stream's document."""
+    """The content of a stream's document of offsets."""
 
     offsets: QueueOffsets
     """Where the micro-batch ends."""
@@ -60,7 +60,7 @@ class StreamOffsets:
 
     @staticmethod
     def from_document(document: StreamDocument) -> StreamOffsets:
-        """Parses a stream's document; raises ``ValueError`` like the function ``from_document``."""
+        """Parses a stream's document of offsets; raises ``ValueError`` like the function ``from_document``."""
         marks = {}
         for topic, brokers in document.get(LAST, {}).items():
             for broker, queues in brokers.items():
@@ -83,7 +83,7 @@ class StreamOffsets:
 
 
 def to_document(offsets: Mapping[MessageQueue, int]) -> OffsetDocument:
-    """Makes the nested document of ``offsets``; equal offsets give equal JSON text."""
+    """Makes the nested JSON document of ``offsets``; equal offsets give equal JSON text."""
     document: OffsetDocument = {}
     for queue in sorted(offsets):
         document.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = int(

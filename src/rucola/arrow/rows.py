@@ -140,7 +140,7 @@ class Rows:
         return self.bytes_of(RecordColumn.PROPERTIES_POS, RecordColumn.PROPERTIES_LEN)
 
     def same_host(self, pos_column: RecordColumn, v6: MessageSysFlag) -> bytes | None:
-        """The host, if all rows have the same one and it has 8 bytes; otherwise None. The arguments are those of
+        """The host, if it is the same in all rows and has 8 bytes; otherwise None. The arguments are those of
         ``hosts``.
         """
         if self.sys_flags & int(v6):

@@ -16,7 +16,7 @@ _SCAN = "DataSourceV2ScanRelation"
 
 
 def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **options: str) -> DataFrame:
-    """Returns the result of ``query`` over a load of ``format("rocketmq")`` that has only the columns the query uses.
+    """Returns the result of ``query`` over a load of ``format("rocketmq")`` with only the columns that the query uses.
 
     The query is built twice: first over all columns, because Spark's optimized plan then shows which of them it uses;
     then over those columns. If the session pushes filters down (``spark.sql.python.filterPushdown.enabled``) and the

@@ -1,8 +1,8 @@
 """The messages that a replay takes from a store directory or from brokers, and how far it has come.
 
-The ranges of all queues are fixed when a replay is planned. So it ends even if its target is the topic that it reads,
-and a later run continues with the rest of the same ranges. Imports no Spark, and PyArrow only inside the functions that
-read.
+The ranges of all queues are fixed when a replay is planned. So a replay ends even if its target is the topic that it
+reads, and a later run continues with the rest of the same ranges. Imports no Spark, and PyArrow only inside the
+functions that read.
 """
 
 from __future__ import annotations

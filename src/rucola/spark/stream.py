@@ -88,7 +88,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         none.
 
         Raises:
-            DataLossError: a queue is gone, ends before its offset, or was replaced by another one, and
+            DataLossError: a queue is gone, ends before its offset, or was replaced by another queue, and
                 ``failOnDataLoss`` is set.
         """
         begin = StreamOffsets.from_document(start)

@@ -52,7 +52,7 @@ class Send(NamedTuple):
     """The send of one value to a queue.
 
     Attributes:
-        offset: queue offset in the response; None without one.
+        offset: queue offset in the response; None if no response has shown it.
         began, ended: time when the send was called, and time when its outcome was known.
         visible_at: the earliest time of delivery; None for immediate delivery.
         retries: maximum number of further attempts by its producer.

@@ -409,7 +409,7 @@ class StoreLife:
 
     def _full_segments_may_expire(self) -> None:
         """Allows full segments to expire. The log's end shows which segments are full: a blank record fills a segment
-        even if there is no space for the next one.
+        even if the disk has no space for the next segment.
         """
         end, size = self.store.max_offset, self.model.segment_bytes
         self.model.may_expire = end - end % size

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 ANSWERED, FEWEST, MOST, KILLED = "acknowledged", "fewest found again", "most found again", "after a kill only"
-CUT, KILL = "acknowledged messages that a power cut takes, at most", "that a kill takes, at most"
+CUT, KILL = "acknowledged messages lost in a power cut, at most", "acknowledged messages lost in a kill, at most"
 MOMENT = 50
 """The moment whose states the report shows in full: the second sync of the log."""
 SHOWN_MAX = 60

@@ -110,7 +110,7 @@ LESSON = Lesson(
     design=(
         "Age, time of day and disk space decide when a segment is removed. Queues and index then drop the entries that "
         "point before the log's first offset. There is no compaction: to compact one topic in a log of all topics, the "
-        "others would have to be copied too."
+        "other topics would have to be copied too."
     ),
     quantities=(
         Quantity("time", "Time", "ms per MiB of log", "messages that stay, %"),

@@ -22,7 +22,7 @@ from rucola.runtime.machine import raise_file_limit
 BODY_BYTES = 1024
 HEAD, UNIT = Struct(">iiiiiqqiq8sq8siqi"), Struct(">qiq")
 KAFKA, PLAIN, ENGINE = "log per partition (Kafka model)", "one log, queue units (plain Python)", "Rucola's store"
-CLEAN = "one log, queue files written back before"
+CLEAN = "one log, after queue files were written back"
 Burst = Callable[[], tuple[float, float]]
 """Sends a burst; returns the seconds until all of it is in the page cache, and until all of it is on the disk."""
 
@@ -213,7 +213,7 @@ LESSON = Lesson(
         Claim(
             "Texts that compare RocketMQ with Kafka by number of topics",
             "a log per partition becomes several times as slow with many partitions, if messages must be on the disk "
-            "(more than three times as slow with the most queues as with one)",
+            "(more than three times as slow with the most queues as with one queue)",
             lambda n: growth("durable", KAFKA, n) > 3,
             f"with the most queues {{durable[{KAFKA}][last]}} µs per message, with one queue "
             f"{{durable[{KAFKA}][first]}} µs",
@@ -225,19 +225,19 @@ LESSON = Lesson(
             "the number of queues hardly matters to one log (with the most queues, a message takes less than three "
             "times as long as with one queue)",
             lambda n: growth("durable", PLAIN, n) < 3,
-            f"with the most queues {{durable[{PLAIN}][last]}} µs per message, with one {{durable[{PLAIN}][first]}} "
-            f"µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most queues that were tried, "
-            f"{{durable[{ENGINE}][first]}} µs with one",
+            f"with the most queues {{durable[{PLAIN}][last]}} µs per message, with one queue "
+            f"{{durable[{PLAIN}][first]}} µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most queues that were tried, "
+            f"{{durable[{ENGINE}][first]}} µs with one queue",
             "One file is synced, whatever the number of queues.",
             "There is still one sync, but each queue takes a write of its units to a file of its own.",
         ),
         Claim(
             "Kafka's documentation (Design, Persistence)",
             "writing to the page cache is cheap, so many partitions cost little if the sync is left to the system "
-            "(with the most queues, a message takes less than three times as long as with one)",
+            "(with the most queues, a message takes less than three times as long as with one queue)",
             lambda n: growth("write", KAFKA, n) < 3,
             f"into the page cache {{write[{KAFKA}][last]}} µs per message with the most queues, "
-            f"{{write[{KAFKA}][first]}} µs with one",
+            f"{{write[{KAFKA}][first]}} µs with one queue",
             "A call to write costs about the same whatever file it goes to.",
             "Even without a sync, a file with only a message or two takes pages and an index entry of its own.",
         ),

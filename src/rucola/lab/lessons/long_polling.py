@@ -152,7 +152,11 @@ def say_requests(n: Numbers) -> str:
     held, short = n["requests"][HELD], n["requests"][SHORT_10]
     saves = [f"{row:,}" for row in held if held[row] < short[row]]
     rate = [int(row) for row in held][-1]
-    text = f"It needs fewer only with {listed(saves)} messages a second." if saves else "It never needs fewer."
+    text = (
+        f"Long polling needs fewer requests only with {listed(saves)} messages a second."
+        if saves
+        else "Long polling never needs fewer requests."
+    )
     return (
         f"{text} It asks again after each response, {ratio(held['last'], rate)} times for each message at the highest "
         "rate, and gets each message at once. Short polling collects the messages of a pause, and gets them later."

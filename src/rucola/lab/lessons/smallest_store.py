@@ -121,7 +121,7 @@ def run(bench: Workbench) -> None:
             engine_units = (directory / "store" / "consumequeue" / "lab" / "0" / name).read_bytes()[: len(units)]
         for kind, mine, theirs in (("log", log, engine_log), ("queue file", units, engine_units)):
             bench.note("bytes", "60 lines of Python", kind, len(mine))
-            bench.note("bytes", "of them different in Rucola's files", kind, _different(mine, theirs))
+            bench.note("bytes", "different bytes in Rucola's files", kind, _different(mine, theirs))
     last = annotate_unit(units[-UNIT.size :], UNIT.size * (MESSAGES - 1))
     start = int(last[0].value or 0)
     header = ["position", "field", "bytes", "value"]
@@ -204,10 +204,10 @@ LESSON = Lesson(
         Claim(
             "Rucola's README",
             "its files are byte for byte what another program writes in the same format",
-            lambda n: sum(n["bytes"]["of them different in Rucola's files"].values()) == 0,
-            "{bytes[of them different in Rucola's files][log]} bytes of the log and "
-            "{bytes[of them different in Rucola's files][queue file]} of the queue file differ",
-            "Both wrote the same records and units.",
+            lambda n: sum(n["bytes"]["different bytes in Rucola's files"].values()) == 0,
+            "{bytes[different bytes in Rucola's files][log]} bytes of the log and "
+            "{bytes[different bytes in Rucola's files][queue file]} of the queue file differ",
+            "Both programs wrote the same records and units.",
             "That is a defect, please report it.",
         ),
         Claim(

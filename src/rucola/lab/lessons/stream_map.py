@@ -16,7 +16,12 @@ from rucola.lab.workbench import Workbench
 
 RECORD_BYTES = (128, 1024, 4096, 16_384, 65_536)
 GATHERED = 64
-WRITE, GATHER, MAP, WARM = "write, a call each", "write, a call for 64", "map, fresh pages", "map, warmed pages"
+WRITE, GATHER, MAP, WARM = (
+    "write, a call for each record",
+    "write, a call for 64 records",
+    "map, fresh pages",
+    "map, warmed pages",
+)
 THROUGH_MAP, BY_CALLS = "through the map", "by calls (writeWithoutMmap)"
 
 

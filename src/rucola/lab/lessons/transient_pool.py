@@ -117,8 +117,8 @@ LESSON = Lesson(
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{POOL}][{LONGEST}]}} and "
             f"{{append[{MAP}][{LONGEST}]}} µs",
             lambda n: f"An append to the pool never waits for a page under writeback. {say_longest(n)}",
-            "Here appends through the map are no slower: its pages are made ahead of the writer, and not every system "
-            "makes a store wait for a page under writeback.",
+            "Here appends through the map are no slower: the map's pages are made ahead of the writer, and not every "
+            "system makes a store wait for a page under writeback.",
         ),
         Claim(
             "RocketMQ's operations guide, for the median append",
