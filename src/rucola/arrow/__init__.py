@@ -62,7 +62,7 @@ def dataset(
     """Returns messages as a ``pyarrow.dataset.Dataset``, for engines that push columns and filters down.
 
     Args:
-        store: as in ``scan``, like ``topic`` and ``name_server``.
+        store: as in ``scan``; the same holds for ``topic`` and ``name_server``.
         use_index: whether a filter on keys may use the store's index; see ``TopicDataset``.
         options: further fields of ``rucola.arrow.read_options.ReadOptions``, such as ``body`` or ``properties_as_map``.
 

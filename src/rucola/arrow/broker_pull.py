@@ -120,7 +120,7 @@ class _Puller:
             self._link.wait(PAUSE_S)
 
     def _missing(self, error: RucolaError) -> _Missing | None:
-        """Returns the missing range if ``error`` means that the queue does not exist; None to wait for its broker.
+        """Returns the missing range if ``error`` means that the queue does not exist; None to wait for the broker.
 
         Raises:
             RucolaError: ``error`` itself, if it means something else, or if the reader does not wait for brokers.

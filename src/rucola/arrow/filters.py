@@ -134,7 +134,7 @@ def _union(parts: list[frozenset[Any] | None]) -> frozenset[Any] | None:
 
 
 def _sides(node: Call) -> tuple[str, object, str]:
-    """Column, value and function of a comparison, with the column first; the column is "" for any other form."""
+    """Column, value and function of a comparison, with the column first; the column is "" if this is impossible."""
     first, second = node.arguments
     if isinstance(first, Field) and isinstance(second, Literal):
         return first.name, second.value, node.function

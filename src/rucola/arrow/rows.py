@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 HOST_BYTES_V4 = 8
 HOST_BYTES_V6 = 20
 SCRATCH_COLUMN = ROW_WIDTH - 1
-"""Index of a spare column behind the columns of ``RecordColumn``; it takes lengths that a reader computes."""
+"""Index of a spare column behind the columns of ``RecordColumn``, for lengths that a reader computes."""
 HOSTS_KEPT = 4096
 ROOM_OF_WORDS = 1 << 12
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
@@ -114,8 +114,8 @@ class Rows:
         return pa.Array.from_buffers(kind, self.count, [None, values], 0)
 
     def leave_out_checksums(self) -> None:
-        """Removes the record's checksum, which the store adds after the properties of the message, from the
-        properties.
+        """Removes the record's checksum from the properties; the store has added it after the properties of the
+        message.
         """
         _columns_cy.leave_out_checksums(self.source, self.table, self.count)
 

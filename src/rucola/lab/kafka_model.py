@@ -111,7 +111,7 @@ class PartitionReader:
         return next(record for record in self.records(position) if record.offset >= offset)
 
     def at_time(self, time_ms: int) -> Found:
-        """Returns the first record at or after a time: time index, then offset index, then log."""
+        """Returns the first record at or after a time; uses the time index, then the offset index, then the log."""
         offset = self._times.entry_before(time_ms)[1]
         position = self._offsets.entry_before(offset)[1]
         return next(record for record in self.records(position) if record.time_ms >= time_ms)

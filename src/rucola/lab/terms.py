@@ -21,11 +21,11 @@ class Size(Enum):
     """The size of a run: how long a lesson takes."""
 
     SMALL = "small"
-    """About a second; for tests, because the numbers mean little."""
+    """A lesson takes about a second; for tests, because the numbers mean little."""
     NORMAL = "normal"
-    """Under a minute."""
+    """A lesson takes less than a minute."""
     LARGE = "large"
-    """Some minutes; for a machine on which repetitions differ."""
+    """A lesson takes minutes; for a machine on which repetitions differ."""
 
 
 @dataclass(frozen=True)

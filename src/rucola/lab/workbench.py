@@ -1,4 +1,4 @@
-"""What a lesson gets to work with: a size, space on the disk, five repetitions, and a place for its numbers."""
+"""The resources of a lesson: a size, space on the disk, five repetitions, and a table for its numbers."""
 
 from __future__ import annotations
 

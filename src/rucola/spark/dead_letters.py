@@ -1,4 +1,4 @@
-"""Writes rows that could not be sent to Parquet files, which Spark can read as a DataFrame."""
+"""Makes Parquet files of the rows that could not be sent; Spark can read the files as a DataFrame."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _KAFKA_NAMES = {"key": "keys", "partition": "queueid", "offset": "queueoffset", 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Conditions that the messages wanted by a query's filters meet; None means no condition.
+    """Conditions on messages, derived from a query's filters; None means no condition.
 
     Offsets and times are in the half-open range from ``_min`` to ``_end``.
     """

@@ -148,7 +148,7 @@ class _Task:
 @contextmanager
 def _counted(rows: DataFrame, progress: Callable[[int], None] | None) -> Iterator[Accumulator[int] | None]:
     """Makes an accumulator that counts the messages sent by ended tasks. Within the block, ``progress`` is called with
-    its value at intervals.
+    the accumulator's value at intervals.
     """
     if progress is None:
         yield None

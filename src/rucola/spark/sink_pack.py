@@ -33,7 +33,7 @@ from rucola.spark.repeats import OFFSET_DIGITS, OFFSET_MAX, position_id, value_i
 from rucola.spark.sink_options import POSITION, SinkLayout, SinkOptions
 
 BATCH_MESSAGES_MAX = 1_000
-"""Largest number of messages in a request, so that small messages are spread over the queues, too."""
+"""Largest number of messages in a request, so that even small messages are spread over the queues."""
 _NOT_PACKED = frozenset({"queueId", "shardingKey", "flag", "delayLevel", "delayMs", "deliverAt"})
 _TEXTS = (("tags", message_const.TAGS), ("keys", message_const.KEYS))
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)

@@ -109,7 +109,7 @@ class _Task:
         self.refused = 0
 
     def send(self, chunk: Chunk) -> None:
-        """Waits until the limit on bytes in flight allows it, then starts to send the rows of ``chunk``."""
+        """Starts to send the rows of ``chunk``; first waits until the limit on bytes in flight allows this."""
         ordered = bool(chunk.queues) or any(message_const.SHARDING_KEY in one.properties for one in chunk.messages)
         self.settle(0 if ordered or self._ordered else max(0, self._options.in_flight_bytes_max - chunk.size))
         self._ordered = ordered

@@ -216,7 +216,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: at for queue, at in starts.items() if at != own.get(queue)}
 
     def _replaced(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> list[MessageQueue]:
-        """Queues that end before the offset to continue at, or hold another record than the one that was read last."""
+        """Queues that end before the offset to continue at, or have another record at the offset read last."""
         grown = {
             queue: own[queue] - 1
             for queue in own.keys() & begin.marks.keys() & look.bounds.keys()

@@ -181,8 +181,8 @@ class Faults:
         return self._requests(Effect.DROP, requests, times)
 
     def drop_answers(self, requests: str | int | None = None, *, times: int | None = None) -> Fault:
-        """Loses the broker's responses, though it carries out the requests: a message is stored, and its producer tries
-        again.
+        """Loses the broker's responses, although the broker carries out the requests: a message is stored, and its
+        producer tries again.
         """
         return self._requests(Effect.DROP_ANSWER, requests, times)
 

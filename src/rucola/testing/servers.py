@@ -351,7 +351,7 @@ def _as_delivered(message: MessageExt) -> MessageExt:
 
 
 def _copy_store(store: Path, copy: Path) -> None:
-    """Copies a store, the checkpoint first: it must not promise more than the files that are copied later contain."""
+    """Copies a store. The checkpoint is copied first, so that it never promises more than the other files contain."""
     copy.mkdir()
     with suppress(FileNotFoundError):
         shutil.copy2(store / "checkpoint", copy)

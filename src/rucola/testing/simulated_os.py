@@ -67,7 +67,7 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
 
 
 def _noticed(rewrite: Callable[[Any, int, bytes], None]) -> Callable[[Any, int, bytes], None]:
-    """Wraps ``rewrite`` so that it reports a write even if the bytes stay equal; a comparison could not detect it."""
+    """Wraps ``rewrite`` to report a write even if the bytes stay equal; a comparison could not detect such a write."""
 
     def noticed(segment: Any, position: int, content: bytes) -> None:
         rewrite(segment, position, content)

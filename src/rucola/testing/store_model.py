@@ -212,8 +212,8 @@ def _keys(message: StoreMessage) -> tuple[int, ...]:
 
 
 def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
-    """Checks that the log equals the model up to ``end``, a record's end, with zeros after it; its oldest part may be
-    gone.
+    """Checks that the log equals the model up to ``end``, a record's end, with zeros after it; the log's oldest part
+    may be gone.
 
     Args:
         log: bytes of each segment on disk, by start offset.

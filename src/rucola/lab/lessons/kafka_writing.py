@@ -226,8 +226,8 @@ LESSON = Lesson(
             "times as long as with one queue)",
             lambda n: growth("durable", PLAIN, n) < 3,
             f"with the most queues {{durable[{PLAIN}][last]}} µs per message, with one queue "
-            f"{{durable[{PLAIN}][first]}} µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most queues that were tried, "
-            f"{{durable[{ENGINE}][first]}} µs with one queue",
+            f"{{durable[{PLAIN}][first]}} µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most queues that "
+            f"were tried, {{durable[{ENGINE}][first]}} µs with one queue",
             "One file is synced, whatever the number of queues.",
             "There is still one sync, but each queue takes a write of its units to a file of its own.",
         ),

@@ -53,7 +53,7 @@ async def consume(address: tuple[str, int], how: bytes, pause_s: float, queue_of
 
 
 async def consume_from_broker(consumer: PullConsumer, queue: MessageQueue, took: list[float], asked: list[int]) -> None:
-    """Receives messages with our own consumer: the broker holds each pull until there is a message."""
+    """Receives messages with Rucola's consumer: the broker holds each pull until there is a message."""
     queue_offset = await consumer.max_offset(queue)
     while True:
         asked.append(1)

@@ -149,7 +149,7 @@ class ManifestLog:
             covered = _TEMPORARY.fullmatch(name) is not None if match is None else int(match[1]) < last
             if covered and self._clock.wall_ms() - self._files.modified_ms(f"{self._log}/{name}") > STALE_S * 1000:
                 old.append(name)
-        # The oldest go first, so that after a crash the remaining files still form a chain up to the newest commit.
+        # The oldest files are removed first: even after a crash the rest forms a chain up to the newest commit.
         for name in old:
             self._files.remove(f"{self._log}/{name}")
 
@@ -164,7 +164,7 @@ class ManifestLog:
             "version": state.version,
             "schema": state.schema,
             "files": [one.to_json() for one in state.files.values()],
-            # A removed file that is no longer in this list is found by ``clean``, by its age.
+            # ``clean`` recognises a removed file that is no longer in this list by its age.
             "removed": {path: at for path, at in state.removed.items() if state.time_ms - at < FORGET_MS},
             "offsets": state.offsets.to_document(),
         }

@@ -191,7 +191,7 @@ class TableWriter:
         self._done.append(DataFile(part.path, part.written, self._files.size(path), part.partition))
 
     def _hidden(self, path: str) -> str:
-        """The path of ``path`` while its file is incomplete; Spark and other engines ignore its name."""
+        """The path of the file ``path`` while it is incomplete, under a name that Spark and other engines ignore."""
         folder, _, name = path.rpartition("/")
         return f"{self._root}/{folder}/{HIDDEN}{name}"
 
