@@ -97,7 +97,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "startingOffsetsByTimestampStrategy",
         "error",
-        "`error` or `latest`: the reaction to a queue without messages at or after the time",
+        "`error` or `latest`: the reaction to a queue that has no message at or after the time",
     ),
     Option(
         "endingOffsets",
@@ -177,7 +177,7 @@ OPTIONS: tuple[Option, ...] = (
         "groupIdPrefix",
         "",
         "instead of `consumerGroup`: the group is this prefix and a hash of name servers and subscription; "
-        "brokers create it at its first read",
+        "brokers create the group at the first read",
     ),
     *ACCESS_OPTIONS,
     Option(

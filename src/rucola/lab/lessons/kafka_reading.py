@@ -180,7 +180,7 @@ LESSON = Lesson(
             f"{{disk[{ENGINE}][{ONE}]}} KiB from one log",
             "In one log, a record of the queue shares pages with records of other queues, and the system may read "
             "more pages around it.",
-            "Here the scattered records share few pages with others.",
+            "Here the scattered records share few pages with other records.",
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",

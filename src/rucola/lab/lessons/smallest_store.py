@@ -203,7 +203,7 @@ LESSON = Lesson(
         ),
         Claim(
             "Rucola's README",
-            "its files are byte for byte what another program writes in the same format",
+            "Rucola's files are byte for byte what another program writes in the same format",
             lambda n: sum(n["bytes"]["different bytes in Rucola's files"].values()) == 0,
             "{bytes[different bytes in Rucola's files][log]} bytes of the log and "
             "{bytes[different bytes in Rucola's files][queue file]} of the queue file differ",

@@ -118,7 +118,7 @@ LESSON = Lesson(
             f"{{append[{MAP}][{LONGEST}]}} µs",
             lambda n: f"An append to the pool never waits for a page under writeback. {say_longest(n)}",
             "Here appends through the map are no slower: the map's pages are made ahead of the writer, and not every "
-            "system makes a store wait for a page under writeback.",
+            "system makes an append wait for a page under writeback.",
         ),
         Claim(
             "RocketMQ's operations guide, for the median append",
@@ -152,7 +152,7 @@ LESSON = Lesson(
             f"{{append[{MAP}][{LONGEST}]}} µs; {{greatest memory[{CALLS}][most at a time]}} KiB were at risk with "
             f"calls",
             say_price,
-            "A call waits for a busy disk as well, and no less than a store through the map does.",
+            "A call waits for a busy disk as well, and no less than an append through the map does.",
         ),
     ),
     space_bytes=_space,

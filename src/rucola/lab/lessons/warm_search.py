@@ -105,7 +105,7 @@ LESSON = Lesson(
             f"{{pages[{WARM}][128]}} with 128 MiB and {{pages[{WARM}][5120]}} with 5 GiB",
             "Each time the index doubles, the plain search takes one more step, to a page far from the end. The "
             f"index of 16 MiB of log is only {GROWN_PAGES} pages long.",
-            "Something else brought in pages of the index: the system read ahead, or another process reads it.",
+            "Something else brought in pages of the index: the system read ahead, or another process read the index.",
         ),
         Claim(
             "An expectation one may have",
