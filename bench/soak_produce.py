@@ -27,8 +27,8 @@ from rucola import Message, MessageQueue, Producer, ProducerConfig, SendResult, 
 
 BURST = 16
 BURSTS_OPEN = 2
-"""Maximum number of bursts of one producer without responses. Even at a fixed rate, a producer with so many open bursts
-waits for responses; the latency of a message is still measured from its due time.
+"""Largest number of bursts that a producer may have sent without a response. At this limit it waits for responses, even
+if it sends at a fixed rate. Even then, the latency of a message is measured from its due time.
 """
 REPEAT_AFTER_S = 0.05
 SPIN_S = 0.0005

@@ -123,13 +123,15 @@ def _while_connected(full: RucolaServers, empty: RucolaServers, rounds: int, sec
 
 
 def longest_s(http: str, name: str) -> float:
-    """Returns the broker's own figures for the last one to two minutes."""
+    """Returns one of the broker's metrics in seconds: the longest iteration of its event loop in the last one to two
+    minutes (``turn``), or the longest CPU time of an iteration (``turn_cpu``).
+    """
     with urllib.request.urlopen(f"http://{http}/metrics") as answer:
         for line in answer.read().decode().splitlines():
             figure, _, value = line.partition(" ")
             if figure == f"rucola_loop_longest_{name}_seconds":
                 return float(value)
-    raise LookupError("the broker reports no longest iteration")
+    raise LookupError("the metric of the longest iteration is missing")
 
 
 def main() -> int:

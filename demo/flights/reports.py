@@ -1,5 +1,5 @@
-"""Spark's reports about the micro-batches, for the picture. They are read once, when the run is over. A listener would
-be called for each micro-batch and fetch values from Java one by one, which took a tenth of the run's CPU time.
+"""Reads Spark's reports about the micro-batches for the picture, once, at the end of the run. A listener, called for
+each micro-batch, would fetch values from Java one by one; this took a tenth of the run's CPU time.
 """
 
 from __future__ import annotations

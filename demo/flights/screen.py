@@ -57,7 +57,7 @@ class Screen:
 
     @contextmanager
     def bars(self, total: int) -> Iterator[Bars]:
-        """Shows the progress of publishing, and of the tables that follow it."""
+        """Shows two progress bars while the block runs: messages acknowledged, and flights in gold."""
         bars = Bars(self, total)
         with bars.live:
             yield bars

@@ -203,8 +203,8 @@ def test_s07_a_slow_reader_that_reads_on_stays() -> None:
 
 
 def test_s07_who_is_not_read_is_not_slow() -> None:
-    """While too many responses to a peer are unsent, the server stops reading, even within a frame. The peer stays
-    connected, and reading continues afterwards.
+    """While too many responses to a peer are unsent, the server reads nothing from this peer, even if a frame is only
+    half read. The peer stays connected, and reading continues afterwards.
     """
     owed = 2 * ServerOptions().outbound_bytes_high
 

@@ -482,7 +482,7 @@ def test_s28_names_are_not_made_by_whoever_asks(tmp_path: Path) -> None:
 
 
 def test_s28_an_account_makes_so_many_names_and_no_more(tmp_path: Path) -> None:
-    """A flood of names that are created by use is stopped; neither other accounts nor existing names are affected."""
+    """A flood of names that are created at their first use is stopped; other accounts and existing names still work."""
     accounts = ACCOUNTS.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB").replace(
         "defaultGroupPerm: DENY", "defaultGroupPerm: SUB"
     )

@@ -14,7 +14,8 @@ from tools.peers.servers import Servers
 
 
 class ScenarioProgram:
-    """Prints one JSON line for each scenario, and may request a restart of the servers; use it with ``with``.
+    """A program that prints one JSON line for each scenario, and may request a restart of the servers. Use this class
+    in a ``with`` statement.
 
     Attributes:
         code: exit code once all outcomes are read; negative after a time-out.

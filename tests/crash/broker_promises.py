@@ -292,7 +292,7 @@ class BrokerExplorer:
         self._seen: set[int] = set()
 
     def clients(self) -> Clients:
-        """Starts on an empty disk whose calls are observed, so that each of them is a step."""
+        """Returns clients with an empty disk; from now on, each call to this disk counts as a step."""
         clients = Clients(empty_disk(), self._sync, ManualClock(1_700_000_000_000), Promises())
         clients.disk.observer = lambda kind, path: self._at_step(clients, kind, path)
         return clients

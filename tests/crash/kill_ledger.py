@@ -100,11 +100,12 @@ class Ledger:
             self.asked_in_vain.add(key)
 
     def check_halves(self, committed: Counter[str], given_up: Counter[str], complete: bool) -> bool:
-        """Compares the messages that consumers see; returns whether each message has its outcome.
+        """Compares the half messages that were committed or given up with the decisions of their producers; returns
+        whether each half message has the outcome that its producer chose.
 
         Raises:
-            Lie: a message has two outcomes, or one that its producer did not choose, or none although ``complete`` is
-                set.
+            Lie: a message has two outcomes, or an outcome that its producer did not choose, or ``complete`` is set and
+                a message has no outcome.
         """
         if self.asked_in_vain:
             raise Lie(f"transactions ended, and were asked about: {sorted(self.asked_in_vain)[:10]}")

@@ -46,11 +46,11 @@ class Promises:
     """The promises to producers and consumers.
 
     Attributes:
-        due_ms: the time step of each accepted message, by key.
-        ends: end of the record of each message in the timer topic, and of its withdrawal.
-        withdrawn: keys whose withdrawal was accepted.
+        due_ms: due time of each accepted message, by key; a multiple of ``STEP_MS``.
+        ends: physical offset after the record of each accepted message, by key.
+        withdrawn: physical offset after the record of each accepted withdrawal, by the key of the withdrawn message.
         acked_end: records below this offset are acknowledged.
-        read_time_ms: according to the progress on the disk, all messages due before this time were delivered.
+        read_time_ms: the progress on the disk says that all messages due before this time were delivered.
         rolled: keys of messages that are due later than a unit can express; a crash may duplicate them, as it may
             duplicate a delivery.
     """

@@ -1,4 +1,4 @@
-"""The sink with a broker: every row arrives, whatever is killed, and repeats have the same id."""
+"""Tests of the sink with a broker: every row arrives, whichever process is killed; repeated rows have the same id."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class ClientConfig:
         "pollNameServerInterval", 30_000, "Pause between two updates of the routes in use.", unit="ms", minimum=1
     )
     heartbeat_broker_interval_ms: int = option(
-        "heartbeatBrokerInterval", 30_000, "Pause between two heartbeats to every broker.", unit="ms", minimum=1
+        "heartbeatBrokerInterval", 30_000, "Pause between two rounds of heartbeats to brokers.", unit="ms", minimum=1
     )
     mq_client_api_timeout_ms: int = option(
         "mqClientApiTimeout",

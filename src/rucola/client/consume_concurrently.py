@@ -44,13 +44,13 @@ Request = tuple[ProcessQueue, list[MessageExt]]
 
 
 class ConsumeConcurrently:
-    """Consumption by a concurrent push consumer.
+    """Passes the messages of a concurrent push consumer to its listener.
 
     Args:
         listener: receives the messages.
         config: settings of the consumer.
         send_back: see ``SendBack``.
-        clock: measures for how long a thread takes messages.
+        clock: measures how long a thread has been taking messages.
     """
 
     def __init__(self, listener: Listener, config: PushConsumerConfig, send_back: SendBack, clock: Clock) -> None:

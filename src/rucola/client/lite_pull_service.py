@@ -271,7 +271,7 @@ class LitePullService:
                 self._arrived.set()
 
     async def _room(self, held: ProcessQueue) -> None:
-        """Waits until neither this queue nor all queues together exceed their limits."""
+        """Waits until this queue is within its limits, and all queues together are within theirs."""
         while held.is_full(self._limits) or self._waiting() > self._config.pull_threshold_for_all:
             self._taken.clear()
             await self._taken.wait()

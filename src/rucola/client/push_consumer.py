@@ -34,7 +34,7 @@ from rucola.runtime.clock import Clock, SystemClock
 class PushConsumer:
     """Consumes the messages of a group's topics, each at least once.
 
-    Life cycle: ``subscribe``, ``register_message_listener``, then ``async with consumer``, or ``start`` and
+    First call ``subscribe`` and ``register_message_listener``. Then use ``async with consumer``, or ``start`` and
     ``shutdown``, on one event loop. Without a listener, ``async for message in consumer`` yields the messages; a
     message counts as consumed when the next one is requested.
 

@@ -316,7 +316,7 @@ class PushService:
 
 
 async def _room(queue: ProcessQueue) -> None:
-    """Waits until messages were removed from ``queue``."""
+    """Waits until messages are removed from ``queue``."""
     removed = asyncio.Event()
     queue.on_removed = removed.set
     try:

@@ -33,11 +33,11 @@ _PROPERTIES_POS, _PROPERTIES_LEN = int(FrameColumn.PROPERTIES_POS), int(FrameCol
 
 
 def check_spans(source: bytes | bytearray, table: array[int], row: int) -> int:
-    """Checks that body and properties of one frame lie inside ``source``; ``row`` is the index of the frame's first
-    column.
+    """Checks that the body and the properties of a frame lie inside ``source``. In ``table``, the frame's columns begin
+    at index ``row``.
 
     Raises:
-        ValueError: if the body or the properties do not.
+        ValueError: the body or the properties lie outside ``source``.
     """
     size = len(source)
     body_len, properties_len = table[row + _BODY_LEN], table[row + _PROPERTIES_LEN]

@@ -65,7 +65,7 @@ def _measured(quantity: Quantity, readings: Readings) -> tuple[str, list[str], l
 
 
 def row_text(row: X) -> str:
-    """Returns a row's name, or its number with thousands separators."""
+    """Returns the label of a row: text as it is, a number with thousands separators."""
     return f"{row:,}" if isinstance(row, int) else row
 
 

@@ -578,8 +578,8 @@ def _read_value(
     position: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Reads the string, integer or literal at ``position``, which is below ``limit``, into the field's columns; returns
-    the position after the value, or -1.
+    """Reads a string, an integer or a literal into the field's columns; returns the position after the value, or -1 if
+    it has an unusual form. The value begins at ``position``, which must be below ``limit``.
     """
     start: cython.Py_ssize_t = position
     end: cython.Py_ssize_t

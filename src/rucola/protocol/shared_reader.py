@@ -89,7 +89,7 @@ class SharedFrameReader(FrameReader):
         return view if self._space.kept_bytes <= KEPT_BYTES_MAX else view[:SMALL_READ_BYTES]
 
     def received(self, count: int) -> FrameBatch | None:
-        """Accounts for ``count`` bytes written to ``buffer()``; returns the frames that are now complete.
+        """Takes in ``count`` bytes that were written to ``buffer()``, and returns frames that are now complete.
 
         Returns:
             The first batch of complete frames; None if no frame is complete.

@@ -78,12 +78,12 @@ class AuthApi(RemotingApi):
         await self._call(address, RequestCode.AUTH_CREATE_ACL, header, fastjson.dumps(dict(acl)))
 
     async def update_acl(self, address: str, acl: Mapping[str, Any]) -> None:
-        """AUTH_UPDATE_ACL (3007): rules for the same resource are replaced, all others stay."""
+        """AUTH_UPDATE_ACL (3007): replaces the subject's rules for the same resources; its other rules stay."""
         header = headers.AclRequestHeader(acl["subject"])
         await self._call(address, RequestCode.AUTH_UPDATE_ACL, header, fastjson.dumps(dict(acl)))
 
     async def delete_acl(self, address: str, subject: str, resource: str | None = None) -> None:
-        """AUTH_DELETE_ACL (3008): the rules for ``resource``, or all."""
+        """AUTH_DELETE_ACL (3008): deletes the subject's rules for ``resource``, or all of its rules if that is None."""
         header = headers.DeleteAclRequestHeader(subject, None, resource)
         await self._call(address, RequestCode.AUTH_DELETE_ACL, header)
 

@@ -79,7 +79,7 @@ class Turn:
         return False
 
     def is_long(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether the requests of a new read should wait for a later turn; called once for each read."""
+        """True if the requests of a new read should wait for a later turn. Call this once for each read."""
         now_s = loop.time()
         self._look(now_s)
         if self._reads:
@@ -91,8 +91,8 @@ class Turn:
         return False
 
     def was_costly(self, took_s: float, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a request that ends now, and took ``took_s`` seconds by the clock, used more than ``COSTLY_S`` of
-        processor time.
+        """True if the request that has just ended used more than ``COSTLY_S`` seconds of processor time; by the clock,
+        it took ``took_s`` seconds.
 
         On a busy machine, cheap requests also take long by the clock. The thread is assumed to have used the processor
         all the time between the last query of the processor time and the start of the request.

@@ -1,4 +1,4 @@
-"""Runs work that waits for the operating system (sync, allocation) in threads, while the event loop runs."""
+"""Makes blocking calls to the operating system (sync, allocation) in threads, while the event loop runs."""
 
 from __future__ import annotations
 

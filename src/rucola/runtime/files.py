@@ -11,8 +11,9 @@ Three rules hold for every caller. Each was derived from a measurement:
 
 On other systems, features that only Linux has are replaced. Without ``posix_fallocate`` zeros are written; without
 ``fdatasync`` ``fsync`` is used; without ``fcntl`` the lock is that of ``msvcrt``; a directory that cannot be opened is
-not synced; without ``pread`` and ``pwrite`` the position of the descriptor is set first. Tests can force replacements
-through ``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all of these features.
+not synced; without ``pread`` and ``pwrite`` the position of the descriptor is set first. Tests can pretend that
+functions are missing, through ``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all of these
+features.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ _DIRECTORY_MODE = 0o755
 _FILE_MODE = 0o644
 _PRIVATE_MODE = 0o600
 _locked_here: set[tuple[int, int]] = set()
-"""Files of this process that are locked, by device and inode, because a POSIX record lock never conflicts with its own
-process.
+"""Device and inode of each file that this process has locked; needed because a POSIX record lock does not keep the same
+process from locking the file again.
 """
 
 
 class Files:
-    """The files of the operating system. Tests derive from this class to record or refuse calls, or to force a
-    replacement.
+    """Access to the files of the operating system. Tests derive classes that record calls, let calls fail, or pretend
+    that the system lacks a feature.
     """
 
     fallocate: Callable[[int, int, int], None] | None = staticmethod(getattr(os, "posix_fallocate", None))  # type: ignore[arg-type]
@@ -286,14 +287,14 @@ class Files:
                 os.close(descriptor)
 
     def create_segment(self, path: str, temporary: str, size: int, allocated: int | None = None) -> None:
-        """Creates a zero-filled file of ``size`` bytes with allocated blocks, and syncs it and its directory.
+        """Creates a file of ``size`` zero bytes, allocates its blocks, and syncs the file and its directory.
 
         Args:
             path: path of the new file; it appears there only when it is complete.
             temporary: path at which the file is built; it lies in another directory of the same file system, so that a
                 partial file is never mistaken for a segment.
             size: length in bytes.
-            allocated: number of bytes to allocate from the start; the owner allocates the rest step by step, before it
+            allocated: number of bytes to allocate from position 0; the owner allocates the rest step by step, before it
                 writes there (``MappedSegment.allocate``). None allocates all.
 
         Raises:

@@ -68,9 +68,7 @@ def known_values(
     for key, value in given.items():
         name = known.get(key.lower())
         if name is None and key.lower() in elsewhere:
-            raise ConfigError(
-                key, shown(key, value), f"known options only; the option here is {elsewhere[key.lower()]}"
-            )
+            raise ConfigError(key, shown(key, value), f"known options only; instead, use {elsewhere[key.lower()]}")
         if name is None:
             raise ConfigError(key, shown(key, value), f"known options only; {_hint(key, known)}")
         if name in seen and seen[name] != value:

@@ -298,8 +298,8 @@ class MessageStoreConfig:
     enabled_append_prop_crc: bool = option(
         "enabledAppendPropCRC",
         True,
-        "Whether each record carries a checksum of the whole record. RocketMQ supports the checksum since 5.0; its "
-        "default is false.",
+        "Whether each record carries a checksum of the whole record. RocketMQ has this option since 5.0, with default "
+        "false.",
     )
     check_on_read: CheckOnRead = option(  # noqa: RUF009 - as above
         "checkOnRead",

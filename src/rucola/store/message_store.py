@@ -399,7 +399,7 @@ class MessageStore:
         self._log.queue.set_read_ahead(ahead)
 
     def expire_now(self) -> None:
-        """Makes the maintenance thread remove files older than ``fileReservedTime`` now, at any hour."""
+        """Makes the maintenance thread remove files older than ``fileReservedTime`` now; it ignores ``deleteWhen``."""
         self._retention.look_soon()
         self._keeper.look_soon()
 

@@ -42,10 +42,10 @@ class StoreState(Enum):
     """State of a store: whether it accepts messages, and if not, why."""
 
     STOPPED = "STOPPED"
-    """The store is not loaded, not started, or shut down: no appends."""
+    """The store has not been loaded or started, or is shut down. It accepts no messages."""
     RUNNING = "RUNNING"
     DISK_FULL = "READ_ONLY/disk_full"
-    """A file could not be allocated: no appends. The store leaves this state by itself once there is space."""
+    """A file could not be allocated. The store accepts no messages until there is space, then continues by itself."""
     IO_ERROR = "READ_ONLY/io_error"
     """A sync failed. The messages that the failed sync covered may be lost, whatever a later sync reports. Only a
     restart ends this state.

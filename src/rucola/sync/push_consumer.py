@@ -21,7 +21,7 @@ from rucola.runtime.clock import Clock
 class PushConsumer:
     """Consumes the messages of a group's topics, each at least once.
 
-    Life cycle: ``subscribe``, ``register_message_listener``, then ``with consumer``, or ``start`` and
+    First call ``subscribe`` and ``register_message_listener``. Then use ``with consumer``, or ``start`` and
     ``shutdown``. Without a listener, ``for message in consumer`` yields the messages; a
     message counts as consumed when the next one is requested.
 

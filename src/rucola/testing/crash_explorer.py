@@ -141,8 +141,8 @@ class CrashExplorer:
     def check(self, state: CrashState, model: StoreModel) -> None:
         """Recovers ``state`` and compares the result with ``model``; skips a state that was recovered before."""
         if state.choice == NOTHING_LOST:
-            # Everything that a killed process wrote remains, so every acknowledged message remains, except those that
-            # were only in its memory.
+            # Only the process was killed, so everything that it wrote remains. Only acknowledged messages that were
+            # still in its own memory may be lost.
             model = model.copy()
             model.acked_end = max(model.acked_end, min(model.kept_end, model.end))
         key = hash(tuple((path, content) for path, content in state.image.items()))

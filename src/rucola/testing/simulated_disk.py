@@ -151,8 +151,8 @@ class Change:
     names: dict[str, Inode | Directory | None]
 
     def without(self, later: Change) -> Change:
-        """Returns this change without the names that ``later`` also changes: if ``later`` is on the disk, only the
-        other names of this change can still be lost or kept.
+        """Returns this change without the names that ``later`` also changes. Once ``later`` is durable, a crash can
+        undo this change only for the remaining names.
         """
         names = {name: node for name, node in self.names.items() if name not in later.names}
         return self if len(names) == len(self.names) else Change(self.kind, names)

@@ -245,8 +245,8 @@ def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
 def check_queues(model: StoreModel, end: int, units: dict[QueueName, tuple[int, bytes]], log_start: int) -> None:
     """Checks that the queues hold exactly the units of the records below ``end``, followed by zeros.
 
-    Units of expired records may be gone, too, or refer to nothing. The last unit of a queue must exist, because it
-    determines the offset of the next message.
+    The unit of an expired record may be missing, or be a ``PRE_FILL_UNIT``. The last unit of a queue must exist,
+    because it determines the offset of the next message.
 
     Args:
         units: start of the first segment of each queue, and the content of all its segments.

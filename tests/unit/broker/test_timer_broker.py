@@ -196,8 +196,8 @@ def test_what_a_slave_asks_for(tmp_path):
 
 
 def test_progress_does_not_wait_for_the_log_to_be_flushed_by_itself(tmp_path):
-    """With ASYNC_FLUSH the log may not be synced for a long time. If the progress were recorded only after a sync, all
-    messages delivered since then would be delivered again after a kill.
+    """With ASYNC_FLUSH, the log may not be synced for a long time. If the progress were recorded only after a sync, a
+    kill would repeat all deliveries since the last sync.
     """
 
     async def scene() -> None:

@@ -1,4 +1,6 @@
-"""The simple consumer: with our broker, and with a scripted broker if the clock or an old broker matters."""
+"""Tests of the simple consumer. They use our broker, or a scripted one to control the clock or to imitate an old
+broker.
+"""
 
 from __future__ import annotations
 

@@ -219,7 +219,7 @@ def test_a_directory_may_be_a_file_uri(given: str, path: str) -> None:
     [("kafka.bootstrap.servers", "nameServer"), ("namesrvAddr", "nameServer")],
 )
 def test_names_of_other_sources_are_translated(name: str, ours: str) -> None:
-    with pytest.raises(ConfigError, match=f"the option here is {ours}"):
+    with pytest.raises(ConfigError, match=f"instead, use {ours}"):
         parse_options({**BASE, name: "x"})
 
 

@@ -39,7 +39,7 @@ def test_names_in_any_case_and_what_spark_adds() -> None:
     [
         ({"topik": "t"}, "nearest is topic"),
         ({"path": "p"}, "take no path"),
-        ({"subscribe": "t"}, "the option here is topic"),
+        ({"subscribe": "t"}, "instead, use topic"),
         ({"topic": "a b"}, "option topic"),
         ({"deadLetterTopic": "d", "deadLetterPath": "p"}, "one of the two"),
         ({"acceptedStatus": "FLUSHED"}, "FLUSH_DISK_TIMEOUT"),

@@ -299,8 +299,8 @@ def test_a_damaged_queue_is_repaired(image: Path) -> None:
 def test_units_that_are_there_are_written_again_many_at_once(
     lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One queue lacks all, some or none of its newest units, and an older unit is damaged. Any unit may have been only
-    in memory, so all units are written again.
+    """One queue has lost none, some or nearly all of its units, and in another queue a unit is damaged. Any unit may
+    not have reached the disk before the crash, so recovery writes all units again.
     """
     store = opened(tmp_path / "live")
     fill(store, COUNT, topics=1)

@@ -38,6 +38,6 @@ class NameQuota:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION,
                 f"{name} does not exist, and the account has reached its limit of {made} topics and "
-                "groups that are created by use",
+                "groups that are created at their first use",
             )
         self._made[self.account] = made + 1

@@ -137,7 +137,7 @@ class ConsumerManager:
             self.unregister(group, channel)
 
     def silent_since(self, limit_s: float) -> list[Peer]:
-        """Connections whose last heartbeat is older than ``limit_s`` (monotonic seconds)."""
+        """Connections of clients whose last heartbeat came before ``limit_s``, a monotonic time in seconds."""
         return [
             client.channel
             for info in self._groups.values()

@@ -78,7 +78,7 @@ class ProducerManager:
         return self._channels.get(client_id)
 
     def silent_since(self, limit_s: float) -> list[Peer]:
-        """Connections whose last heartbeat is older than ``limit_s`` (monotonic seconds)."""
+        """Connections of clients whose last heartbeat came before ``limit_s``, a monotonic time in seconds."""
         return [
             channel
             for channel, connection in self._connections.items()

@@ -62,7 +62,7 @@ class PullRequest:
     timeout_ms: int = 0
     """Milliseconds for which the request may wait; with 0 it is answered at once."""
     moment: int = 0
-    """Key of the request's deadline."""
+    """The moment that ``Deadlines`` returned when the request was added; needed to remove the request."""
     until_s: float | None = None
     """Monotonic time at which the request expires; None before the request waits."""
     moved: bool = False

@@ -150,7 +150,7 @@ class ReviveService:
         self._mark = None
 
     def settle(self) -> None:
-        """Commits the progress up to which all stored copies are synced."""
+        """Commits the progress of the queues, as far as the copies of messages that belong to it are synced."""
         while self._done and self._done[0][0] <= self._store.flushed_offset:
             _, queue_id, worked_off = self._done.popleft()
             if self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id) != worked_off:

@@ -60,8 +60,8 @@ class ConsumerManageProcessor:
         return success(command)
 
     def _is_known(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
-        """True if the queue exists, or if the group has progress in the queue from before the topic got fewer
-        queues.
+        """True if the queue exists, or if the group has progress in a queue that the topic had until its number of
+        queues was reduced.
         """
         topic, queue_id = header.topic, header.queue_id
         if queue_id is None or queue_id < 0:

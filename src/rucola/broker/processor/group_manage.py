@@ -89,7 +89,9 @@ class GroupManageProcessor:
 
 
 def _check(config: SubscriptionGroupConfig) -> None:
-    """Refuses a group that must not exist: its name would become the name of a topic, and so of a directory."""
+    """Refuses a group with an invalid name or number of retry queues. The name becomes part of the name of a topic,
+    and so of a directory.
+    """
     if not is_group_name(config.group_name):
         raise BrokerError(
             ResponseCode.INVALID_PARAMETER,

@@ -1,4 +1,5 @@
-"""Serves sends: checks, append, responses (RocketMQ 5.3.3, ``SendMessageProcessor``; requests 10, 310, 320).
+"""Serves requests that send messages (10, 310, 320): checks, appends, responds. See RocketMQ 5.3.3,
+``SendMessageProcessor``.
 
 The unit of work is a run: consecutive rows of one read with the same topic. A clean run costs one check of its queue
 ids and three kernel calls, for inspection, append and responses, whatever its length. A row that is not clean has no

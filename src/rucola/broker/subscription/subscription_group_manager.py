@@ -50,7 +50,8 @@ class SubscriptionGroupManager:
         wall_ms: time of a change.
 
     Attributes:
-        before_create: called with the name of a group that is created by use; raises an error to prevent the creation.
+        before_create: called with the name of a group that is created at its first use; raises an error to prevent the
+            creation.
     """
 
     def __init__(self, auto_create: bool, keep: Keep, wall_ms: Callable[[], int]) -> None:

@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
 
 class Ticking(SystemClock):
-    """A clock that the program sets: after a message to each queue, the time advances by a millisecond."""
+    """A clock that the program sets: it advances by one millisecond after one message was written to every queue."""
 
     now_ms = FIRST_MS
 
@@ -198,14 +198,14 @@ LESSON = Lesson(
         ),
         Claim(
             "Kafka's documentation (Implementation, Log)",
-            "time index and offset index find a message by time with a few pages (they read less from the disk than "
-            "RocketMQ's search)",
+            "the time index and the offset index find a message by its time after reading a few pages (less from the "
+            "disk than RocketMQ's search)",
             lambda n: n["disk"][KAFKA][BY_TIME] < n["disk"][ENGINE][BY_TIME],
             f"{{disk[{KAFKA}][{BY_TIME}]}} KiB with the indexes, {{disk[{ENGINE}][{BY_TIME}]}} KiB by a search over "
             "units and records",
-            "In the time index, times lie side by side. Without it, each step of the search reads a record, and the "
-            "system reads more pages around the record.",
-            "The piece of the log that is read after the index search is larger than all that RocketMQ's search reads.",
+            "In the time index, times lie side by side. Without this index, each step of the search reads a record, "
+            "and the system also reads pages around the record.",
+            "After the index search, a piece of the log is read. It is larger than everything RocketMQ's search reads.",
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",

@@ -239,11 +239,11 @@ LESSON = Lesson(
             f"into the page cache {{write[{KAFKA}][last]}} µs per message with the most queues, "
             f"{{write[{KAFKA}][first]}} µs with one queue",
             "A call to write costs about the same whatever file it goes to.",
-            "Even without a sync, a file with only a message or two takes pages and an index entry of its own.",
+            "Even without a sync, each file needs its own pages and index entry, even for only a message or two.",
         ),
         Claim(
             "An expectation one may have",
-            "one log is also faster while messages only go to the page cache, with every number of queues",
+            "one log is also faster if messages only go to the page cache, whatever the number of queues",
             lambda n: all(one < n["write"][KAFKA][row] for row, one in n["write"][PLAIN].items()),
             f"into the page cache with one queue {{write[{PLAIN}][first]}} µs per message by one log and "
             f"{{write[{KAFKA}][first]}} µs by partitions, with the most queues {{write[{PLAIN}][last]}} and "
@@ -253,8 +253,8 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "queue files are small, so that one log with many queues changes fewer pages than a log per partition, as "
-            "long as queue files are not written back right away",
+            "because queue files are small, one log with many queues changes fewer pages than a log per partition, if "
+            "queue files are not written back at once",
             lambda n: n["pages"][PLAIN]["last"] < n["pages"][KAFKA]["last"],
             f"with the most queues {{pages[{PLAIN}][last]}} KiB per message with one log, {{pages[{KAFKA}][last]}} "
             "KiB with a log per partition",

@@ -215,8 +215,8 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "polling less often saves requests and adds half the interval to the latency (20 to 80 ms if the interval "
-            "is 100 ms, at the middle rate)",
+            "polling less often saves requests, but half the interval is added to the latency (an interval of 100 ms "
+            "gives 20 to 80 ms at the middle rate)",
             lambda n: (
                 n["requests"][SHORT_100]["middle"] < n["requests"][SHORT_10]["middle"]
                 and 20 < n["latency"][SHORT_100]["middle"] < 80

@@ -212,15 +212,15 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "60 lines that do nothing else append faster than a whole engine",
+            "60 lines of Python that only append messages are faster than a whole engine",
             lambda n: (
                 n["append"]["60 lines of Python"]["each for itself"] < n["append"]["Rucola's store"]["each for itself"]
             ),
             "{append[60 lines of Python][each for itself]} µs per message against "
             "{append[Rucola's store][each for itself]} µs, without a disk sync",
-            "For each message the 60 lines make two calls to `write`. The engine makes none, but checks the message "
-            "and the state of the store, takes a lock, and makes queue units in a second step.",
-            "The 60 lines make two calls to `write` for each message. The engine makes none: it stores into mapped "
+            "For each message, the 60 lines call `write` twice. The engine never calls it, but checks the message and "
+            "the state of the store, takes a lock, and makes queue units in a second step.",
+            "For each message, the 60 lines call `write` twice. The engine never calls it: it stores into mapped "
             "memory, and makes queue units for many messages at once.",
         ),
     ),

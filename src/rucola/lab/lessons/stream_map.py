@@ -173,10 +173,10 @@ LESSON = Lesson(
         "figures do not include the time in which the system finds free memory."
     ),
     design=(
-        "Segments are written through their map, because the time to store a message that comes alone delays the "
-        "response to its sender. With `writeWithoutMmap`, one call writes all messages of a network read. The store "
-        "lets the system create fresh pages ahead of the writer, some at a time. The reasons for the choice are in "
-        "`docs/decisions/0005-map-or-calls.md`."
+        "Segments are written through their map: for a message that comes alone, this takes less time than a call, "
+        "and its sender waits for the response. With `writeWithoutMmap`, one call writes all messages of a network "
+        "read. Ahead of the writer, the store lets the system create the next few fresh pages. "
+        "`docs/decisions/0005-map-or-calls.md` has the reasons for the choice."
     ),
     quantities=(
         Quantity("write", "A record into the page cache", "µs of CPU per record", "record size, bytes"),
@@ -205,10 +205,10 @@ LESSON = Lesson(
             "a fresh map takes a record of 128 bytes in less time than a call does",
             lambda n: n["write"][MAP][128] < n["write"][WRITE][128],
             f"{{write[{MAP}][128]}} µs against {{write[{WRITE}][128]}} µs",
-            lambda n: f"{say_records_a_fault(n)} such records share one page fault; each of them would need a call.",
+            lambda n: f"{say_records_a_fault(n)} such records share one page fault; with `write`, each needs a call.",
             lambda n: (
-                f"{say_records_a_fault(n)} such records share one page fault, which still costs more than a call for "
-                "each of them."
+                f"{say_records_a_fault(n)} such records share one page fault, but this fault costs more than a call "
+                "for each record."
             ),
         ),
         Claim(

@@ -204,8 +204,8 @@ LESSON = Lesson(
             f"map, {{near[{COPY}][65536]}} µs by read and write, {{near[{GATHER}][65536]}} µs gathered, "
             f"{{near[{JOIN}][65536]}} µs copied together",
             "2 MiB are handed over without a copy.",
-            "Handing over pages costs as much here as copying them. Over loopback no network card fetches the pages "
-            "itself, so that sendfile saves less than it may on a network.",
+            "Here, handing over pages costs no less than copying their bytes. Over loopback no network card fetches "
+            "the pages itself, so sendfile saves less than it may on a network.",
         ),
         Claim(
             "Texts about RocketMQ's engine",

@@ -109,7 +109,7 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "the warm section also makes the look-up faster (less than 0.8 times as long, with 5 GiB of log)",
+            "the warm section also makes the look-up faster (with 5 GiB of log, less than 0.8 times the time)",
             lambda n: n["time"][WARM][5120] < 0.8 * n["time"][PLAIN][5120],
             f"{{time[{WARM}][5120]}} µs with it, {{time[{PLAIN}][5120]}} µs without, with 5 GiB of log",
             "There are fewer steps, and fewer pages to wait for.",

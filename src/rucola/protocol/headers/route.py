@@ -23,8 +23,9 @@ class RegisterBrokerRequestHeader(CommandHeader):
 
     Attributes:
         broker_id: 0 for a master.
-        heartbeat_timeout_millis: time in ms without a heartbeat after which the broker counts as gone.
-        compressed: what the sender is configured to do; unreliable, so decide by the body (``protocol.md`` 2.1.1).
+        heartbeat_timeout_millis: after this time in ms without a heartbeat, the broker counts as gone.
+        compressed: whether the sender is configured to compress the body. This is unreliable: look at the body itself
+            (``protocol.md`` 2.1.1).
         body_crc32: ``crc32(body) & 0x7FFFFFFF``; 0 if the body is not to be checked.
     """
 

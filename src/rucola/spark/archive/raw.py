@@ -247,7 +247,7 @@ class _Plan:
 
 
 def raw_schema() -> dict[str, Any]:
-    """The columns of raw tables, as Spark writes a schema."""
+    """The schema of raw tables, in the form in which Spark writes schemas as JSON."""
     kinds = {
         "kind": "string",
         "segment": "long",

@@ -98,7 +98,7 @@ class Journal:
         return f"{self._root}/{DIRECTORY}/{self._number:04d}.files"
 
     def write(self, path: str, position: int, content: bytes) -> None:
-        """Replaces bytes of a file below the store."""
+        """Overwrites bytes of a file of the store; the old bytes are first appended to the journal."""
         for start in range(0, len(content), _PIECE):
             piece = content[start : start + _PIECE]
             old = self._files.read_at(f"{self._root}/{path}", position + start, len(piece))

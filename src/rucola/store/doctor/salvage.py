@@ -110,10 +110,10 @@ class SalvageReport:
 
 @dataclass(frozen=True)
 class SalvageJob:
-    """Files to be searched, as a value that tasks on other machines can read.
+    """What to salvage. Stored as JSON in the staging directory, where tasks on other machines read it.
 
     Attributes:
-        paths: paths of the files.
+        paths: paths of the files to be searched.
         sizes: lengths of the files in bytes.
         modified_ms: times of the files' last changes.
         topics: the wanted topics; empty for all.
@@ -343,10 +343,12 @@ class _Search:
 
 
 def _chosen(found: list[Found], segment_bytes: int) -> tuple[list[Found], int, int]:
-    """Returns the records of the new log in order, the number of copies, and the number of records left out."""
+    """Returns the records of the new log in order, the number of duplicates, and the number of records that do not fit
+    into the log.
+    """
     chosen: list[Found] = []
     copies = misplaced = 0
-    # If two records have the same place, the later one was written after the log was cut and grew again.
+    # If two records have the same offset, the later one was written after the log was cut and grew again.
     for one in sorted(found, key=lambda one: (one.physical_offset, -one.store_timestamp_ms)):
         last = chosen[-1] if chosen else None
         if last is not None and one[:3] == last[:3]:

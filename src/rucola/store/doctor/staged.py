@@ -15,8 +15,9 @@ from rucola.errors import StoreDamagedError
 from rucola.runtime.files import Files
 
 Runner = Callable[[str, str, Sequence[int], Callable[[], None]], None]
-"""Calls ``run_task`` for each task number of a phase, and the function in its last argument from time to time. When it
-returns, each task must have succeeded at least once.
+"""Runs the tasks of a phase: takes the phase, the path of the staging directory, the numbers of the tasks, and a
+function to call from time to time. Calls ``run_task`` for each number; may return only after each task has succeeded at
+least once.
 """
 Progress = Callable[[str, int, int], None]
 """Called with the phase, the number of tasks done and the number of all tasks."""

@@ -102,7 +102,7 @@ class CommitService:
                             self._pool.give_back(file.pending)
                             file.pending = None
             except DiskFullError as error:
-                # The blocks were allocated, but copy-on-write file systems need new ones for each write.
+                # The blocks were allocated, but copy-on-write file systems need new blocks for each write.
                 if not self._full:
                     event(
                         _log, logging.ERROR, "no space to commit, it is tried again", offset=log.max_offset, error=error

@@ -84,7 +84,7 @@ class StoreTime:
 
 
 def _far_ms(behind_ms: int) -> int:
-    """Returns the number of milliseconds for which store time runs at nine tenths of the clock's speed. After this
-    time, the difference is one minute.
+    """Returns how many milliseconds store time runs at nine tenths of the clock's speed: until the clock is only one
+    minute behind store time.
     """
     return max(behind_ms - _NEAR_MS, 0) * 10

@@ -334,8 +334,8 @@ class ConsumeQueueStore:
                 self._park_one(queue)
 
     def park_idle(self, shares: int) -> None:
-        """Does one part of a round, which consists of ``shares`` calls. A round checks each mapped queue once, and
-        unmaps the queues that were not used since the last round, which closes their descriptors.
+        """Does one of the ``shares`` parts of a round. A round checks each mapped queue once: if a queue was not used
+        since the round before, it is unmapped and its descriptors are closed.
 
         A queue that waits for a sync keeps its descriptors until the next round.
         """

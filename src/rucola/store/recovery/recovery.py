@@ -50,18 +50,18 @@ _ADVICE = "restore the file from a copy, or start with --quarantine to serve the
 
 
 IsEntry = Callable[[bytes, int, int], tuple[int, int]]
-"""Returns the physical offset and the size that a queue entry holds. Takes topic, queue id and queue offset."""
+"""Reads a queue entry: takes topic, queue id and queue offset; returns the entry's physical offset and size."""
 
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The place where a scan of the log stopped.
+    """Where and why a scan of the log stopped.
 
     Attributes:
         physical_offset: physical offset after the last good record.
         store_timestamp_ms: store time of that record; 0 if the scan met no record.
         problem: the reason why the scan stopped.
-        unreadable: whether the disk cannot read the bytes after that record, which may be another record.
+        unreadable: True if the scan stopped because the disk cannot read the next bytes; they may be another record.
         torn_blanks: segment and position of each blank record whose size field was lost in a crash.
         last_record: physical offset of the last good record; -1 if the scan met none.
     """

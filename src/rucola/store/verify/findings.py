@@ -21,7 +21,7 @@ class FindingKind(StrEnum):
     SEGMENT_LENGTH = "segment_length"
     """A segment that is shorter or longer than the others."""
     SEGMENT_MISSING = "segment_missing"
-    """A segment that is missing between two others, or after the last one although queues point into it."""
+    """A segment is missing: between two others, or after the last one, if queues point into the missing segment."""
     RECORD = "record"
     """Bytes in the log that are not a record, with intact records after them."""
     BODY_CRC = "body_crc"
