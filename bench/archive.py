@@ -14,7 +14,7 @@ from bench import sql
 from bench.context import Context
 from bench.figure import Figure, at_least, at_most, rate
 from bench.program import Program, Round, median, python_load, scratch_directory
-from bench.spark_scan import SETTINGS, WARM_UP, fill
+from bench.spark_scan import SETTINGS, fill
 from rucola.sql import connect
 
 GROUP = "Archive of a topic, 1 KiB bodies, Spark local[2], DuckDB on all cores"
@@ -25,6 +25,7 @@ RECORD_BYTES = 1280
 CODEC = "zstd"
 """The codec of an archive's files."""
 SIDES = ("archive", "store", "parquet")
+WARM_UP = 2
 QUERIES = {"group": "group by tags with body sizes", "filter": "one queue and one tag"}
 MICROSECONDS = "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
 

@@ -25,7 +25,10 @@ QUICK_PART = 4
 SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
 """Java's own defaults, as on a cluster: ``local_session`` switches off one of Java's compilers for short work."""
 SIDES = ("store", "parquet", "prepared")
-WARM_UP = 2
+WARM_UP = 6
+"""Rounds before those that count: Java's second compiler still works in the first scans of a session."""
+ROUNDS = 7
+"""Rounds of each side that count; a scan takes about a second and varies by a tenth."""
 FILL_TIMEOUT_S = 300.0
 CASES: tuple[tuple[int, str, str, tuple[Budget, ...]], ...] = (
     (1024, "all columns", ALL, (at_least(0.9),)),
@@ -58,7 +61,7 @@ def measure(context: Context) -> Iterator[Figure]:
 def _rounds(context: Context, program: Program, columns: str) -> dict[str, list[Round]]:
     """Runs the rounds of all sides alternately; returns the rounds after the warm-up."""
     results: dict[str, list[Round]] = {side: [] for side in SIDES}
-    for _ in range(WARM_UP + context.rounds):
+    for _ in range(WARM_UP + (context.rounds if context.quick else ROUNDS)):
         for side in SIDES:
             results[side].append(program.round(f"scan {side} {columns}"))
     return {side: rounds[WARM_UP:] for side, rounds in results.items()}
