@@ -33,7 +33,7 @@ BUDGETS = {
     "docs/metrics.md": 300,
     "docs/modules.md": 3000,
     "docs/observability.md": 350,
-    "docs/operations.md": 1250,
+    "docs/operations.md": 1375,
     "docs/performance.md": 1500,
     "docs/recovery.md": 1300,
     "docs/replay.md": 700,

@@ -180,10 +180,31 @@ def _events_of(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "event":
             level = node.args[1].attr if isinstance(node.args[1], ast.Attribute) else "varies"
-            fields = [keyword.arg for keyword in node.keywords if keyword.arg]
+            fields = [name for keyword in node.keywords for name in _names(keyword, tree)]
+            fields += ["trace"] if len(node.args) > 3 else []
             for constant in ast.walk(node.args[2]):
                 if isinstance(constant, ast.Constant) and isinstance(constant.value, str):
                     yield level, constant.value, fields
+
+
+def _names(keyword: ast.keyword, tree: ast.Module) -> list[str]:
+    """The names of the fields that an argument gives: its own, or those of a dictionary that the same module makes."""
+    if keyword.arg:
+        return [keyword.arg]
+    made = ast.unparse(keyword.value)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and made == ast.unparse(node.targets[0]):
+            if isinstance(node.value, ast.Dict):
+                return [str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)]
+            if isinstance(node.value, ast.DictComp):
+                return _constants(ast.unparse(node.value.generators[0].iter), tree)
+    raise ValueError(f"line {keyword.lineno}: the fields of {made} are not found")
+
+
+def _constants(name: str, tree: ast.Module) -> list[str]:
+    """The texts of a tuple or set that a module names."""
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name]
+    return [str(part.value) for node in assigned for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
 
 
 def command(name: str) -> str:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from rucola.remoting.peer import Peer
+from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 
@@ -91,8 +92,8 @@ class FlushWaiters:
             channel.settle(len(answers))
             try:
                 parts.setdefault(channel, []).append(self._refuse(answers, remark))
-            except Exception:  # noqa: BLE001 - as in _send
-                _log.exception("an encoded response cannot be decoded; response to %s", channel.remote_address)
+            except Exception as error:  # noqa: BLE001 - as in _send
+                event(_log, logging.ERROR, "response cannot be decoded", error, peer=channel.remote_address)
         _send(parts)
 
 
@@ -100,5 +101,5 @@ def _send(parts: dict[Peer, list[Answers]]) -> None:
     for channel, answers in parts.items():
         try:
             channel.send(answers[0] if len(answers) == 1 else b"".join(answers))
-        except Exception:  # noqa: BLE001 - a failed connection must not cost the others their responses
-            _log.exception("response to %s was not sent", channel.remote_address)
+        except Exception as error:  # noqa: BLE001 - a failed connection must not cost the others their responses
+            event(_log, logging.ERROR, "response not sent", error, peer=channel.remote_address)

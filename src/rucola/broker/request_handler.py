@@ -21,6 +21,7 @@ from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import OVERLOAD, ProcessorTable
 from rucola.remoting.server import Channel
+from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class RequestHandler:
                 try:
                     last = self._process_hot(channel, batch, kind, row, last)
                 except Exception as error:  # noqa: BLE001 - a defect must not cost the connection
-                    _log.exception("request of %s failed", channel.remote_address)
+                    event(_log, logging.ERROR, "request failed", error, peer=channel.remote_address)
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
             run_ended = last == count or not table[last * ROW_WIDTH + _SAME_TOPIC]
             row = last

@@ -223,9 +223,10 @@ class ConsumeConcurrently:
         """Handles the listener's result; a defect in this code must neither lose a message nor end a worker."""
         try:
             await self._act(request, outcome, context)
-        except Exception:
+        except Exception as error:  # noqa: BLE001 - see above
             queue, messages = request
-            logger.exception("result of %d messages of %s could not be handled", len(messages), queue.queue)
+            about = {"queue": queue.queue, "count": len(messages)}
+            event(logger, logging.ERROR, "listener's result not handled", error, **about)
             self._call_later(queue, [message for message in messages if message in queue])
 
     async def _act(self, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None) -> None:
@@ -299,14 +300,9 @@ class _Worker:
 
 def log_failure(outcome: object, queue: ProcessQueue, messages: list[MessageExt]) -> None:
     """Logs that a listener raised or returned an invalid result."""
-    ids = ", ".join(message.msg_id for message in messages[:3])
+    count, ids = len(messages), ", ".join(message.msg_id for message in messages[:3])
     if isinstance(outcome, BaseException):
-        logger.warning("listener failed on %d messages of %s (%s)", len(messages), queue.queue, ids, exc_info=outcome)
+        event(logger, logging.WARNING, "listener failed", outcome, queue=queue.queue, count=count, ids=ids)
     else:
-        logger.error(
-            "listener returned %r, which is not a status, for %d messages of %s (%s)",
-            outcome,
-            len(messages),
-            queue.queue,
-            ids,
-        )
+        fields = {"queue": queue.queue, "count": count, "ids": ids, "result": repr(outcome)}
+        event(logger, logging.ERROR, "listener's result is not a status", **fields)

@@ -252,14 +252,14 @@ class LitePullService:
             try:
                 subscription = self._member.subscriptions.get(queue.topic) or self.expressions[queue.topic]
                 pulled = await self._puller.pull(queue, next_offset, subscription)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - a defect must not end the pulls of a queue
                 delay_s = self._config.pull_time_delay_when_exception_ms / 1000
                 if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
                     delay_s = _BROKER_BUSY_DELAY_S
                 elif isinstance(error, RucolaError):
                     event(logger, logging.WARNING, "pull failed", group=self._member.group, queue=queue, error=error)
                 else:
-                    logger.exception("pull of %s failed", queue)
+                    event(logger, logging.ERROR, "pull failed", error, group=self._member.group, queue=queue)
                 continue
             next_offset = pulled.next_begin_offset
             if pulled.status is PullStatus.OFFSET_ILLEGAL:

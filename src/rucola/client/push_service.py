@@ -220,8 +220,8 @@ class PushService:
             except RucolaError as error:
                 delay_s = self._delay_s(queue, error, exception_s)
                 continue
-            except Exception:
-                logger.exception("pull of %s failed", queue.queue)
+            except Exception as error:  # noqa: BLE001 - a defect must not end the pulls of a queue
+                event(logger, logging.ERROR, "pull failed", error, group=self._member.group, queue=queue.queue)
                 delay_s = exception_s
                 continue
             next_offset = pulled.next_begin_offset

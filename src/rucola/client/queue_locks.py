@@ -117,5 +117,5 @@ class QueueLocks:
             self._wanted.clear()
             try:
                 await self.confirm()
-            except Exception:
-                logger.exception("locks of group %s could not be confirmed", self._member.group)
+            except Exception as error:  # noqa: BLE001 - the next turn confirms them again
+                event(logger, logging.ERROR, "locks not confirmed", error, group=self._member.group)

@@ -122,9 +122,9 @@ class Rebalance:
                     # the broker creates the retry topic at the first heartbeat or failure
                     balanced &= is_retry_topic(topic)
                     event(logger, logging.INFO, "not rebalanced", group=self._group, topic=topic, error=error)
-                except Exception:  # the strategy may be the application's own
+                except Exception as error:  # noqa: BLE001 - the strategy may be the application's own
                     balanced = False
-                    logger.exception("queues of %s could not be divided for group %s", topic, self._group)
+                    event(logger, logging.ERROR, "queues not divided", error, group=self._group, topic=topic)
             for queue in [one for one in self._owner.owned() if one.topic not in topics]:
                 balanced &= await self._owner.remove_queue(queue)
             return balanced

@@ -145,8 +145,8 @@ class TransactionProducer(Producer):
     async def _execute(self, message: Message, argument: object, sent: SendResult) -> TransactionSendResult:
         try:
             state = await _called(self._listener.execute_local_transaction, message, argument)
-        except Exception as error:  # raised by the application; the message is not lost
-            logger.exception("local transaction of %s failed, the broker will check later", sent.msg_id)
+        except Exception as error:  # noqa: BLE001 - raised by the application; the message is not lost
+            event(logger, logging.ERROR, "local transaction failed, the broker will check later", error, id=sent.msg_id)
             return TransactionSendResult(sent, LocalTransactionState.UNKNOW, error)
         return TransactionSendResult(sent, state)
 
@@ -215,8 +215,10 @@ class TransactionProducer(Producer):
         message.broker_name = asked.broker_name or ""
         try:
             state = await _called(self._listener.check_local_transaction, message)
-        except Exception:  # raised by the application; the broker checks again
-            logger.exception("check of transaction %s failed, the broker will check again", message.uniq_key)
+        except Exception as error:  # noqa: BLE001 - raised by the application; the broker checks again
+            event(
+                logger, logging.ERROR, "transaction check failed, the broker will repeat it", error, id=message.uniq_key
+            )
             return
         header = EndTransactionRequestHeader(
             producer_group=self._group,

@@ -399,8 +399,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             result = processor(self.address, command)
             answer = await result if inspect.isawaitable(result) else result
-        except Exception as error:  # a defect of the application must not close the connection
-            logger.exception("request from %s with code %d failed", self.address, command.code)
+        except Exception as error:  # noqa: BLE001 - a defect of the application must not close the connection
+            event(logger, logging.ERROR, "request failed", error, peer=self.address, code=command.code)
             answer = command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
         self._answer(command, answer)
 

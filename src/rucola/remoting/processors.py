@@ -20,6 +20,7 @@ from rucola.protocol.frame import FrameBatch
 from rucola.remoting.channel import Channel
 from rucola.remoting.json_bodies import SHORT_BYTES, JsonBodies, is_long
 from rucola.remoting.turn import Resumed
+from rucola.runtime.logs import event
 
 logger = logging.getLogger(__name__)
 
@@ -184,9 +185,9 @@ def error_answer(channel: Channel, command: RemotingCommand, error: Exception) -
     if isinstance(error, BrokerError):
         return command.answer(error.code, error.remark)
     if not isinstance(error, FormatError):
-        logger.error(
-            "request %d of %s failed", command.code, channel.remote_address, exc_info=not isinstance(error, RucolaError)
-        )
+        trace = None if isinstance(error, RucolaError) else error
+        peer = channel.remote_address
+        event(logger, logging.ERROR, "request failed", trace, peer=peer, code=command.code, error=error)
     return command.answer(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 

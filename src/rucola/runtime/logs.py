@@ -14,17 +14,20 @@ _FIELDS = "rucola_fields"
 _TEXT_MAX = 1024
 
 
-def event(logger: logging.Logger, level: int, text: str, /, **fields: object) -> None:
+def event(
+    logger: logging.Logger, level: int, text: str, error: BaseException | None = None, /, **fields: object
+) -> None:
     """Logs the event ``text`` with ``fields``, which are formatted only if the line is written.
 
     Args:
         logger: the module's logger.
         level: ``logging.INFO`` and so on.
         text: what happened, as a constant; values that vary belong in fields.
+        error: its traceback becomes the field ``trace``.
         fields: ids, positions, errors.
     """
     if logger.isEnabledFor(level):
-        logger.log(level, text, extra={_FIELDS: fields})
+        logger.log(level, text, exc_info=error, extra={_FIELDS: fields})
 
 
 class KeyValueFormatter(logging.Formatter):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from rucola.errors import RucolaError
+from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 
@@ -38,12 +39,12 @@ class Supervisor:
         if self._failing.get(name) != text:
             self._failing[name] = text
             trace = None if isinstance(error, RucolaError) else error
-            _log.error("%s failed and continues: %s", name, text, exc_info=trace)
+            event(_log, logging.ERROR, "work failed and continues", trace, work=name, error=text)
 
     def succeeded(self, name: str) -> None:
         """Records that a run of ``name`` succeeded."""
         if self._failing.pop(name, None) is not None:
-            _log.info("%s works again", name)
+            event(_log, logging.INFO, "work succeeds again", work=name)
 
     def call(self, name: str, work: Callable[..., object], *arguments: Any) -> None:
         """Calls ``work``; an error does not affect the caller."""

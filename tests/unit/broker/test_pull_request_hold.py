@@ -190,7 +190,8 @@ def test_one_that_cannot_be_resumed_keeps_nobody_else_waiting(scene, caplog, rea
     assert scene.resumed == [sound, later]
     assert len(scene.hold) == 0
     assert len(scene.hold._share) == 0
-    assert "pull of 10.0.0.1:2 was not resumed" in caplog.text
+    assert [record.message for record in caplog.records] == ["pull not resumed"]
+    assert caplog.records[0].rucola_fields == {"peer": "10.0.0.1:2"}
 
 
 def test_98_304_pulls_with_reversed_deadlines_cost_no_more_than_few(scene):

@@ -15,7 +15,7 @@ import pytest
 from rucola.broker.config import broker_options
 from rucola.cli.config_file import read_broker_conf
 from rucola.cli.exit_codes import ExitCode
-from rucola.cli.main import main
+from rucola.cli.main import command_line, main
 from rucola.cli.namesrv_server import namesrv_config
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -45,7 +45,7 @@ def test_a_unit(unit: Path, tmp_path: Path) -> None:
     assert found["CapabilityBoundingSet"] == [""] and int(found["LimitNOFILE"][0]) >= 65536
     assert found["WorkingDirectory"] == [f"/var/lib/{found['StateDirectory'][0]}"]
     [start] = found["ExecStart"]
-    program, command, option, config = start.split()
+    program, command, option, config, *_ = start.split()
     assert (program, option) == ("/opt/rucola/bin/rucola", "-c")
     assert main([command, "--help"]) == 0
     assert (PACKAGING / Path(config).name).is_file()
@@ -56,6 +56,13 @@ def test_a_unit(unit: Path, tmp_path: Path) -> None:
             ["systemd-analyze", "verify", str(there)], capture_output=True, text=True, timeout=60, check=False
         )
         assert (checked.returncode, [line for line in checked.stderr.splitlines() if unit.name in line]) == (0, [])
+
+
+def test_the_broker_serves_health_and_metrics_on_the_port_of_the_pages() -> None:
+    [start] = directives(PACKAGING / "systemd" / "rucola-broker.service")["ExecStart"]
+    given = command_line().parse_args(start.split()[1:])
+    assert given.http_port == 8088
+    assert "on port 8088, as do the unit" in " ".join((ROOT / "docs" / "operations.md").read_text().split())
 
 
 def test_the_broker_may_lock_memory_and_take_its_time() -> None:

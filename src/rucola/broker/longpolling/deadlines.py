@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from rucola.remoting.turn import TURN_S
+from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 
@@ -108,5 +109,5 @@ class Deadlines(Generic[W]):
     def _expire(self, entry: W) -> None:
         try:
             self._expired(entry)
-        except Exception:  # noqa: BLE001 - a defect costs one entry, not all that come after it
-            _log.exception("an entry expired and was not resumed")
+        except Exception as error:  # noqa: BLE001 - a defect costs one entry, not all that come after it
+            event(_log, logging.ERROR, "expired request not resumed", error)

@@ -20,6 +20,7 @@ from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.filter import sql
 from rucola.remoting.peer import Peer
 from rucola.remoting.turn import TURN_S
+from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 
@@ -205,8 +206,8 @@ class PullRequestHold:
             request.timeout_ms = 0
         try:
             self._resume(request)
-        except Exception:  # noqa: BLE001 - a defect in one request must not keep the others waiting
-            _log.exception("pull of %s was not resumed", request.channel.remote_address)
+        except Exception as error:  # noqa: BLE001 - a defect in one request must not keep the others waiting
+            event(_log, logging.ERROR, "pull not resumed", error, peer=request.channel.remote_address)
 
     def _remove(self, request: PullRequest) -> None:
         """Removes a request from the waiting requests; changes nothing else."""

@@ -18,6 +18,7 @@ from rucola.broker.longpolling.connection_share import ConnectionShare
 from rucola.broker.longpolling.deadlines import Deadlines, Timer
 from rucola.broker.pop.receipt import pop_retry_topic
 from rucola.remoting.peer import Peer
+from rucola.runtime.logs import event
 
 _log = logging.getLogger(__name__)
 
@@ -204,8 +205,8 @@ class PopHold:
             return
         try:
             pop.resume()
-        except Exception:  # noqa: BLE001 - a defect in one request must not keep the others waiting
-            _log.exception("pop of %s was not resumed", pop.channel.remote_address)
+        except Exception as error:  # noqa: BLE001 - a defect in one request must not keep the others waiting
+            event(_log, logging.ERROR, "pop not resumed", error, peer=pop.channel.remote_address)
 
     def _remove(self, pop: HeldPop) -> None:
         queue, place = (pop.topic, pop.queue_id), (pop.group, pop.question)

@@ -22,6 +22,7 @@ from rucola.protocol.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rucola.protocol.headers.pull import PullMessageRequestHeader
 from rucola.remoting.peer import Peer
 from rucola.remoting.processors import OVERLOAD
+from rucola.runtime.logs import event
 from rucola.store.reader import JOIN_BELOW_BYTES
 from rucola.store.results import GetMessageResult, GetMessageStatus
 
@@ -273,7 +274,8 @@ def _refuse_busy(request: PullRequest) -> None:
 
 def _fail(request: PullRequest, error: Exception) -> None:
     channel = request.channel
-    _log.error("pull of %s failed", channel.remote_address, exc_info=not isinstance(error, RucolaError))
+    trace = None if isinstance(error, RucolaError) else error
+    event(_log, logging.ERROR, "pull failed", trace, peer=channel.remote_address, error=error)
     refusal = BrokerError(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
     _refuse(channel, request.opaque, request.serialize, refusal)
 
