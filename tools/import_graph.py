@@ -14,10 +14,10 @@ import grimp
 PAGE = Path(__file__).parent.parent / "docs" / "modules.md"
 BEGIN, END = "<!-- import graph: begin -->", "<!-- import graph: end -->"
 LAYERS = [
-    (7, ["cli"]),
-    (6, ["lab"]),
-    (5, ["broker", "namesrv", "spark", "sql"]),
-    (4, ["sync", "arrow"]),
+    (8, ["cli"]),
+    (7, ["lab"]),
+    (6, ["broker", "namesrv", "spark", "sql"]),
+    (5, ["sync", "arrow"]),
     (4, ["client"]),
     (3, ["store", "remoting"]),
     (2, ["runtime"]),
