@@ -129,8 +129,8 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
     rows = [
         ("length", f"{outcome.lasted_s / 60:.1f} min"),
         ("maximum rate, measured before", f"{outcome.maximum:,.0f}/s"),
-        ("rate", f"{outcome.rate:,.0f}/s"),
-        ("messages acknowledged", f"{outcome.acknowledged:,}"),
+        ("rate of the soak: half of the maximum", f"{outcome.rate:,.0f}/s"),
+        ("messages acknowledged, also while the maximum was measured", f"{outcome.acknowledged:,}"),
         ("of them not received", f"{outcome.missing:,}"),
         ("received again", f"{outcome.duplicates:,} ({outcome.duplicates / max(outcome.received, 1):.2%})"),
         ("sends repeated", _counted(outcome.repeated, outcome.reasons)),

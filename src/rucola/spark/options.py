@@ -187,7 +187,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "retryTimeoutMs",
         "120000",
-        "how long requests to a failing broker are repeated before a batch fails; a stream waits without limit",
+        "how long requests to a failing broker are repeated before a batch fails; a stream waits without limit, except "
+        "for its first micro-batch without `earliest`, and with `Trigger.AvailableNow`",
     ),
 )
 ELSEWHERE = {

@@ -151,7 +151,7 @@ class MessageStoreConfig:
         "transientStorePoolEnable",
         False,
         "Whether messages are written to memory first and to their file by a later commit. With ASYNC_FLUSH, "
-        "uncommitted messages are lost when the process ends; with SYNC_FLUSH, a send waits for commit and sync.",
+        "uncommitted messages are lost when the process is killed; with SYNC_FLUSH, a send waits for commit and sync.",
     )
     transient_store_pool_size: int = option(
         "transientStorePoolSize",
