@@ -14,6 +14,7 @@ import pytest
 from rucola.common.columns import ROW_WIDTH, FrameColumn
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import FLAG_RESPONSE, RemotingCommand
+from rucola.protocol.shared_reader import SMALL_READ_BYTES
 from rucola.remoting import turn
 from rucola.remoting.channel import Channel
 from rucola.remoting.deferred_reads import SLICE_S, DeferredReads
@@ -175,8 +176,10 @@ def test_only_very_many_reads_make_a_turn_that_new_reads_wait_for() -> None:
     assert not any(turns.turn.is_long(turns.loop) for _ in range(1 + SERVED_READS))
     assert not turns.turn.is_long(turns.loop), "the turn is young"
     turns.now_s += LONG_S * 1.1
-    assert turns.turn.is_long(turns.loop)
+    assert not turns.turn.is_crowded
+    assert turns.turn.is_long(turns.loop) and turns.turn.is_crowded
     turns.run_turn()
+    assert not turns.turn.is_crowded
     assert not turns.turn.is_long(turns.loop), "a new turn"
 
 
@@ -216,6 +219,8 @@ def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeyp
         await settle()
         assert [answer.code for answer in await asyncio.gather(*asked)] == [0, 0]
         assert sorted(seen) == [("at once", 7), ("later", 7)]
+        server.turn.is_crowded = True
+        assert [len(each.get_buffer(-1)) for each in channels] == [SMALL_READ_BYTES] * 2
         for writer in writers:
             writer.close()
         await server.close()

@@ -206,6 +206,8 @@ class Broker:
         services.pops.start()
         services.imports.begin(lazy_processors.IMPORTED_FIRST)
         services.imports.begin(lazy.module for lazy in lazy_processors.IMPORTED_EARLY)
+        if self.config.enable_property_filter:
+            services.imports.begin((lazy_processors.SQL_GRAMMAR,))
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
     async def shutdown(self) -> None:

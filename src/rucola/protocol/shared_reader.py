@@ -76,17 +76,21 @@ class SharedFrameReader(FrameReader):
         """Size in bytes of the partly received frame that has a buffer of its own."""
         return int.from_bytes(self._view[:4], "big") + 4
 
-    def buffer(self) -> memoryview:
+    def buffer(self, small: bool = False) -> memoryview:
         """Returns the memory into which the transport may write next; never empty. Invalidates the batches of all
         connections.
+
+        Args:
+            small: whether the next read should take at most ``SMALL_READ_BYTES``, unless a frame has a buffer of its
+                own.
         """
         if self.is_large:
             return super().buffer()
         view, end = self._view, self._end
         if end:
             view[:end] = self._begun
-            return view[end:]
-        return view if self._space.kept_bytes <= KEPT_BYTES_MAX else view[:SMALL_READ_BYTES]
+        small = small or self._space.kept_bytes > KEPT_BYTES_MAX
+        return view[end : end + SMALL_READ_BYTES] if small else view[end:]
 
     def received(self, count: int) -> FrameBatch | None:
         """Takes in ``count`` bytes that were written to ``buffer()``, and returns frames that are now complete.

@@ -333,7 +333,7 @@ class Channel(asyncio.BufferedProtocol):
         while self._has_rest():  # some transports read once more after they were told to pause
             self.costly = False
             self._serve_next()
-        return self._reader.buffer()
+        return self._reader.buffer(small=self._server.turn.is_crowded)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the event loop: ``nbytes`` arrived. Every complete frame is handled before this returns."""

@@ -63,6 +63,10 @@ class Turn:
         self._reads = 0
         self._first_read_s = float("-inf")
         self._slice_ends_s = float("inf")
+        self.is_crowded = False
+        """True if ``is_long`` returned True in this turn. Further reads should then be small, because reading and
+        keeping requests that must wait takes time, too.
+        """
 
     def is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
         """True if the requests of this turn have used up the turn's time, or if the requests of one connection have
@@ -84,7 +88,8 @@ class Turn:
         self._look(now_s)
         if self._reads:
             self._reads += 1
-            return self._reads > SERVED_READS and now_s - self._first_read_s > LONG_S
+            self.is_crowded = self._reads > SERVED_READS and now_s - self._first_read_s > LONG_S
+            return self.is_crowded
         if now_s - self._first_read_s > _UNSEEN_S:
             self._first_read_s, self._reads = now_s, 1
             loop.call_soon(self._end_reads)
@@ -124,6 +129,7 @@ class Turn:
 
     def _end_reads(self) -> None:
         self._reads = 0
+        self.is_crowded = False
 
 
 class Resumed:

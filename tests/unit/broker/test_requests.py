@@ -123,11 +123,12 @@ class Watch:
             Watch.seen.append(name)
 
 async def scene():
-    async with Cluster(Path(sys.argv[1])) as cluster:
+    async with Cluster(Path(sys.argv[1]), enable_property_filter=True) as cluster:
         before = set(sys.modules)
         sys.meta_path.insert(0, Watch)
         async with asyncio.timeout(30):
-            while not all(is_imported(lazy.module) for lazy in lazy_processors.IMPORTED_EARLY):
+            early = [lazy.module for lazy in lazy_processors.IMPORTED_EARLY]
+            while not all(map(is_imported, [*early, lazy_processors.SQL_GRAMMAR])):
                 await asyncio.sleep(0.01)
         assert not is_imported(lazy_processors.statistics.module), "nobody asked for it"
         for code in REQUESTS:

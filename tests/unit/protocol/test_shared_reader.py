@@ -140,6 +140,20 @@ def test_announced_bytes_are_not_allocated() -> None:
     assert len(reader._source) <= 4 * 64 * 1024
 
 
+def test_a_small_read_continues_a_begun_frame() -> None:
+    space = ReadSpace()
+    reader = SharedFrameReader(space)
+    frame = frames(1)
+    assert batches(reader, frame[:50]) == []
+    buffer = reader.buffer(small=True)
+    assert len(buffer) == shared_reader.SMALL_READ_BYTES
+    buffer[: len(frame) - 50] = frame[50:]
+    batch = reader.received(len(frame) - 50)
+    assert batch is not None and bytes(batch.view[: batch.end]) == frame
+    assert len(reader.buffer(small=True)) == shared_reader.SMALL_READ_BYTES
+    assert len(reader.buffer()) == len(space.source)
+
+
 def test_reads_are_small_while_many_batches_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_reader, "KEPT_BYTES_MAX", 100_000)
     space = ReadSpace()

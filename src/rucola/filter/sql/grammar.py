@@ -6,7 +6,6 @@ grow only with the length of the text. What follows a complete expression is ign
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NoReturn
 
 from lark import Lark, Token, Transformer
@@ -100,7 +99,7 @@ def parse(text: str) -> Condition:
     """
     if len(text) > LENGTH_MAX:
         raise FormatError(_WHAT, LENGTH_MAX, f"at most {LENGTH_MAX} characters", f"{len(text)}")
-    parser: Any = _parser().parse_interactive(text)
+    parser: Any = _PARSER.parse_interactive(text)
     try:
         for token in parser.lexer_thread.lex(parser.parser_state):
             try:
@@ -251,9 +250,8 @@ class _Compiler(Transformer[Token, Condition]):
         return _extended(parts[0], Op.ENDS_WITH, _unquoted(parts[1]), True)
 
 
-@cache
-def _parser() -> Lark:
-    return Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Compiler())
+_PARSER = Lark(_GRAMMAR, parser="lalr", lexer="basic", transformer=_Compiler())
+"""Made by the import, which a broker does in a thread: it takes 60 ms."""
 
 
 def _unquoted(token: Token) -> str:
