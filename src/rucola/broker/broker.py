@@ -206,9 +206,17 @@ class Broker:
         services.pops.start()
         services.imports.begin(lazy_processors.IMPORTED_FIRST)
         services.imports.begin(lazy.module for lazy in lazy_processors.IMPORTED_EARLY)
-        if self.config.enable_property_filter:
-            services.imports.begin((lazy_processors.SQL_GRAMMAR,))
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
+
+    def import_filters(self) -> None:
+        """Begins to import in a thread what the first SQL92 filter needs; otherwise that filter holds up all clients
+        for a tenth of a second.
+
+        Call this only in a process without pytest. Lark and pytest both parse Python, and Python up to 3.11.7 and
+        3.12.1 fails if two threads do so at the same time.
+        """
+        if self.config.enable_property_filter:
+            self.services.imports.begin((lazy_processors.SQL_GRAMMAR,))
 
     async def shutdown(self) -> None:
         """Stops the broker. Every confirmed message is synced or being synced, and every waiting sender gets a

@@ -95,7 +95,7 @@ IMPORTED_FIRST = ("concurrent.futures.thread",)
 responses.
 """
 SQL_GRAMMAR = "rucola.filter.sql.grammar"
-"""The module that parses SQL92 expressions; a broker that evaluates them imports it early."""
+"""The module that parses SQL92 expressions."""
 IMPORTED_EARLY = (clients, consumers, queue_locks, messages, send_backs, transactions, pops)
 """Processors that are imported after the broker has begun to serve requests, in this order: first the processors that
 consumers need.

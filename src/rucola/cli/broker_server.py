@@ -36,6 +36,7 @@ class BrokerServers:
             if self.http is not None:
                 self.http.close()
             raise
+        self.broker.import_filters()
         if self.http is not None:
             self.http.start(health_of(self.broker))
 

@@ -147,6 +147,7 @@ class UpServers:
         broker = Broker(replace(self._config, namesrv_addr=namesrv), self._store_config)
         with port_from("--broker-port"):
             await broker.start()
+        broker.import_filters()
         self._broker = broker
 
         self._http.start(health_of(broker, self._namesrv.supervisor))

@@ -8,6 +8,8 @@ that are handled in a later iteration of the event loop.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from rucola.common.columns import ROW_WIDTH, new_table
 from rucola.protocol._frame_cy import scan_frames
 from rucola.protocol.frame import FrameBatch, FrameReader
@@ -23,6 +25,11 @@ KEPT_BYTES_MAX = 64 * 1024 * 1024
 read takes at most ``SMALL_READ_BYTES``.
 """
 SMALL_READ_BYTES = 4096
+GROWTH_BYTES_MAX = 1024 * 1024
+"""Largest number of bytes by which a connection's own buffer grows at a time. New memory costs time, most of all in a
+virtual machine, and all other connections wait meanwhile.
+"""
+_ZEROS = memoryview(bytes(GROWTH_BYTES_MAX))
 
 
 class ReadSpace:
@@ -85,6 +92,7 @@ class SharedFrameReader(FrameReader):
                 own.
         """
         if self.is_large:
+            self._extend()
             return super().buffer()
         view, end = self._view, self._end
         if end:
@@ -172,14 +180,23 @@ class SharedFrameReader(FrameReader):
             self._plan_frame(rest)
         self._start, self._end = 0, rest
 
+    def _extend(self) -> None:
+        """Enlarges this connection's own buffer in place, which moves memory pages instead of copying bytes."""
+        more = self._wanted - len(self._source)
+        if more > 0:
+            self._view.release()
+            with suppress(BufferError):  # somebody still refers to the buffer; the base class copies it
+                self._source.extend(_ZEROS[:more])
+            self._view = memoryview(self._source)
+
     def _share(self) -> None:
         space = self._space
         self._source, self._view, self._table = space.source, space.view, space.table
         self._wanted = self._capacity
 
     def _plan_frame(self, rest: int) -> None:
-        """Chooses the size of this connection's next own buffer: in proportion to the bytes that have arrived, and at
-        most the size of the partly received frame. The buffer grows only when it is full, because each new buffer
-        costs a copy.
+        """Chooses the next size of this connection's own buffer: in proportion to the bytes that have arrived, and at
+        most the size of the partly received frame. The buffer grows only when it is full.
         """
-        self._wanted = min(max(self.needed_bytes, rest), max(2 * rest, self._capacity))
+        growth = min(max(rest, self._capacity - rest), GROWTH_BYTES_MAX)
+        self._wanted = min(max(self.needed_bytes, rest), rest + growth)

@@ -126,6 +126,7 @@ async def scene():
     async with Cluster(Path(sys.argv[1]), enable_property_filter=True) as cluster:
         before = set(sys.modules)
         sys.meta_path.insert(0, Watch)
+        cluster.broker.import_filters()
         async with asyncio.timeout(30):
             early = [lazy.module for lazy in lazy_processors.IMPORTED_EARLY]
             while not all(map(is_imported, [*early, lazy_processors.SQL_GRAMMAR])):
