@@ -188,16 +188,20 @@ def _events_of(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _names(keyword: ast.keyword, tree: ast.Module) -> list[str]:
-    """The names of the fields that an argument gives: its own, or those of a dictionary that the same module makes."""
+    """The names of the fields that an argument gives: its own, or those of the dictionary last assigned to it."""
     if keyword.arg:
         return [keyword.arg]
     made = ast.unparse(keyword.value)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and made == ast.unparse(node.targets[0]):
-            if isinstance(node.value, ast.Dict):
-                return [str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)]
-            if isinstance(node.value, ast.DictComp):
-                return _constants(ast.unparse(node.value.generators[0].iter), tree)
+    assigned = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and node.lineno < keyword.lineno and made == ast.unparse(node.targets[0])
+    ]
+    for node in sorted(assigned, key=lambda node: node.lineno, reverse=True):
+        if isinstance(node.value, ast.Dict):
+            return [str(key.value) for key in node.value.keys if isinstance(key, ast.Constant)]
+        if isinstance(node.value, ast.DictComp):
+            return _constants(ast.unparse(node.value.generators[0].iter), tree)
     raise ValueError(f"line {keyword.lineno}: the fields of {made} are not found")
 
 

@@ -184,8 +184,8 @@ class SharedFrameReader(FrameReader):
         """Enlarges this connection's own buffer in place, which moves memory pages instead of copying bytes."""
         more = self._wanted - len(self._source)
         if more > 0:
-            self._view.release()
             with suppress(BufferError):  # somebody still refers to the buffer; the base class copies it
+                self._view.release()
                 self._source.extend(_ZEROS[:more])
             self._view = memoryview(self._source)
 

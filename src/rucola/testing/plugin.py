@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from rucola.testing.rocketmq import RocketMQ
 
 
-class _AsTheyAre(MetaPathFinder):
-    """Finds the modules of Rucola before pytest does, which would rewrite the assert statements of all of them.
+class _PlainImports(MetaPathFinder):
+    """Finds Rucola's modules before pytest does, so that pytest does not rewrite their assert statements.
 
-    pytest does so for every package with a plugin. It would parse modules on the thread on which a server imports them,
-    while the tests' thread parses tests: Python up to 3.11.7 and 3.12.1 fails if two threads parse at the same time.
+    pytest parses and rewrites all modules of a package that has a plugin, also on the thread on which a server imports.
+    Python up to 3.11.7 and 3.12.1 fails if two threads parse at the same time.
     """
 
     def find_spec(
@@ -33,7 +33,7 @@ class _AsTheyAre(MetaPathFinder):
 
 def pytest_configure(config: pytest.Config) -> None:
     """Sees to it that pytest does not rewrite Rucola's modules."""
-    finder = _AsTheyAre()
+    finder = _PlainImports()
     sys.meta_path.insert(0, finder)
     config.add_cleanup(lambda: sys.meta_path.remove(finder))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import gc
 import re
 import subprocess
@@ -12,9 +13,13 @@ from pathlib import Path
 import pytest
 
 import rucola
+from rucola.broker import Broker
+from rucola.broker.config import broker_options
 from rucola.cli import start
+from rucola.cli.broker_server import BrokerServers
 from rucola.cli.completion import words
 from rucola.cli.main import command_line, main
+from rucola.cli.servers import UpOptions, UpServers
 from rucola.errors import ConfigError
 
 ELSEWHERE = {
@@ -59,6 +64,24 @@ def test_the_collector_rests_until_everything_runs(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(start, "namesrv", serve)
     assert main(["namesrv"]) == 2
     assert seen == [False] and gc.isenabled()
+
+
+def test_servers_of_the_command_line_prepare_sql_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared: list[Broker] = []
+    monkeypatch.setattr(Broker, "import_filters", prepared.append)
+    values = {"storePathRootDir": f"{tmp_path}/broker", "bindAddress": "127.0.0.1", "listenPort": "0"}
+    alone = BrokerServers(Broker(*broker_options(values)), None)
+    together = UpServers(
+        UpOptions(store=f"{tmp_path}/up", ephemeral=True, namesrv_port=0, broker_port=0, http_port=0, host="127.0.0.1")
+    )
+
+    async def start_and_stop() -> None:
+        for servers in (alone, together):
+            await servers.start()
+            await servers.stop()
+
+    asyncio.run(start_and_stop())
+    assert len(prepared) == 2
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
