@@ -68,7 +68,11 @@ def test_the_collector_rests_until_everything_runs(monkeypatch: pytest.MonkeyPat
 
 def test_servers_of_the_command_line_prepare_sql_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepared: list[Broker] = []
-    monkeypatch.setattr(Broker, "import_filters", lambda broker: prepared.append(broker))
+
+    def note(broker: Broker) -> None:
+        prepared.append(broker)
+
+    monkeypatch.setattr(Broker, "import_filters", note)
     values = {"storePathRootDir": f"{tmp_path}/broker", "bindAddress": "127.0.0.1", "listenPort": "0"}
     alone = BrokerServers(Broker(*broker_options(values)), None)
     together = UpServers(
