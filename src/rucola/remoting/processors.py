@@ -213,4 +213,8 @@ def _result(channel: Channel, command: RemotingCommand, answered: asyncio.Future
 
 def _send(channel: Channel, command: RemotingCommand, answer: Answer) -> None:
     if answer is not None and not command.is_oneway and not channel.closed:
-        channel.send(answer.encode())
+        try:
+            frame = answer.encode()
+        except FormatError as error:  # a response that is larger than a frame may be
+            frame = error_answer(channel, command, error).encode()
+        channel.send(frame)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rucola.common.data_version import DataVersion
 from rucola.common.key_builder import topic_at_group
@@ -148,13 +148,9 @@ class ConsumerOffsetManager:
         """Topics that a group has consumed."""
         return [key.rpartition("@")[0] for key in self.table if key.rpartition("@")[2] == group]
 
-    def topics_by_group(self) -> dict[str, list[str]]:
-        """Topics that each group has consumed."""
-        topics: dict[str, list[str]] = {}
-        for key in self.table:
-            topic, _, group = key.rpartition("@")
-            topics.setdefault(group, []).append(topic)
-        return topics
+    def copied_table(self) -> dict[str, dict[int, int]]:
+        """A copy of the table, which a thread may use."""
+        return {key: queues.copy() for key, queues in self.table.items()}
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Copies the progress of group ``source`` in ``topic`` to group ``target``."""
@@ -181,8 +177,7 @@ class ConsumerOffsetManager:
         return self._kept.changed()
 
     def _snapshot(self) -> Pieces:
-        table = {key: queues.copy() for key, queues in self.table.items()}
-        return consumer_offset_pieces(self.data_version, table, self._light)
+        return consumer_offset_pieces(self.data_version, self.copied_table(), self._light)
 
     def _written(self, error: Exception | None) -> None:
         self._changed = self._changed or error is not None
@@ -192,3 +187,12 @@ class ConsumerOffsetManager:
             del self.table[key]
             self.resets.pop(key, None)
             self._changed = True
+
+
+def topics_by_group(keys: Iterable[str]) -> dict[str, list[str]]:
+    """Topics that each group has consumed. ``keys``: ``topic@group`` of each."""
+    topics: dict[str, list[str]] = {}
+    for key in keys:
+        topic, _, group = key.rpartition("@")
+        topics.setdefault(group, []).append(topic)
+    return topics

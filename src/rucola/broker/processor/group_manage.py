@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from rucola.broker.processor.responses import success
+from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_validator import GROUP_CHARACTERS_MAX, is_group_name
@@ -34,6 +35,7 @@ class GroupManageProcessor:
         self._groups = services.groups
         self._offsets = services.offsets
         self._pops = services.pops
+        self._whole = WholeTable(self._copy, lambda: self._groups.data_version)
 
     def update_group(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 200: creates or changes a group."""
@@ -61,10 +63,14 @@ class GroupManageProcessor:
             self._pops.group_deleted(header.group_name)
         return answer_when_told(success(command), [written])
 
-    def all_groups(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def all_groups(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 201: all groups in one response, even if the request asks for pages, as in the reference."""
+        return self._whole.answer(command)
+
+    def _copy(self) -> Encode:
         groups = self._groups
-        return success(command, None, SubscriptionGroupWrapper(groups.table, groups.forbidden, groups.data_version))
+        forbidden = {group: masks.copy() for group, masks in groups.forbidden.items()}
+        return SubscriptionGroupWrapper(groups.table.copy(), forbidden, groups.data_version).encode
 
     def group_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 352: a group's configuration."""

@@ -4,14 +4,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+from functools import partial
+
+from rucola.broker.offset.consumer_offset_manager import topics_by_group
 from rucola.broker.processor.responses import success
+from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_validator import is_group_name
+from rucola.common.data_version import DataVersion
 from rucola.errors import BrokerError
 from rucola.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper, CorrectionOffsetBody
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CloneGroupOffsetRequestHeader, QueryCorrectionOffsetRequestHeader
+from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 _LONG_MAX = (1 << 63) - 1
@@ -26,12 +33,14 @@ class OffsetManageProcessor:
         self._consumers = services.consumers
         self._offsets = services.offsets
         self._schedule = services.schedule
+        self._whole = WholeTable(self._copy)
 
-    def all_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def all_offsets(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 43: all consumer offsets."""
-        offsets = self._offsets
-        body = ConsumerOffsetSerializeWrapper(dict(offsets.table), offsets.data_version, offsets.topics_by_group())
-        return success(command, None, body)
+        return self._whole.answer(command)
+
+    def _copy(self) -> Encode:
+        return partial(_encoded, self._offsets.copied_table(), self._offsets.data_version)
 
     def delay_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 45: the progress of the delay levels. A slave writes the body to its ``delayOffset.json``
@@ -69,3 +78,7 @@ class OffsetManageProcessor:
             if header.offline or self._consumers.reads(header.src_group, topic):
                 self._offsets.clone(header.src_group, header.dest_group, topic)
         return success(command)
+
+
+def _encoded(table: dict[str, dict[int, int]], version: DataVersion) -> bytes:
+    return ConsumerOffsetSerializeWrapper(table, version, topics_by_group(table)).encode()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 
 from rucola.broker.broker_stats import Rate
+from rucola.broker.offset.consumer_offset_manager import topics_by_group
 from rucola.broker.processor.pieces import Pieces
 from rucola.broker.processor.responses import success
 from rucola.broker.services import BrokerServices
@@ -109,7 +110,7 @@ class StatisticsProcessor:
     def _all_consume_stats(self, command: RemotingCommand, cold: ColdRecords) -> Steps[Body]:
         ordered_only = GetConsumeStatsInBrokerHeader.from_ext_fields(command.ext_fields).is_order
         result = ConsumeStatsList(broker_addr=self._address)
-        topics = self._offsets.topics_by_group()
+        topics = topics_by_group(self._offsets.table)
         for group in list(self._groups.table):
             listed: list[ConsumeStats] = []
             yield

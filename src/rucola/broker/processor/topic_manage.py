@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 
 from rucola.broker.processor.responses import success
+from rucola.broker.processor.whole_table import Encode, WholeTable
 from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
 from rucola.broker.topic.topic_attributes import MIXED, change_attributes
@@ -40,6 +41,7 @@ class TopicManageProcessor:
         self._topics = services.topics
         self._offsets = services.offsets
         self._pops = services.pops
+        self._whole = WholeTable(self._copy, lambda: self._topics.data_version)
         config = services.config
         self._system_names = system_names(config.broker_cluster_name, config.broker_name)
         if config.trace_topic_enable:
@@ -102,9 +104,12 @@ class TopicManageProcessor:
         written.append(self._offsets.persist())
         return answer_when_told(success(command), written)
 
-    def all_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def all_topics(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 21: all topics in one response, even if the request asks for pages, as in the reference."""
-        return success(command, None, TopicConfigSerializeWrapper(dict(self._topics.table), self._topics.data_version))
+        return self._whole.answer(command)
+
+    def _copy(self) -> Encode:
+        return TopicConfigSerializeWrapper(self._topics.table.copy(), self._topics.data_version).encode
 
     def topic_config(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 351: a topic's configuration."""
