@@ -32,6 +32,7 @@ from rucola.store.index.index_service import IndexService
 from rucola.store.keeper import StoreKeeper
 from rucola.store.log.commit_log import CommitLog
 from rucola.store.log.flush import FlushService
+from rucola.store.log.log_end import LogEnd
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.log.mapped_file_queue import MappedFileQueue
 from rucola.store.message_store import MessageStore
@@ -41,7 +42,7 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.recovery import recovery
 from rucola.store.recovery.quarantine import Quarantine
-from rucola.store.recovery.recovery import LogEnd, Recovery
+from rucola.store.recovery.recovery import Recovery
 from rucola.store.recovery.watermark import Watermark
 from rucola.store.retention import Retention
 

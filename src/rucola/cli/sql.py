@@ -33,6 +33,7 @@ def run(options: argparse.Namespace) -> int:
     except (BrokenPipeError, OutputClosedError):
         drop_output()
     finally:
+        gc.unfreeze()
         gc.enable()
     return ExitCode.CLEAN
 
@@ -48,6 +49,7 @@ def _query(options: argparse.Namespace) -> None:
         raise ConfigError("--store, -n", "both" if store else "neither", "exactly one of the two")
     with connect(store, name_server=namesrv or "", use_index=not options.no_index) as session:
         result = session.run(options.query)
+        gc.freeze()  # The modules stay: the collector need not examine them.
         gc.enable()
         if target is not None:
             sql_output.write_file(result, Path(target).expanduser(), form)

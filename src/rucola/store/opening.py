@@ -17,10 +17,11 @@ from rucola.runtime.machine import raise_file_limit
 from rucola.store.config import MessageStoreConfig
 from rucola.store.dispatch import Dispatcher
 from rucola.store.index.index_service import IndexService
+from rucola.store.log.log_end import LogEnd
 from rucola.store.log.mapped_file import readable
 from rucola.store.recovery.marks import StoreMarks
 from rucola.store.recovery.quarantine import Quarantine
-from rucola.store.recovery.recovery import LogEnd, Recovery
+from rucola.store.recovery.recovery import Recovery
 from rucola.store.recovery.repair import repair_layout
 from rucola.store.recovery.watermark import Watermark
 from rucola.store.topic_deletion import TopicDeletion

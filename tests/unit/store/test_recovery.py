@@ -19,11 +19,12 @@ from rucola.formats.message import MAGIC_BLANK
 from rucola.runtime.files import Files
 from rucola.runtime.mapped_segment import MappedSegment
 from rucola.store.dispatch import ROWS_MAX, Dispatcher
+from rucola.store.log.log_end import LogEnd
 from rucola.store.log.log_reader import CHECK_TORN_END, LogReader
 from rucola.store.log.mapped_file import MappedFile
 from rucola.store.message_store import MessageStore
 from rucola.store.recovery import recovery
-from rucola.store.recovery.recovery import LogEnd, Recovery
+from rucola.store.recovery.recovery import Recovery
 from rucola.store.recovery.watermark import Watermark, WatermarkFile
 from rucola.store.verify.check import verify
 from rucola.testing.clock import ManualClock

@@ -22,6 +22,7 @@ from rucola.formats.message import decode_message
 from rucola.formats.segment_name import segment_start
 from rucola.runtime.files import Files
 from rucola.store.config import MessageStoreConfig
+from rucola.store.log.log_end import LogEnd, scan
 from rucola.store.log.log_reader import CHECK_ALL, CHECK_BODY_CRC, CHECK_RECORD_CRC, CHECK_TORN_END, LogReader
 from rucola.store.log.multi_path import MultiPathMappedFileQueue, log_directories
 from rucola.store.offline.rows import Rows, UnitRows
@@ -30,7 +31,6 @@ from rucola.store.queue.consume_queue import PREFILL_SIZE, ConsumeQueue
 from rucola.store.queue.consume_queue_store import ConsumeQueueStore
 from rucola.store.queue.placement import ALL_OFFSETS
 from rucola.store.queue.queue_factory import QueueOptions
-from rucola.store.recovery.recovery import LogEnd, scan
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.results import Boundary
 

@@ -1,0 +1,116 @@
+"""Finds the end of a log: a walk from a record that is known to be good, up to the first bytes that are none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
+from rucola.formats.checksum import crc32
+from rucola.formats.message import BLANK, walk_records
+from rucola.runtime.logs import event
+from rucola.store.log.checked_walk import CheckedWalk
+from rucola.store.log.log_reader import CHECK_PHYSICAL_OFFSET, LogReader
+from rucola.store.log.mapped_file import MappedFile
+
+_log = logging.getLogger(__name__)
+_ROWS_MAX = 512
+_LOOK_BYTES = 8 << 20
+"""Number of bytes that are read for one record; longer records are rare."""
+
+IsEntry = Callable[[bytes, int, int], tuple[int, int]]
+"""Reads a queue entry: takes topic, queue id and queue offset; returns the entry's physical offset and size."""
+
+
+@dataclass(frozen=True)
+class LogEnd:
+    """Where and why a scan of the log stopped.
+
+    Attributes:
+        physical_offset: physical offset after the last good record.
+        store_timestamp_ms: store time of that record; 0 if the scan met no record.
+        problem: the reason why the scan stopped.
+        unreadable: True if the scan stopped because the disk cannot read the next bytes; they may be another record.
+        torn_blanks: segment and position of each blank record whose size field was lost in a crash.
+        last_record: physical offset of the last good record; -1 if the scan met none.
+    """
+
+    physical_offset: int
+    store_timestamp_ms: int
+    problem: str
+    unreadable: bool = False
+    torn_blanks: tuple[tuple[MappedFile, int], ...] = ()
+    last_record: int = -1
+
+
+def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: IsEntry | None = None) -> LogEnd:
+    """Walks the log from the record at ``start`` up to the first bytes that are not a good record.
+
+    A blank record at the end of the last segment ends the log at the blank record's position: the next append
+    overwrites it.
+
+    Args:
+        trusted_to: physical offset; below it, a record whose only fault is a wrong physical offset field does not end
+            the log. Either the next record must have the right offset, or the queue entry that the faulty record states
+            must point to that record.
+        is_entry: reads the queue entry that a record states, to tell whether it points to the record.
+    """
+    table, offset, timestamp_ms, last = new_table(_ROWS_MAX), start, 0, -1
+    walk = CheckedWalk(table)
+    torn: list[tuple[MappedFile, int]] = []
+    while (file := log.queue.find(offset)) is not None:
+        rows, position, stop = walk.walk(file, offset - file.start, check)
+        if rows:
+            timestamp_ms = table[(rows - 1) * ROW_WIDTH + RecordColumn.STORE_TIMESTAMP]
+            last = file.start + table[(rows - 1) * ROW_WIDTH + RecordColumn.RECORD_POS]
+        offset = file.start + position
+        if walk.unreadable:
+            return LogEnd(offset, timestamp_ms, "the disk cannot read the record", True, tuple(torn), last)
+        if stop == WalkStop.TORN and check & CHECK_PHYSICAL_OFFSET and offset < trusted_to:
+            passed = _misplaced(log, file, position, check, walk, is_entry)
+            if passed is not None:
+                last = offset
+                offset, timestamp_ms = passed
+                continue
+        if stop == WalkStop.TORN:
+            return LogEnd(offset, timestamp_ms, "no whole, undamaged record", False, tuple(torn), last)
+        if stop == WalkStop.BLANK:
+            if log.queue.find(file.end) is None:
+                return LogEnd(offset, timestamp_ms, "no segment after this one", False, tuple(torn), last)
+            if BLANK.unpack(file.segment.view, position)[0] != file.size - position:
+                torn.append((file, position))
+            offset = file.end
+    return LogEnd(offset, timestamp_ms, "no segment", False, tuple(torn), last)
+
+
+def _misplaced(
+    log: LogReader, file: MappedFile, position: int, check: int, walk: CheckedWalk, is_entry: IsEntry | None
+) -> tuple[int, int] | None:
+    """Returns the offset after a record that is right except for its physical offset field, and the record's store
+    time; None for any other record.
+    """
+    segment, table, start = file.segment, new_table(1), file.start + position
+    limit = walk.read_to(file, min(position + _LOOK_BYTES, file.size))
+    lenient = check & ~CHECK_PHYSICAL_OFFSET
+    rows, behind, _ = walk_records(segment.buffer, segment.view, position, limit, file.start, table, 1, crc32, lenient)
+    if not rows:
+        return None
+    timestamp_ms = table[RecordColumn.STORE_TIMESTAMP]
+    said = table[RecordColumn.PHYSICAL_OFFSET]
+    topic = log.topic_of(start, table)
+    named = (topic, table[RecordColumn.QUEUE_ID], table[RecordColumn.QUEUE_OFFSET])
+    place = (start, table[RecordColumn.RECORD_SIZE])
+    limit = walk.read_to(file, min(behind + _LOOK_BYTES, file.size))
+    rows, _, stop = walk_records(segment.buffer, segment.view, behind, limit, file.start, table, 1, crc32, check)
+    if not rows and stop != WalkStop.BLANK and (is_entry is None or is_entry(*named) != place):
+        return None
+    event(
+        _log,
+        logging.WARNING,
+        "record states another position",
+        path=file.path,
+        position=position,
+        physical_offset=said,
+    )
+    return file.start + behind, timestamp_ms
