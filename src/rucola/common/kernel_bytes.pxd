@@ -20,12 +20,9 @@ cdef inline long long int16(const unsigned char[::1] data, Py_ssize_t at) noexce
 
 
 cdef inline long long uint32(const unsigned char[::1] data, Py_ssize_t at) noexcept nogil:
-    return (
-        (<unsigned int>data[at] << 24)
-        | (<unsigned int>data[at + 1] << 16)
-        | (<unsigned int>data[at + 2] << 8)
-        | <unsigned int>data[at + 3]
-    )
+    # An expression of one pointer, which compilers turn into a single read.
+    cdef const unsigned char *first = &data[at]
+    return (<unsigned int>first[0] << 24) | (<unsigned int>first[1] << 16) | (<unsigned int>first[2] << 8) | first[3]
 
 
 cdef inline long long int32(const unsigned char[::1] data, Py_ssize_t at) noexcept nogil:
