@@ -16,6 +16,7 @@ from tests.kernels import COMPILED, FORMS, KERNELS, kernel
 
 from rucola.common import columns, kernel_bytes, kernel_columns, kernel_records, kernel_text
 from rucola.common.columns import FrameColumn, FrameKind, RecordColumn, SendTrait, WalkStop
+from rucola.common.message_const import PROPERTY_SEPARATOR
 from rucola.common.sysflag import TRANSACTION_MASK, MessageSysFlag
 from rucola.formats import consume_queue, index_file, message, properties, timer
 from rucola.protocol.batch_members import ID_BYTES, PACKED_PROPERTIES_BYTES_MAX
@@ -67,6 +68,8 @@ OTHERS = {
     "HASH_SLOT_COUNT": index_file.INDEX_HEADER.position("hash_slot_count"),
     "INDEX_COUNT": index_file.INDEX_HEADER.position("index_count"),
     "INT32_MAX": 2**31 - 1,
+    "MARKS": 64,
+    "PROPERTY_END": ord(PROPERTY_SEPARATOR),
     "TOPIC_BYTES_V1_MAX": 127,
     "SUFFIX_BYTES_MAX": 1000,
     "CHECK_CRC_NAME": log_reader.CHECK_CRC_NAME,

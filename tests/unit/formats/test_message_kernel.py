@@ -373,6 +373,22 @@ class TestWalk:
             assert (None if length < 0 else segment[start : start + length]) == expected
         assert table[RecordColumn.TAGS_CODE] == (string_hash(tags.decode()) if tags else 0)
 
+    @pytest.mark.parametrize("after", [b"", b"l\x02" * 32], ids=["at the end of the file", "before other bytes"])
+    @pytest.mark.parametrize("before", [0, 50, 56, 57, 58, 63, 64, 120, 121, 122, 128])
+    def test_spans_wherever_the_kernel_divides_the_properties(
+        self, records: ModuleType, before: int, after: bytes
+    ) -> None:
+        text = b"n" * before + b"\x02TAGS\x01a\x02" + b"v" * 70 + b"\x02KEYS\x01k"
+        encoding = Encoding(records, message(properties=text))
+        size = encoding.column(0, FrameColumn.RECORD_SIZE)
+        segment = encoding.segment[:size] + after
+        table = new_table(1)
+        records.walk_records(segment, memoryview(segment), 0, size, 0, table, 1, crc32, 0)
+        at = table[RecordColumn.PROPERTIES_POS]
+        spans = [table[RecordColumn.TAGS_POS], table[RecordColumn.TAGS_LEN]]
+        spans += [table[RecordColumn.KEYS_POS], table[RecordColumn.KEYS_LEN]]
+        assert spans == [at + text.index(b"\x01a") + 1, 1, at + text.index(b"\x01k") + 1, 1]
+
     @pytest.mark.parametrize("lost", range(1, 22))
     def test_a_checksum_lost_with_its_page_is_noticed_when_asked_for(self, records: ModuleType, lost: int) -> None:
         encoding = Encoding(records, message(properties=b"TAGS\x01a\x02"), record_crc=True)
