@@ -206,7 +206,7 @@ def _bytes(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
 
 
 def _text(pos_column: RecordColumn, len_column: RecordColumn) -> Builder:
-    return lambda rows: text(rows.bytes_of(pos_column, len_column))
+    return lambda rows: rows.text_of(pos_column, len_column)
 
 
 def _topic() -> Builder:
@@ -214,7 +214,7 @@ def _topic() -> Builder:
 
     def build(rows: Rows) -> pa.Array:
         if rows.only_topic is None:
-            return text(rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN))
+            return rows.text_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
         return repeated.array(rows.only_topic.decode("utf-8", "replace"), rows.count)
 
     return build

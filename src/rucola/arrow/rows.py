@@ -53,10 +53,14 @@ class Rows:
         self.source = source
         self.table = table
         self.count = count
-        self.view = table_view(table)[:count]
         self.plain_bodies: pa.Array | None = None
         """Decompressed bodies of the compressed rows, in order, if the query wants them."""
         self._walked = walked
+
+    @cached_property
+    def view(self) -> npt.NDArray[np.int64]:
+        """The rows as a NumPy matrix over the same memory; most batches do not need it."""
+        return table_view(self.table)[: self.count]
 
     @cached_property
     def _facts(self) -> tuple[int, bool]:
@@ -75,7 +79,7 @@ class Rows:
         """
         if not self._walked or not self._facts[1]:
             return None
-        start, size = (int(self.view[0, column]) for column in (RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN))
+        start, size = self.table[RecordColumn.TOPIC_POS], self.table[RecordColumn.TOPIC_LEN]
         return bytes(memoryview(self.source)[start : start + size])
 
     def numbers(self, column: int) -> npt.NDArray[np.int64]:
@@ -93,13 +97,24 @@ class Rows:
 
     def bytes_of(self, pos_column: RecordColumn, len_column: int) -> pa.Array:
         """A column of byte strings; a length below 0 means null."""
+        missing, buffers = self._gathered(pos_column, len_column)
+        return pa.Array.from_buffers(pa.binary(), self.count, buffers, missing)
+
+    def text_of(self, pos_column: RecordColumn, len_column: int) -> pa.Array:
+        """A column of texts; see ``text``."""
+        missing, buffers = self._gathered(pos_column, len_column)
+        if _columns_cy.is_ascii(buffers[2]):
+            return pa.Array.from_buffers(pa.string(), self.count, buffers, missing)
+        return text(pa.Array.from_buffers(pa.binary(), self.count, buffers, missing))
+
+    def _gathered(self, pos_column: RecordColumn, len_column: int) -> tuple[int, list[Any]]:
+        """The number of nulls in a column of byte strings, and Arrow's buffers: validity, offsets, bytes."""
         size, missing = _columns_cy.count_bytes(self.table, self.count, len_column)
         values = pa.allocate_buffer(size)
         offsets = pa.allocate_buffer(4 * (self.count + 1))
         view = memoryview(offsets).cast("B").cast("i")
         _columns_cy.gather(self.source, self.table, self.count, pos_column, len_column, values, view)
-        valid = validity(self.numbers(len_column) >= 0) if missing else None
-        return pa.Array.from_buffers(pa.binary(), self.count, [valid, offsets, values], missing)
+        return missing, [validity(self.numbers(len_column) >= 0) if missing else None, offsets, values]
 
     def int32(self, column: int) -> pa.Array:
         """One column as an array of 32-bit integers."""
@@ -147,7 +162,7 @@ class Rows:
             return None
         if not _columns_cy.are_same(self.source, self.table, self.count, pos_column, HOST_BYTES_V4):
             return None
-        start = int(self.view[0, pos_column])
+        start = self.table[pos_column]
         return bytes(memoryview(self.source)[start : start + HOST_BYTES_V4])
 
     def hosts(self, pos_column: RecordColumn, v6: MessageSysFlag) -> pa.Array:
@@ -225,7 +240,7 @@ def _texts_of_hosts(hosts: Iterable[bytes]) -> pa.Array:
 
 def message_ids(rows: Rows) -> pa.Array:
     """UNIQ_KEY, or the offset message id if the row has none (RocketMQ 5.3.3, MessageClientExt#getMsgId)."""
-    ids = text(rows.bytes_of(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN))
+    ids = rows.text_of(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN)
     if ids.null_count == 0:
         return ids
     missing = rows.numbers(RecordColumn.UNIQ_KEY_LEN) < 0
