@@ -77,6 +77,15 @@ def test_text_is_checked() -> None:
     assert text(broken[3:]).to_pylist() == ["\u00e4"]
 
 
+def test_bytes_of_a_text_column_that_are_no_text() -> None:
+    log = bytearray()
+    for number, keys in enumerate((b"k", b"\xff\xfe", "\u00e4".encode())):
+        one = replace(message(number, b"flights"), properties=b"KEYS\x01" + keys + b"\x02")
+        log += encode_message(one, len(log), number, 1_700_000_001_000, STORE_HOST)
+    rows = scan_all(bytes(log), columns="keys,tags")
+    assert rows == [{"keys": keys, "tags": None} for keys in ("k", "\ufffd\ufffd", "\u00e4")]
+
+
 def test_properties_as_map() -> None:
     log = log_of(60)
     rows = scan_all(log, propertiesAsMap="true", columns="queueOffset,properties")
