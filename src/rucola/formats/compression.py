@@ -16,6 +16,8 @@ from rucola.errors import ConfigError, FormatError
 BODY_BYTES_MAX: Final = 64 << 20
 """Largest size in bytes of a decompressed body. Without a limit, a small compressed body could fill the memory."""
 _PIECE_BYTES = 1 << 20
+_LZ4_HEAD = bytes.fromhex("04224d18")
+_ZSTD_HEAD = bytes.fromhex("28b52ffd")
 
 
 class CompressionType(Enum):
@@ -76,6 +78,15 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
     if package is None:
         raise FormatError("compressed body", 0, "zlib (others with pip install 'rucola[compression]')", kind.value)
     return _unpack_lz4(package, body) if kind is CompressionType.LZ4 else _unpack_zstd(package, body)
+
+
+def is_compressed(body: bytes | memoryview, sys_flag: int) -> bool:
+    """Whether ``sys_flag`` says that the body is compressed, and the body begins like one of that type."""
+    kind = _TYPES.get(sys_flag & COMPRESSION_MASK) if sys_flag & MessageSysFlag.COMPRESSED else None
+    head = bytes(body[:4])
+    if kind is CompressionType.ZLIB:
+        return len(head) > 1 and head[0] & 0xF == zlib.DEFLATED and not int.from_bytes(head[:2], "big") % 31  # RFC 1950
+    return kind is not None and head == (_LZ4_HEAD if kind is CompressionType.LZ4 else _ZSTD_HEAD)
 
 
 def _inflate(body: bytes) -> bytes:

@@ -20,13 +20,15 @@ from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.recovery.watermark import WatermarkFile
 from rucola.store.topic_deletion import TopicDeletion
 from rucola.store.verify.batch_queues import BatchQueueChecks
+from rucola.store.verify.checkpoint import CheckpointCheck
+from rucola.store.verify.fields import FieldChecks
 from rucola.store.verify.findings import Finding, FindingKind, Findings
 from rucola.store.verify.identities import RecordIdentities
 from rucola.store.verify.index import IndexChecks
 from rucola.store.verify.log import LogCheck, load_segments
 from rucola.store.verify.queue_ext import ExtUnits
 from rucola.store.verify.queues import QueueChecks
-from rucola.store.verify.tables import check_checkpoint, check_tables
+from rucola.store.verify.tables import check_tables
 
 Progress = Callable[[int, int], None]
 """Called with the number of bytes checked and the total number of bytes."""
@@ -114,6 +116,9 @@ def verify(
     total = segments[-1].end - segments[0].start if segments else 0
     end = _live_end(files, root, commit_log_path) if live else -1
     log = LogCheck(segments, found, unclean, end, lambda done: progress(done, total))
+    gaps = files.exists(f"{root}/quarantine/gaps.json")
+    checkpoint = CheckpointCheck(files, f"{root}/checkpoint", found, log, gaps, live)
+    fields = FieldChecks(found, log)
     identities = RecordIdentities(found, log)
     batch = BatchQueueChecks(
         files, f"{root}/batchconsumequeue", found, log, identities, live=live, dispatched=dispatched
@@ -143,6 +148,8 @@ def verify(
 
     try:
         for file, table, rows in log.batches():
+            checkpoint.rows(table, rows)
+            fields.rows(file, table, rows)
             queues.rows(file, table, rows)
             index.rows(file, table, rows)
         if watermark is not None and not live and log.end < watermark.flushed_offset:
@@ -153,7 +160,10 @@ def verify(
         identities.finish()
         index.finish()
         _check_last_segments(found, log, directory, max(queues.named_end, batch.named_end), live)
-        check_checkpoint(files, f"{root}/checkpoint", found, log, live)
+        checkpoint.finish()
+        if checkpoint.index_ms and not live and not files.list_files(f"{root}/index"):
+            detail = f"there is no index file, but one ended at {checkpoint.index_ms} according to the checkpoint"
+            found.add(FindingKind.KEYS_MISSING, f"{root}/index", 0, detail)
         ends = {name: queue.next for name, queue in queues.queues.items() if queue.next >= 0}
         ends |= {name: queue.next for name, queue in batch.queues.items() if queue.next >= 0}
         tables = check_tables(files, f"{root}/config", found, ends, live)

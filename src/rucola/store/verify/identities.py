@@ -8,9 +8,11 @@ entries are checked.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 
 from rucola.common.columns import RecordColumn
+from rucola.store.log.mapped_file import MappedFile
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.log import LogCheck
 
@@ -65,7 +67,7 @@ class RecordIdentities:
         said_id, said_offset = row[RecordColumn.QUEUE_ID], row[RecordColumn.QUEUE_OFFSET]
         wrong = (said != topic) + (said_id != queue_id) + (said_offset != queue_offset)
         if wrong == 0:
-            return bool(row[RecordColumn.SYS_FLAG] & _PREPARED_BIT)
+            return self._has_wrong_state(file, row, queue_offset)
         if wrong > 1 or self.leads_to(said, said_id, said_offset, place):
             return False
         self.topics[place[0]] = topic
@@ -77,4 +79,17 @@ class RecordIdentities:
             kind, what = FindingKind.QUEUE_OFFSET, f"queue offset {said_offset}"
         detail = f"the record states {what}, but entry {queue_offset} of {topic!r} {queue_id} points to it"
         self._found.add(kind, file.path, place[0] - file.start, detail)
+        return True
+
+    def _has_wrong_state(self, file: MappedFile, row: array[int], queue_offset: int) -> bool:
+        """Whether a record claims to have no entry, although entry ``queue_offset`` points to it. If so, the record is
+        reported.
+        """
+        flags = row[RecordColumn.SYS_FLAG]
+        if not flags & _PREPARED_BIT:
+            return False
+        detail = (
+            f"the record states sysFlag 0x{flags:X}, prepared or rolled back, but entry {queue_offset} points to it"
+        )
+        self._found.add(FindingKind.SYS_FLAG, file.path, row[RecordColumn.PHYSICAL_OFFSET] - file.start, detail)
         return True

@@ -190,6 +190,14 @@ class IndexFileCheck:
             detail = f"hash_slot_count is {header.hash_slot_count}, but {used} slots are used"
             found.add(FindingKind.INDEX_HEADER, path, INDEX_HEADER.position("hash_slot_count"), detail)
 
+    def check_rest(self, found: Findings) -> None:
+        """Reports bytes after the last entry. A crash may leave some, but the next start removes such a file."""
+        end = self.position(self.count)
+        stop = self.file.data_end(end)
+        if stop > end:
+            detail = f"{stop - end} bytes after the last entry are not zero"
+            found.add(FindingKind.INDEX_ENTRY, self.file.path, end, detail)
+
 
 class IndexChecks:
     """Checks all index files of a store.
@@ -222,6 +230,7 @@ class IndexChecks:
         self._identities = identities
         self._doubtful: list[tuple[IndexFileCheck, int, tuple[int, int, int, int]]] = []
         self._live = live
+        self._unclean = unclean
         self._checks: list[IndexFileCheck] = []
         self._scratch = bytearray(index_file_bytes(1, _SCRATCH_ENTRIES))
         for name, size in files.list_sizes(path).items():
@@ -260,6 +269,8 @@ class IndexChecks:
         check = IndexFileCheck(file, geometry[0], count)
         self.entries += count - 1
         check.check_chains(self._found, self._live)
+        if not self._live and not self._unclean:
+            check.check_rest(self._found)
         check.move(1)
         file.close()
         self._checks.append(check)

@@ -177,6 +177,11 @@ class LogCheck:
             file.close()
             self._progress(file.end - self.start)
 
+    @property
+    def intact(self) -> bool:
+        """Whether all records up to now could be read, and have plausible times."""
+        return self.sound_tail and not self._damaged and not self.times.wrong
+
     def damaged(self, physical_offset: int) -> bool:
         """Whether ``physical_offset`` lies in bytes that are damaged or missing."""
         at = bisect_right(self._damaged, physical_offset, key=lambda span: span[0]) - 1

@@ -1,11 +1,10 @@
-"""Reads the small files of a store: ``checkpoint``, and the tables in ``config`` with their backups."""
+"""Reads the tables in ``config`` with their backups."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
 from rucola.errors import FormatError
-from rucola.formats.checkpoint import CHECKPOINT, CHECKPOINT_BYTES, StoreCheckpoint
 from rucola.formats.config_json import loads_object
 from rucola.formats.tables import (
     decode_consumer_offsets,
@@ -16,7 +15,6 @@ from rucola.formats.tables import (
 from rucola.runtime.files import Files
 from rucola.store.dispatch import SCHEDULE_TOPIC
 from rucola.store.verify.findings import FindingKind, Findings
-from rucola.store.verify.log import LogCheck
 
 _JSON_WITHOUT_SUFFIX = ("timermetrics", "transactionMetrics")
 _CONSUMER_OFFSETS = ("consumerOffset.json", "lmqConsumerOffset.json")
@@ -30,38 +28,6 @@ _DECODERS: Mapping[str, Callable[[bytes], object]] = {
 
 NextOffsets = Mapping[tuple[bytes, int], int]
 """Maps topic and queue id to the queue offset after the newest entry of that queue."""
-
-
-def check_checkpoint(files: Files, path: str, found: Findings, log: LogCheck, live: bool) -> None:
-    """Checks the file ``checkpoint``.
-
-    The times in it may lag behind the log. They are ahead of the log only if the log has lost records. Such times are
-    reported only if the log itself does not already show that it has lost records.
-    """
-    data = files.read_file(path)
-    if data is None:
-        if log.records:
-            found.add(FindingKind.CHECKPOINT, path, 0, "there is no such file")
-        return
-    if len(data) != CHECKPOINT_BYTES:
-        found.add(FindingKind.CHECKPOINT, path, min(len(data), CHECKPOINT_BYTES), f"{len(data)} bytes, not 4096")
-    rest = data[CHECKPOINT.size : CHECKPOINT_BYTES]
-    if any(rest):
-        position = CHECKPOINT.size + len(rest) - len(rest.lstrip(b"\0"))
-        found.add(FindingKind.CHECKPOINT, path, position, "bytes after the fields are not zero")
-    checkpoint = StoreCheckpoint.decode(data)
-    for name in (field.name for field in CHECKPOINT.fields):
-        value = getattr(checkpoint, name)
-        ahead = name.endswith("timestamp_ms") and value > log.times.newest_ms
-        ahead = ahead or (name == "confirm_physical_offset" and value > log.end)
-        confirmed = name == "confirm_physical_offset" and log.start < value <= log.end
-        if confirmed and not live and not log.damaged(value) and not log.is_border(value):
-            detail = f"{name} is {value}, where no record begins or ends"
-            found.add(FindingKind.CHECKPOINT, path, CHECKPOINT.position(name), detail)
-        if value < 0 or (ahead and log.records and log.sound_tail and not live):
-            limit = log.end if name == "confirm_physical_offset" else log.times.newest_ms
-            detail = f"{name} is {value}" + ("" if value < 0 else f", but the log only reaches {limit}")
-            found.add(FindingKind.CHECKPOINT, path, CHECKPOINT.position(name), detail)
 
 
 def check_tables(files: Files, directory: str, found: Findings, next_offsets: NextOffsets, live: bool) -> int:

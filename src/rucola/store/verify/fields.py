@@ -1,0 +1,118 @@
+"""Checks fields of records that nothing else in the store repeats, but that cannot have every value.
+
+The checks matter for records without a checksum of their own, as RocketMQ writes them by default.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+from rucola.common.columns import ROW_WIDTH, RecordColumn
+from rucola.common.message_const import INNER_NUM
+from rucola.common.sysflag import COMPRESSION_MASK, MessageSysFlag
+from rucola.formats.compression import is_compressed
+from rucola.formats.properties import decode_properties
+from rucola.store.log.log_reader import CHECK_ALL
+from rucola.store.log.mapped_file import MappedFile
+from rucola.store.verify.findings import FindingKind, Findings
+from rucola.store.verify.log import LogCheck
+
+_BORN_HOST = int(RecordColumn.BORN_HOST_POS)
+_STORE_HOST = int(RecordColumn.STORE_HOST_POS)
+_SYS_FLAG = int(RecordColumn.SYS_FLAG)
+_RECONSUME_TIMES = int(RecordColumn.RECONSUME_TIMES)
+_PREPARED_OFFSET = int(RecordColumn.PREPARED_TRANSACTION_OFFSET)
+_V4_BYTES = 8
+_V6_BYTES = 20
+_PORT_BYTES = 4
+_PORT_MAX = 65_535
+_KNOWN_FLAGS = COMPRESSION_MASK | sum(MessageSysFlag)
+_USUAL_FLAGS = frozenset(state | tags for state in range(0, 16, 4) for tags in (0, int(MessageSysFlag.MULTI_TAGS)))
+"""Flags that need no check: the state of a transaction, and the kind of the topic's tags."""
+Fault = tuple[FindingKind, str]
+
+
+class FieldChecks:
+    """Checks all records of a log.
+
+    Args:
+        log: the walk that passes its batches to ``rows``.
+    """
+
+    def __init__(self, found: Findings, log: LogCheck) -> None:
+        self._found = found
+        self._log = log
+        self._sound_hosts: set[bytes] = set()
+
+    def rows(self, file: MappedFile, table: array[int], rows: int) -> None:
+        """Checks records of the log, in order."""
+        end = rows * ROW_WIDTH
+        usual = (
+            _USUAL_FLAGS.issuperset(table[_SYS_FLAG:end:ROW_WIDTH])
+            and min(table[_RECONSUME_TIMES:end:ROW_WIDTH]) >= 0
+            and not any(table[_PREPARED_OFFSET:end:ROW_WIDTH])
+            and self._has_sound_hosts(file.segment.view, table, end)
+        )
+        if usual:
+            return
+        for base in range(0, end, ROW_WIDTH):
+            for kind, detail in self._faults(file, table[base : base + ROW_WIDTH]):
+                # A record that does not match its checksums is already reported.
+                if self._log.row_at(file.start + table[base], CHECK_ALL) is not None:
+                    self._found.add(kind, file.path, table[base], detail)
+
+    def _has_sound_hosts(self, view: memoryview, table: array[int], end: int) -> bool:
+        """Whether all hosts in IPv4 records are possible. Records of one producer have the same hosts."""
+        for column in (_BORN_HOST, _STORE_HOST):
+            hosts = {bytes(view[at : at + _V4_BYTES]) for at in table[column:end:ROW_WIDTH]} - self._sound_hosts
+            if any(_port(host) > _PORT_MAX for host in hosts):
+                return False
+            self._sound_hosts |= hosts
+        return True
+
+    def _faults(self, file: MappedFile, row: array[int]) -> Iterator[Fault]:
+        view, flags = file.segment.view, row[_SYS_FLAG]
+        for column, bit, name in (
+            (_BORN_HOST, MessageSysFlag.BORN_HOST_V6, "born"),
+            (_STORE_HOST, MessageSysFlag.STORE_HOST_V6, "store"),
+        ):
+            size = _V6_BYTES if flags & bit else _V4_BYTES
+            port = _port(view[row[column] : row[column] + size])
+            if port > _PORT_MAX:
+                yield FindingKind.HOST, f"the record states port {port} of the {name} host"
+        problem = _flag_problem(view, row)
+        if problem:
+            yield FindingKind.SYS_FLAG, f"the record states sysFlag 0x{flags & 0xFFFFFFFF:X}: {problem}"
+        if row[_RECONSUME_TIMES] < 0:
+            yield FindingKind.RECONSUME_TIMES, f"the record states {row[_RECONSUME_TIMES]} redeliveries"
+        prepared = row[_PREPARED_OFFSET]
+        if prepared < 0 or (prepared and not flags & MessageSysFlag.TRANSACTION_COMMIT):
+            detail = f"the record states a half message at physical offset {prepared}, but ends no transaction"
+            yield FindingKind.PREPARED_OFFSET, detail
+
+
+def _port(host: bytes | memoryview) -> int:
+    return int.from_bytes(host[-_PORT_BYTES:], "big")
+
+
+def _flag_problem(view: memoryview, row: array[int]) -> str:
+    """Returns what is wrong with ``sysFlag``; empty if nothing is."""
+    flags = row[_SYS_FLAG]
+    compressed = flags & (MessageSysFlag.COMPRESSED | COMPRESSION_MASK)
+    if flags & ~_KNOWN_FLAGS:
+        return "some of its bits have no meaning"
+    if compressed:
+        start = row[RecordColumn.BODY_POS]
+        if not is_compressed(view[start : start + row[RecordColumn.BODY_LEN]], flags):
+            return "the body is not compressed in this way"
+    if flags & MessageSysFlag.NEED_UNWRAP and not flags & MessageSysFlag.INNER_BATCH:
+        return "a single message cannot be unwrapped"
+    if flags & MessageSysFlag.INNER_BATCH and INNER_NUM not in _properties(view, row):
+        return f"a batch without property {INNER_NUM}"
+    return ""
+
+
+def _properties(view: memoryview, row: array[int]) -> dict[str, str]:
+    start = row[RecordColumn.PROPERTIES_POS]
+    return decode_properties(view[start : start + row[RecordColumn.PROPERTIES_LEN]])
