@@ -7,8 +7,9 @@ The same seed always gives the same variant. Seeds go through stores and targets
 stores of RocketMQ and of Rucola are those of ``tests.crash.bitflips``. Targets are every field of log, queues, index
 and checkpoint, missing units, and files that are cut, lost, exchanged or foreign.
 
-Some damage cannot be seen, because nothing in the store repeats the bytes or depends on them. ``unseen`` says why; such
-variants are counted by reason. The exit code is 1 if other damage was not named.
+Some damage cannot be seen, because nothing in the store repeats the bytes or depends on them. ``unseen`` says why, and
+is computed from the damaged bytes; such variants are counted by reason. The exit code is 1 if other damage was not
+named.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+from array import array
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,38 +26,40 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-from tests.crash.bitflips import FIELDS, STORES, Base, _span, base, whole_report
+from tests.crash.bitflips import FIELDS, FIXED, STORES, Base, _span, base, whole_report
 from tests.golden.loader import write_files
 
-from rucola.formats.checkpoint import CHECKPOINT
+from rucola.common.columns import RecordColumn as C
+from rucola.common.columns import new_table
+from rucola.common.message_const import INNER_BASE, INNER_NUM
+from rucola.common.sysflag import MessageSysFlag as F
+from rucola.formats.checkpoint import CHECKPOINT, StoreCheckpoint
+from rucola.formats.checksum import crc32
 from rucola.formats.consume_queue import UNIT, UNIT_BYTES
 from rucola.formats.index_file import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT, IndexHeader
 from rucola.formats.layout import Layout
-from rucola.formats.message import BLANK, MAGIC_BLANK
+from rucola.formats.message import BLANK, CHECK_BODY_CRC, MAGIC_BLANK, walk_records
+from rucola.formats.properties import decode_properties
 from rucola.store.verify.check import verify
 from rucola.store.verify.findings import Finding, FindingKind
 
 K = FindingKind
-UNPROTECTED = {
-    "log sys_flag": "only the record has these bits",
-    "log store_timestamp": "the time is within a minute of its neighbours'",
-    "log properties": "only the record has this property",
-    "log flag": "only the record has the user flag",
-    "log born_timestamp": "only the record has the born time",
-    "log born_host": "only the record has the born host",
-    "log store_host": "only the record has the store host",
-    "log reconsume_times": "only the record has the number of retries",
-    "log prepared_transaction_offset": "only the record has the offset of the half message",
-}
-"""Fields of records without a checksum whose bits are repeated nowhere, or only in part; the values say why."""
-LAGGING = "the checkpoint may lag behind the log"
+_HOSTS = {name: FIXED[name][0] for name in ("born_host", "store_host")}
+ONLY_THERE = "only the record has it"
+NEIGHBOURS = "a clock may be set back by less than a minute"
+HALF = "half messages expire, so the offset of an ended transaction may be any"
+STATE = "copies of a message keep the state of the transaction"
+UNWRAPPED = "the producer decides whether a batch is unwrapped"
+LAGGING = "a record has this time, and the checkpoint may lag behind the log"
 SLAVE = "only a slave has this value, and its log may lag behind"
+SLAVE_BORDER = "only a slave has this value, and a record begins there"
 EXPIRED = "the log looks as if its oldest segment had expired"
 REMADE = "the next start makes the newest index file of a crashed store again"
 NO_INDEX = "without any index file, the store looks like one without an index"
 BORDER = "a record begins at that offset, too"
 PREALLOCATED = "the segment was made beforehand and holds no record"
-MEANINGLESS = "the bytes have no meaning"
+AFTER_BLANK = "the bytes after an end-of-file record may have any value"
+AFTER_ENTRIES = "a crash may leave bytes after the newest index entry"
 
 
 @dataclass(frozen=True)
@@ -138,11 +142,79 @@ def _log(seed: int, store: Base, target: str, name: str, random: Random) -> Dama
     span_at, length = _span(store.files[file][position : position + size], name)
     kinds = {
         K.RECORD, K.TORN_TAIL, K.BODY_CRC, K.RECORD_CRC, K.PHYSICAL_OFFSET, K.QUEUE_ID, K.QUEUE_OFFSET, K.TOPIC,
-        K.STORE_TIME,
+        K.STORE_TIME, K.SYS_FLAG, K.HOST, K.RECONSUME_TIMES, K.PREPARED_OFFSET,
     }  # fmt: skip
-    unseen = "" if _protected(store) else UNPROTECTED.get(target, "")
     item = (position, position)
-    return _flipped(seed, store, target, file, (position + span_at, length), item, kinds, random, unseen)
+    one = _flipped(seed, store, target, file, (position + span_at, length), item, kinds, random)
+    if _protected(store):
+        return one
+    before, after = (data[file][position : position + size] for data in (store.files, one.files))
+    return replace(one, unseen=_unseen(name, before, after, _times(store, physical_offset)))
+
+
+def _unseen(name: str, before: bytes, after: bytes, neighbours_ms: list[int]) -> str:
+    """Returns why a changed field of a record cannot be detected; empty if it must be found.
+
+    What queues and index hold is computed from the record. If the changed record leads to the same values, no other
+    file repeats the change; it can only be detected if the field cannot have the new value.
+    """
+    old, new = _row(before), _row(after)
+    if new is None or old is None or _elsewhere(old, before) != _elsewhere(new, after):
+        return ""
+    flags, changed = new[C.SYS_FLAG], old[C.SYS_FLAG] ^ new[C.SYS_FLAG]
+    port = int.from_bytes(after[_HOSTS[name] + 4 :][:4], "big") if name in _HOSTS else 0
+    in_batch = flags & (F.INNER_BATCH if changed == F.NEED_UNWRAP else F.NEED_UNWRAP) > 0
+    reasons = {
+        "flag": ONLY_THERE,
+        "born_timestamp": ONLY_THERE,
+        "properties": ONLY_THERE,
+        "born_host": ONLY_THERE if port < 1 << 16 else "",
+        "store_host": ONLY_THERE if port < 1 << 16 else "",
+        "reconsume_times": ONLY_THERE if new[C.RECONSUME_TIMES] >= 0 else "",
+        "prepared_transaction_offset": HALF if flags & F.TRANSACTION_COMMIT else "",
+        "store_timestamp": NEIGHBOURS if _is_near(new[C.STORE_TIMESTAMP], neighbours_ms) else "",
+        "sys_flag": {
+            F.TRANSACTION_COMMIT: STATE if not new[C.PREPARED_TRANSACTION_OFFSET] else "",
+            F.MULTI_TAGS: ONLY_THERE,
+            F.NEED_UNWRAP: UNWRAPPED if in_batch else "",
+        }.get(changed, ""),
+    }
+    return reasons.get(name, "")
+
+
+def _row(record: bytes) -> array[int] | None:
+    """Returns the row of a record; None if it cannot be read."""
+    table = new_table(1)
+    rows, _, _ = walk_records(record, memoryview(record), 0, len(record), 0, table, 1, crc32, CHECK_BODY_CRC)
+    return table if rows else None
+
+
+def _elsewhere(row: array[int], record: bytes) -> tuple[object, ...]:
+    """Returns everything in a record that queues, index or the walk over the log repeat, except the store time."""
+    spans = ((C.TOPIC_POS, C.TOPIC_LEN), (C.KEYS_POS, C.KEYS_LEN), (C.UNIQ_KEY_POS, C.UNIQ_KEY_LEN))
+    texts = [record[row[at] : row[at] + max(row[length], 0)] for at, length in spans]
+    numbers = [row[column] for column in (C.RECORD_SIZE, C.QUEUE_ID, C.QUEUE_OFFSET, C.PHYSICAL_OFFSET, C.TAGS_CODE)]
+    properties = decode_properties(record[row[C.PROPERTIES_POS] :][: row[C.PROPERTIES_LEN]])
+    batch = [properties.get(name) for name in (INNER_BASE, INNER_NUM)]
+    return (*texts, *numbers, *batch, row[C.SYS_FLAG] & F.TRANSACTION_PREPARED)
+
+
+def _times(store: Base, physical_offset: int) -> list[int]:
+    """Returns the store times of the records before and after a record."""
+    offsets = [offset for offset, _ in store.places]
+    at = offsets.index(physical_offset)
+    return [
+        _store_ms(store.files, store, offset) for offset in (*offsets[max(at - 1, 0) : at], *offsets[at + 1 : at + 2])
+    ]
+
+
+def _store_ms(files: dict[str, bytes], store: Base, physical_offset: int) -> int:
+    start = physical_offset - physical_offset % store.segment_bytes
+    return int.from_bytes(files[f"commitlog/{start:020d}"][physical_offset - start + 56 :][:8], "big", signed=True)
+
+
+def _is_near(time_ms: int, others_ms: list[int]) -> bool:
+    return all(abs(time_ms - other) <= 60_000 for other in others_ms)
 
 
 def _protected(store: Base) -> bool:
@@ -231,21 +303,22 @@ def _checkpoint(seed: int, store: Base, target: str, name: str, random: Random) 
     one = _flipped(seed, store, target, "checkpoint", place, item, {K.CHECKPOINT}, random)
     if name == "confirm_physical_offset":
         value = int.from_bytes(one.files["checkpoint"][place[0] : sum(place)], "big", signed=True)
-        borders = {0, *(offset for offset, _ in store.places), *(offset + size for offset, size in store.places)}
-        return replace(one, unseen=BORDER) if value in borders else one
+        return replace(one, unseen=BORDER) if value in _borders(store) else one
     if name == "master_flushed_offset":
-        return replace(one, unseen=SLAVE)
+        end = sum(store.places[-1])
+        value = int.from_bytes(one.files["checkpoint"][place[0] : sum(place)], "big", signed=True)
+        return replace(one, unseen=SLAVE if value > end else SLAVE_BORDER if value in _borders(store) else "")
     return replace(one, unseen=LAGGING) if name.endswith("timestamp_ms") and _lags(one, place) else one
 
 
+def _borders(store: Base) -> set[int]:
+    return {0, *(offset for offset, _ in store.places), *(offset + size for offset, size in store.places)}
+
+
 def _lags(one: Damage, place: tuple[int, int]) -> bool:
-    """True if this time in the checkpoint is at or before the store time of the newest record."""
-    newest, time_ms = 0, int.from_bytes(one.files["checkpoint"][place[0] : sum(place)], "big", signed=True)
-    for physical_offset, _ in one.base.places[-1:]:
-        start = physical_offset - physical_offset % one.base.segment_bytes
-        position = physical_offset - start + 56
-        newest = int.from_bytes(one.files[f"commitlog/{start:020d}"][position : position + 8], "big")
-    return 0 <= time_ms <= newest
+    """True if this time in the checkpoint is that of a record."""
+    time_ms = int.from_bytes(one.files["checkpoint"][place[0] : sum(place)], "big", signed=True)
+    return any(_store_ms(one.files, one.base, offset) == time_ms for offset, _ in one.base.places)
 
 
 def _file(seed: int, store: Base, target: str, _name: str, random: Random) -> Damage:
@@ -275,7 +348,8 @@ def _file(seed: int, store: Base, target: str, _name: str, random: Random) -> Da
     elif target == "file lost" and not store.files[file].strip(b"\0"):
         unseen = PREALLOCATED
     elif target == "file lost" and part == "index/" and len(names) == 1:
-        unseen = NO_INDEX
+        full = StoreCheckpoint.decode(files["checkpoint"]).index_msg_timestamp_ms
+        unseen = NO_INDEX if not full else ""
     elif target == "file lost" and part == "index/" and file == names[-1] and "abort" in files:
         unseen = REMADE
     return Damage(seed, store, target, file, 0, 1 << 62, frozenset(K), unseen, files, text, second)
@@ -293,7 +367,10 @@ def _padding(seed: int, store: Base, target: str, random: Random) -> Damage:
     if end == len(data):
         return damage(seed + len(TARGETS))
     item = (end // UNIT_BYTES * UNIT_BYTES, len(data))
-    return _flipped(seed, store, target, file, (end, len(data) - end), item, set(K), random, MEANINGLESS)
+    unseen = AFTER_BLANK if file.startswith("commitlog/") and (file, end - BLANK.size) in _blanks(store) else ""
+    if file.startswith("index/") and "abort" in store.files:
+        unseen = AFTER_ENTRIES
+    return _flipped(seed, store, target, file, (end, len(data) - end), item, set(K), random, unseen)
 
 
 def named(one: Damage, findings: list[Finding]) -> bool:
@@ -313,13 +390,16 @@ def named_by_copy(one: Damage, findings: list[Finding]) -> bool:
     """Whether a finding names the queue or index entry that repeats a field of the damaged record. Record and entry
     disagree, and nothing tells which one is wrong.
     """
-    copies = {"log properties": (K.UNIT_TAGS, K.INDEX_ENTRY), "log store_timestamp": (K.INDEX_ENTRY, K.INDEX_HEADER)}
+    copies = {
+        "log properties": (K.UNIT, K.UNIT_TAGS, K.INDEX_ENTRY),
+        "log store_timestamp": (K.INDEX_ENTRY, K.INDEX_HEADER, K.CHECKPOINT),
+    }
     return any(found.kind in copies.get(one.target, ()) for found in findings)
 
 
 def check(one: Damage, directory: Path) -> str:
-    """Runs ``verify``; returns "named", "named by its copy" (in a queue or the index), "unseen: ...", or a text about
-    what is wrong.
+    """Runs ``verify``; returns "named", "named by its copy" (in a queue or the index), "noted" (bytes after the end of
+    the log), "unseen: ...", or a text about what is wrong.
     """
     write_files(one.files, directory)
     report = verify(str(directory))
@@ -331,6 +411,8 @@ def check(one: Damage, directory: Path) -> str:
         return "named"
     if named_by_copy(one, findings):
         return "named by its copy"
+    if one.target == "padding" and any(one.file in note for note in report.notes):
+        return "noted"
     if one.unseen:
         return f"unseen: {one.unseen}"
     shown = [(str(found.kind), found.file, found.position, found.count) for found in findings]
@@ -367,6 +449,9 @@ def main() -> int:
         print(f"{target:34}" + ", ".join(f"{count} {result}" for result, count in sorted(counts.items())))
     total = sum(table.values(), Counter[str]())
     print(", ".join(f"{count} {result}" for result, count in sorted(total.items())))
+    unseen = sum(count for result, count in total.items() if result.startswith("unseen"))
+    found = options.variants - unseen - total["MISSED"]
+    print(f"{options.variants} damages: {found} found, {unseen} that no check can see, {total['MISSED']} missed")
     return int(total["MISSED"] > 0)
 
 

@@ -34,6 +34,7 @@ _SCRATCH_FIRST = 2
 _DOUBTFUL_MAX = 100_000
 _SCRATCH_ENTRIES_AT = INDEX_HEADER.size + INDEX_SLOT.size
 _SAMPLE = 64
+_LOOK_BYTES = 1 << 20
 _ROLLBACK = 12
 _FOREVER = (1 << 63) - 1
 _WORDS = INDEX_ENTRY.size // 4
@@ -44,8 +45,9 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
     """Determines the numbers of slots and entries (``maxHashSlotNum``, ``maxIndexNum``), which a file does not contain.
 
     The default numbers are used if they fit. Otherwise the numbers are computed from the position of the last nonzero
-    byte. That byte belongs to the newest entry, because an entry's hash and offset are not both zero. In both cases the
-    first entries must be plausible. Another process may add entries during the call.
+    byte. That byte belongs to the newest entry, because an entry's hash and offset are not both zero; if it is a stray
+    byte, the last but one is taken. In all cases the first entries must be plausible. Another process may add entries
+    during the call.
 
     Returns:
         The numbers of slots and entries; None if no numbers fit, or if they would have to be computed from a file
@@ -61,13 +63,20 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
     if newest < 1:
         return None
     last = file.data_end(0) - 1
-    for number in range(newest, IndexHeader.decode(view).index_count):
-        for start in range(last, max(last - INDEX_ENTRY.size, 0), -1):
-            slots, rest = divmod(start - INDEX_HEADER.size - INDEX_ENTRY.size * number, INDEX_SLOT.size)
-            entries, more = divmod(file.size - INDEX_HEADER.size - INDEX_SLOT.size * slots, INDEX_ENTRY.size)
-            if not rest and not more and slots > 0 and _agrees(view, newest, slots, entries):
-                return slots, entries
+    for end in (last, _nonzero_before(view, last)):
+        for number in range(newest, IndexHeader.decode(view).index_count):
+            for start in range(end, max(end - INDEX_ENTRY.size, 0), -1):
+                slots, rest = divmod(start - INDEX_HEADER.size - INDEX_ENTRY.size * number, INDEX_SLOT.size)
+                entries, more = divmod(file.size - INDEX_HEADER.size - INDEX_SLOT.size * slots, INDEX_ENTRY.size)
+                if not rest and not more and slots > 0 and _agrees(view, newest, slots, entries):
+                    return slots, entries
     return None
+
+
+def _nonzero_before(view: memoryview, position: int) -> int:
+    """Returns the position of the last nonzero byte in the MiB before ``position``, or the one before that MiB."""
+    first = max(position - _LOOK_BYTES, 0)
+    return first + len(bytes(view[first:position]).rstrip(b"\0")) - 1
 
 
 def _agrees(view: memoryview, newest: int, slots: int, entries: int) -> bool:
