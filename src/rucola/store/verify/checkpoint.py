@@ -14,6 +14,7 @@ from rucola.runtime.files import Files
 from rucola.store.verify.findings import FindingKind, Findings
 from rucola.store.verify.log import LogCheck
 
+_FIELD_BYTES = 8
 _STORE_TIMESTAMP = int(RecordColumn.STORE_TIMESTAMP)
 
 
@@ -66,10 +67,11 @@ class CheckpointCheck:
         rest = data[CHECKPOINT.size : CHECKPOINT_BYTES]
         if any(rest):
             self._add(CHECKPOINT.size + len(rest) - len(rest.lstrip(b"\0")), "bytes after the fields are not zero")
-        for name in _names("timestamp_ms"):
-            self._check_time(name, getattr(self._checkpoint, name))
-        for name in _names("offset"):
-            self._check_offset(name, getattr(self._checkpoint, name))
+        for name in _names(""):
+            if CHECKPOINT.position(name) + _FIELD_BYTES > len(data):
+                return  # the file was cut
+            check = self._check_time if name.endswith("timestamp_ms") else self._check_offset
+            check(name, getattr(self._checkpoint, name))
 
     def _check_time(self, name: str, time_ms: int) -> None:
         """A time ahead of the log is reported only if the log does not already show that it has lost records."""
