@@ -111,6 +111,26 @@ def test_a_read_full_of_lists_is_answered_as_the_peer_takes_them(monkeypatch: py
     run(play())
 
 
+def test_requests_of_a_closed_connection_need_no_memory() -> None:
+    async def play() -> None:
+        async with name_server() as server:
+            _, writer = await connected(server.address)
+            while not server._server.channels:
+                await asyncio.sleep(0)
+            (channel,) = server._server.channels
+            space = channel._reader._space
+            writer.write(requests(RequestCode.GET_KVLIST_BY_NAMESPACE, 500, KV_LIST))
+            while not channel.unsent_bytes:
+                await asyncio.sleep(0)
+            assert space.kept_bytes > 40_000, "more frames than the first 256 wait"
+            writer.transport.abort()
+            while not channel.closed:
+                await asyncio.sleep(0)
+            assert space.kept_bytes == 0
+
+    run(play())
+
+
 def test_the_rest_of_a_read_waits_for_the_next_turn_and_keeps_its_order(tmp_path: Path, put_off: list[int]) -> None:
     order: list[int] = []
 

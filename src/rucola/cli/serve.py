@@ -15,11 +15,17 @@ from typing import Any, NamedTuple
 from rucola.errors import AddressInUseError
 from rucola.runtime.collector import freeze_survivors
 from rucola.runtime.logs import event, set_up
+from rucola.runtime.memory import trim_heap
 from rucola.runtime.notify import ServiceManager
+from rucola.runtime.supervision import Supervisor
 
 _log = logging.getLogger(__name__)
 Stop = Callable[[], Coroutine[Any, Any, None]]
 _HELD_RECORDS_MAX = 10_000
+_TRIM_S = 2.0
+"""Seconds between two trims of the heap. In this time, requests seldom free more than the 100 MiB that can be returned
+in 6 ms.
+"""
 
 
 class LogOptions(NamedTuple):
@@ -71,15 +77,21 @@ def run_servers(
         # Objects made at start-up live until the end; each full garbage collection would scan them again for 7 ms. No
         # collection runs before the freeze: it would find only two dozen objects, and delay the first request by 7 ms.
         freeze_survivors()
+        trims = Supervisor().every("trim heap", lambda: _TRIM_S, _trim_heap, loop)
         try:
             await stopping.wait()
         finally:
             manager.stopping()
+            await trims.stop()
             await stop()
         event(_log, logging.INFO, "stopped")
 
     with _held_back_logs(log) as release, asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(serve())
+
+
+async def _trim_heap() -> None:
+    await asyncio.to_thread(trim_heap)
 
 
 def _ignore(_name: str) -> None:

@@ -39,7 +39,7 @@ class ReadSpace:
         capacity: largest size of a read in bytes.
 
     Attributes:
-        kept_bytes: total size in bytes of copied batches that are not handled yet.
+        kept_bytes: total size in bytes of copied batches, and of frames set aside, that are not handled yet.
     """
 
     __slots__ = ("kept_bytes", "source", "table", "view")
@@ -62,7 +62,7 @@ class SharedFrameReader(FrameReader):
         has_more: whether the last batch was full, so that the read may hold further frames.
     """
 
-    __slots__ = ("_begun", "_is_aside", "_space", "has_more")
+    __slots__ = ("_aside_bytes", "_begun", "_is_aside", "_space", "has_more")
 
     def __init__(self, space: ReadSpace) -> None:
         self._space = space
@@ -70,6 +70,7 @@ class SharedFrameReader(FrameReader):
         self._begun = b""
         self.has_more = False
         self._is_aside = True
+        self._aside_bytes = 0
         self._start = self._end = 0
         self._share()
 
@@ -148,6 +149,11 @@ class SharedFrameReader(FrameReader):
         """Copies out of the shared buffer those frames that ``more`` would return next."""
         if not self._is_aside:
             self._move_out()
+            self._count_aside(self._end if self.has_more else 0)
+
+    def close(self) -> None:
+        """Ends the reading; frames that were set aside are not handled any more."""
+        self._count_aside(0)
 
     def _next(self) -> FrameBatch | None:
         source, view = self._source, self._view
@@ -161,6 +167,7 @@ class SharedFrameReader(FrameReader):
             self._read_others(batch)
         if not self.has_more:
             self._move_out()
+            self._count_aside(0)
         return batch
 
     def _move_out(self) -> None:
@@ -179,6 +186,10 @@ class SharedFrameReader(FrameReader):
         elif rest == len(self._source):
             self._plan_frame(rest)
         self._start, self._end = 0, rest
+
+    def _count_aside(self, size: int) -> None:
+        self._space.kept_bytes += size - self._aside_bytes
+        self._aside_bytes = size
 
     def _extend(self) -> None:
         """Enlarges this connection's own buffer in place, which moves memory pages instead of copying bytes."""

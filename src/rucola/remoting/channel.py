@@ -379,6 +379,7 @@ class Channel(asyncio.BufferedProtocol):
         if self._put_off is not None:
             self._reader.release(self._put_off[0])
             self._put_off = None
+        self._reader.close()
         if self._invokes is not None:
             self._invokes.close()
         self._server.closed(self)

@@ -44,8 +44,8 @@ class ServerOptions:
     receive_bytes: int = 256 * 1024
     begun_bytes_max: int = 128 * 1024 * 1024
     outbound_bytes_high: int = 1024 * 1024
-    outbound_bytes_max: int = 256 * 1024 * 1024
-    outbound_total_max: int = 512 * 1024 * 1024
+    outbound_bytes_max: int = 128 * 1024 * 1024
+    outbound_total_max: int = 192 * 1024 * 1024
     close_grace_ms: int = 3_000
     backlog: int = 1024
     tls: ServerTls | None = None

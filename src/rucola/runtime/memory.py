@@ -1,4 +1,6 @@
-"""Manages memory of this process outside of Python objects: large buffers, and pages locked in memory (``mlock``)."""
+"""Manages memory of this process outside of Python objects: large buffers, pages locked in memory (``mlock``), and the
+free memory of the C heap.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,11 @@ import errno
 import mmap
 import os
 import sys
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctypes import CDLL
 
 PrivateMemory = mmap.mmap
 """The result of ``private_memory``."""
@@ -41,15 +48,33 @@ def unlock_memory(buffer: mmap.mmap, position: int, length: int) -> str:
     return _call("munlock", buffer, position, length)
 
 
+def trim_heap() -> None:
+    """Returns the free pages of the C heap to the operating system. Does nothing unless the C library is glibc.
+
+    After hundreds of large blocks of different sizes, glibc would keep the memory of all of them, because a small block
+    in use lies behind them. This call takes 60 µs for each MiB that it returns, and 30 µs if there is none. Meanwhile,
+    other threads run until they need a large block.
+    """
+    trim = getattr(_library(), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def _call(name: str, buffer: mmap.mmap, position: int, length: int) -> str:
-    # Imported only when memory is locked, which is rare; otherwise the import would slow every start.
     import ctypes
 
-    library = None if sys.platform == "win32" else ctypes.CDLL(None, use_errno=True)
-    function = getattr(library, name, None)
+    function = getattr(_library(), name, None)
     if function is None:
         return os.strerror(errno.ENOSYS)
     # Keeps the map open during the call.
     first = ctypes.c_char.from_buffer(buffer, position)
     refused = function(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(length))
     return os.strerror(ctypes.get_errno()) if refused else ""
+
+
+@cache
+def _library() -> CDLL | None:
+    # Imported when the first function is called; otherwise the import would slow every start.
+    import ctypes
+
+    return None if sys.platform == "win32" else ctypes.CDLL(None, use_errno=True)

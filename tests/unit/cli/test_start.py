@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import asyncio
 import gc
+import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ import pytest
 import rucola
 from rucola.broker import Broker
 from rucola.broker.config import broker_options
-from rucola.cli import start
+from rucola.cli import serve, start
 from rucola.cli.broker_server import BrokerServers
 from rucola.cli.completion import words
 from rucola.cli.main import command_line, main
@@ -86,6 +88,21 @@ def test_servers_of_the_command_line_prepare_sql_filters(tmp_path: Path, monkeyp
 
     asyncio.run(start_and_stop())
     assert len(prepared) == 2
+
+
+def test_a_server_process_returns_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "_TRIM_S", 0.0)
+    monkeypatch.setattr(serve, "trim_heap", lambda: os.kill(os.getpid(), signal.SIGTERM))
+    stopped: list[bool] = []
+
+    async def stop() -> None:
+        stopped.append(True)
+
+    async def start() -> serve.Stop:
+        return stop
+
+    serve.run_servers(start, serve.LogOptions())
+    assert stopped == [True]
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,6 +204,31 @@ def test_reads_are_small_while_many_batches_wait(monkeypatch: pytest.MonkeyPatch
     assert space.kept_bytes == 0 and len(other.buffer()) == len(space.source)
 
 
+def test_reads_are_small_while_many_frames_wait_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand connections once set aside 250 MB of requests."""
+    space, data = ReadSpace(), SMALL * 4 * ROWS_MAX
+    quarter = len(data) // 4
+    monkeypatch.setattr(shared_reader, "KEPT_BYTES_MAX", 8 * quarter)
+    readers = [SharedFrameReader(space) for _ in range(3)]
+    for reader in readers:
+        reader.buffer()[: len(data)] = data
+        reader.received(len(data))
+        reader.set_aside()
+    other = SharedFrameReader(space)
+    assert space.kept_bytes == 9 * quarter
+    assert len(other.buffer()) == shared_reader.SMALL_READ_BYTES
+    assert readers[0].more() is not None
+    readers[0].set_aside()
+    assert space.kept_bytes == 8 * quarter
+    while readers[0].more() is not None:
+        pass
+    readers[1].close()
+    assert space.kept_bytes == 3 * quarter
+    readers[2].close()
+    readers[2].close()
+    assert space.kept_bytes == 0 and len(other.buffer()) == len(space.source)
+
+
 def test_what_is_no_frame_is_refused_with_its_batch() -> None:
     reader = SharedFrameReader(ReadSpace())
     with pytest.raises(FormatError) as caught:
