@@ -16,6 +16,7 @@ from rucola.broker.processor.whole_table import WholeTable
 from rucola.protocol import fastjson
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import FRAME_BYTES_MAX, RemotingCommand
+from rucola.remoting import turn
 
 TOPIC = {"perm": "6", "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG"}
 TOPIC |= {"topic": "T", "readQueueNums": "1", "writeQueueNums": "1"}
@@ -97,29 +98,56 @@ def test_a_table_without_version_is_encoded_for_each_request_that_comes_alone() 
             table.number = number
             table.go_on.release()
             assert (await asked(whole)).body == b"%d" % number
-        assert whole._kept is None, "nobody will use it again"
+        assert whole._kept is None and whole._encoding is None, "nobody will use it again"
 
     run(scene())
 
 
 def test_requests_end_with_the_error_of_their_own_encoding() -> None:
     async def scene() -> None:
+        table = Table()
         failures = [ValueError("first"), None]
 
         def copy() -> Callable[[], bytes]:
-            def encode() -> bytes:
-                failure = failures.pop(0)
+            failure, encode = failures.pop(0), table.copy()
+
+            def failing() -> bytes:
+                text = encode()
                 if failure is not None:
                     raise failure
-                return b"second"
+                return text
 
-            return encode
+            return failing
 
         whole = WholeTable(copy, lambda: 0)
-        first, second = asked(whole), asked(whole)
+        first = [asked(whole), asked(whole)]
+        first[0].cancel()
+        await begun(table)
+        second = asked(whole)
+        table.go_on.release()
         with pytest.raises(ValueError, match="first"):
-            await first
-        assert (await second).body == b"second"
+            await first[1]
+        table.go_on.release()
+        assert (await second).body == b"0"
+
+    run(scene())
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(1, 8), (turn.ANSWER_BYTES // 2, 3), (turn.ANSWER_BYTES + 1, 1)])
+def test_few_long_responses_are_given_in_one_turn(size: int, at_once: int) -> None:
+    async def scene() -> None:
+        whole = WholeTable(lambda: lambda: bytes(size), lambda: 0)
+        answers = [asked(whole) for _ in range(8)]
+        answers[1].cancel()
+        waiting = {answer for answer in answers if not answer.cancelled()}
+        seen = []
+        while waiting:
+            await asyncio.sleep(0)
+            done = {answer for answer in waiting if answer.done()}
+            waiting -= done
+            if done:
+                seen.append(len(done))
+        assert max(seen) == min(at_once, 7)
 
     run(scene())
 

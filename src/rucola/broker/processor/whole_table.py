@@ -10,9 +10,11 @@ from collections.abc import Awaitable, Callable
 from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.processors import Answer
+from rucola.remoting.turn import ANSWER_BYTES
 
 Encode = Callable[[], bytes]
 """Encodes a copy of a table; runs in a thread."""
+_Waiting = list[tuple[RemotingCommand, asyncio.Future[Answer]]]
 
 
 class WholeTable:
@@ -29,34 +31,51 @@ class WholeTable:
     def __init__(self, copy: Callable[[], Encode], version: Callable[[], object] | None = None) -> None:
         self._copy = copy
         self._version = version
-        self._one = asyncio.Lock()
-        self._copies = 0
-        self._waiting = 0
         self._kept: tuple[object, bytes] | None = None
+        self._waiting: _Waiting = []
+        self._encoding: asyncio.Task[None] | None = None
 
     def answer(self, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Answers ``command`` with the table as it is now, or with a later state."""
-        if self._kept is not None and self._is_same(self._kept[0]):
+        if self._kept is not None and self._version is not None and self._version() == self._kept[0]:
             return command.answer(ResponseCode.SUCCESS, body=self._kept[1])
-        return self._when_encoded(command, self._copies)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._waiting.append((command, future))
+        if self._encoding is None:
+            self._encoding = loop.create_task(self._encode())
+        return future
 
-    async def _when_encoded(self, command: RemotingCommand, copies_before: int) -> RemotingCommand:
-        self._waiting += 1
+    async def _encode(self) -> None:
         try:
-            async with self._one:
-                if self._kept is None or (self._copies == copies_before and not self._is_same(self._kept[0])):
-                    self._kept = await self._encoded()
-                return command.answer(ResponseCode.SUCCESS, body=self._kept[1])
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                version = self._version() if self._version is not None else None
+                try:
+                    text = await asyncio.to_thread(self._copy())
+                except Exception as error:  # noqa: BLE001 - the requests end with the error
+                    _fail(waiting, error)
+                    continue
+                if self._version is not None:
+                    self._kept = version, text
+                await _answer(waiting, text)
         finally:
-            self._waiting -= 1
-            if not self._waiting and self._version is None:
-                self._kept = None
+            self._encoding = None
 
-    async def _encoded(self) -> tuple[object, bytes]:
-        version = self._version() if self._version is not None else None
-        self._copies += 1
-        encode = self._copy()
-        return version, await asyncio.to_thread(encode)
 
-    def _is_same(self, version: object) -> bool:
-        return self._version is not None and self._version() == version
+async def _answer(waiting: _Waiting, text: bytes) -> None:
+    """Answers the requests; at most ``ANSWER_BYTES`` and one response in each turn of the event loop."""
+    gathered = 0
+    for command, future in waiting:
+        if not future.done():  # cancelled meanwhile
+            future.set_result(command.answer(ResponseCode.SUCCESS, body=text))
+            gathered += len(text)
+        if gathered > ANSWER_BYTES:
+            gathered = 0
+            await asyncio.sleep(0)
+
+
+def _fail(waiting: _Waiting, error: Exception) -> None:
+    for _, future in waiting:
+        if not future.done():
+            future.set_exception(error)
