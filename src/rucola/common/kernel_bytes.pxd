@@ -3,55 +3,8 @@
 
 from libc.string cimport memchr, memcmp, memcpy
 
-cdef extern from *:
-    """
-    #include <string.h>
-    #if defined(__SSE2__)
-    #include <emmintrin.h>
-    #endif
-
-    static inline unsigned long long rucola_marks(
-        const unsigned char *data, int byte, size_t size, size_t readable
-    ) {
-        unsigned long long marks = 0;
-        const unsigned char *found;
-        if (size > 64) size = 64;
-    #if defined(__SSE2__)
-        /* Calls of memchr would wait for each other: each starts where the one before has ended. */
-        if (readable >= 64) {
-            const __m128i wanted = _mm_set1_epi8((char)byte);
-            for (int i = 0; i < 64; i += 16) {
-                __m128i same = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(data + i)), wanted);
-                marks |= (unsigned long long)_mm_movemask_epi8(same) << i;
-            }
-            return size < 64 ? marks & ((1ULL << size) - 1) : marks;
-        }
-    #endif
-        found = (const unsigned char *)memchr(data, byte, size);
-        while (found != NULL) {
-            marks |= 1ULL << (found - data);
-            found++;
-            found = (const unsigned char *)memchr(found, byte, data + size - found);
-        }
-        return marks;
-    }
-
-    static inline int rucola_lowest(unsigned long long marks) {
-    #if defined(__GNUC__)
-        return __builtin_ctzll(marks);
-    #else
-        int place = 0;
-        for (; !(marks & 1); marks >>= 1) place++;
-        return place;
-    #endif
-    }
-    """
-    unsigned long long rucola_marks(const unsigned char *data, int byte, size_t size, size_t readable) noexcept nogil
-    int rucola_lowest(unsigned long long marks) noexcept nogil
-
 cdef enum:
     INT32_MAX = 2147483647
-    MARKS = 64
 
 
 cdef inline long long low32(long long value) noexcept nogil:
@@ -107,16 +60,6 @@ cdef inline Py_ssize_t find(const unsigned char[::1] data, int byte, Py_ssize_t 
     base = &data[0]
     found = <const unsigned char *>memchr(base + start, byte, end - start)
     return end if found == NULL else found - base
-
-
-cdef inline unsigned long long marks(
-    const unsigned char[::1] data, int byte, Py_ssize_t start, Py_ssize_t end
-) noexcept nogil:
-    return rucola_marks(&data[start], byte, end - start, data.shape[0] - start) if start < end else 0
-
-
-cdef inline Py_ssize_t lowest(unsigned long long marks) noexcept nogil:
-    return rucola_lowest(marks)
 
 
 cdef inline bint same(

@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 INT32_MAX = 2**31 - 1
-MARKS = 64
-"""Largest number of bytes that one call of ``marks`` looks at."""
 
 
 def low32(value: int) -> int:
@@ -72,18 +70,6 @@ def find(data: Any, byte: int, start: int, end: int) -> int:
     """Returns the position of the first ``byte`` in ``data[start:end]``, or ``end``."""
     place = bytes(data[start:end]).find(byte) if start < end else -1
     return end if place < 0 else start + place
-
-
-def marks(data: Any, byte: int, start: int, end: int) -> int:
-    """Returns a number that has a bit for each of the first ``MARKS`` bytes of ``data[start:end]``: it is set if the
-    byte is ``byte``. The lowest bit is the first byte.
-    """
-    return sum(1 << i for i, one in enumerate(bytes(data[start : min(end, start + MARKS)])) if one == byte)
-
-
-def lowest(marks: int) -> int:
-    """Returns the place of the lowest bit that is set in ``marks``, which is not 0."""
-    return (marks & -marks).bit_length() - 1
 
 
 def same(one: Any, at: int, two: Any, there: int, size: int) -> bool:

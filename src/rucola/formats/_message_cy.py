@@ -39,8 +39,6 @@ CHECK_RECORD_CRC = cython.declare(cython.int, 2)
 CHECK_PHYSICAL_OFFSET = cython.declare(cython.int, 4)
 CHECK_TORN_END = cython.declare(cython.int, 8)
 CHECK_CRC_NAME = cython.declare(cython.int, 16)
-# the byte behind each property
-PROPERTY_END = cython.declare(cython.int, 2)
 # a damaged CRC property is recognized if this many bytes of its name are right
 CRC_NAME_ALIKE = cython.declare(cython.int, 6)
 
@@ -662,53 +660,34 @@ def _span_properties(
     start: cython.Py_ssize_t = table[row + RECORD_PROPERTIES_POS]
     end: cython.Py_ssize_t = start + table[row + RECORD_PROPERTIES_LEN]
     stop: cython.Py_ssize_t
-    at: cython.Py_ssize_t = start
-    ends: cython.ulonglong
+    value: cython.Py_ssize_t
+    word: cython.longlong
+    column: cython.int
     table[row + RECORD_TAGS_POS] = table[row + RECORD_KEYS_POS] = table[row + RECORD_UNIQ_KEY_POS] = 0
     table[row + RECORD_TAGS_LEN] = table[row + RECORD_KEYS_LEN] = table[row + RECORD_UNIQ_KEY_LEN] = -1
     table[row + RECORD_TAGS_CODE] = 0
-    while at < end:
-        ends = marks(segment, PROPERTY_END, at, end)
-        while ends:
-            stop = at + lowest(ends)
-            ends &= ends - 1
-            _span_property(segment, table, row, start, stop)
-            start = stop + 1
-        at += MARKS
-    _span_property(segment, table, row, start, end)  # the last property may have no end
+    while start < end:
+        stop = find(segment, 2, start, end)
+        column = -1
+        value = start + 5
+        # The separator is not searched for: it can only follow one of these names. A value has at least one byte.
+        if value < stop:
+            word = uint32(segment, start)
+            if word == 0x54414753 and segment[start + 4] == 1:  # TAGS
+                column = RECORD_TAGS_POS
+            elif word == 0x4B455953 and segment[start + 4] == 1:  # KEYS
+                column = RECORD_KEYS_POS
+            elif word == 0x554E4951 and start + 9 < stop:  # UNIQ
+                if uint32(segment, start + 4) == 0x5F4B4559 and segment[start + 8] == 1:  # _KEY
+                    column = RECORD_UNIQ_KEY_POS
+                    value = start + 9
+        if column >= 0:
+            table[row + column] = value
+            table[row + column + 1] = stop - value
+        start = stop + 1
     if table[row + RECORD_TAGS_LEN] > 0:
         start = table[row + RECORD_TAGS_POS]
         table[row + RECORD_TAGS_CODE] = _hash(segment, start, start + table[row + RECORD_TAGS_LEN], 0)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _span_property(
-    segment: cython.const[cython.uchar][::1],
-    table: cython.longlong[::1],
-    row: cython.Py_ssize_t,
-    start: cython.Py_ssize_t,
-    stop: cython.Py_ssize_t,
-) -> cython.void:
-    """Fills the columns of the property ``segment[start:stop]`` if it is TAGS, KEYS or UNIQ_KEY."""
-    value: cython.Py_ssize_t = start + 5
-    column: cython.int = -1
-    word: cython.longlong
-    # The separator is not searched for: it can only follow one of these names. A value has at least one byte.
-    if value < stop:
-        word = uint32(segment, start)
-        if word == 0x54414753 and segment[start + 4] == 1:  # TAGS
-            column = RECORD_TAGS_POS
-        elif word == 0x4B455953 and segment[start + 4] == 1:  # KEYS
-            column = RECORD_KEYS_POS
-        elif word == 0x554E4951 and start + 9 < stop:  # UNIQ
-            if uint32(segment, start + 4) == 0x5F4B4559 and segment[start + 8] == 1:  # _KEY
-                column = RECORD_UNIQ_KEY_POS
-                value = start + 9
-    if column >= 0:
-        table[row + column] = value
-        table[row + column + 1] = stop - value
 
 
 @cython.cfunc
