@@ -303,7 +303,7 @@ class Places:
 
 
 def away_group(elapsed_s: float, groups: int) -> int | None:
-    """Returns the number of the group that is away ``elapsed_s`` seconds after the start of the soak, or None."""
+    """The number of the group that is absent when the soak has run for ``elapsed_s`` seconds; None if all are there."""
     turn, rest_s = divmod(elapsed_s, GROUP_TURN_S)
     return int(turn) * GROUP_STEP % groups if rest_s < GROUP_AWAY_S else None
 

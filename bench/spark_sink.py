@@ -21,7 +21,7 @@ RATE_MIN = 60_000
 
 
 def measure(context: Context) -> Iterator[Figure]:
-    """Measures rows per second, and CPU time per row without the broker's, for rows with and without ids."""
+    """Measures rows per second, and CPU time per row excluding the broker's, for rows with and without ids."""
     servers = context.servers("rucola")
     count = QUICK_ROWS if context.quick else ROWS
     results: dict[str, list[Round]] = {side: [] for side in SIDES}

@@ -67,7 +67,7 @@ def compared(
     budgets: tuple[Budget, ...],
     group: str = GROUP,
 ) -> Figure:
-    """Runs a query on both sides; returns the figure from the medians after a warm-up.
+    """Runs a query on both sides; returns the figure that compares the medians of the rounds after the warm-up.
 
     Args:
         context: has the number of rounds.

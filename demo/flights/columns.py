@@ -34,7 +34,9 @@ SUMS_SCHEMA = pa.schema(
         )
     ]
 )  # fmt: skip
-"""The columns of gold for some flights: counts and whole-minute sums, which add up from batch to batch."""
+"""The columns of the gold table for one batch of flights: counts, and sums in minutes. Those of several batches can be
+added.
+"""
 
 
 class Decoded(NamedTuple):

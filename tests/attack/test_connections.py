@@ -113,8 +113,8 @@ def test_s02_a_length_and_then_silence_costs_no_memory_and_ends() -> None:
 
 
 def test_s08_a_byte_now_and_then_is_not_enough_to_stay(caplog: pytest.LogCaptureFixture) -> None:
-    """A connection with a byte of a frame now and then is closed. A connection with whole frames at these intervals, or
-    with a large frame that is sent fast enough, stays open.
+    """A connection that only now and then sends a byte of a frame is closed. A connection that sends whole frames at
+    these intervals, or a large frame fast enough, stays open.
     """
 
     async def scene() -> None:

@@ -145,7 +145,7 @@ class AclExplorer:
         prepare: function that adds a defect to the ``Files`` of the process; used to test this explorer.
 
     Attributes:
-        states: number of disks from which a process was started.
+        states: number of crash states from which a process was started.
     """
 
     def __init__(self, kind: str, seed: int, sample: int, prepare: Callable[[Files], None] | None = None) -> None:

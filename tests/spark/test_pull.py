@@ -107,7 +107,7 @@ def test_bodies_that_our_producer_compressed(shared_broker: BrokerProcess) -> No
 
 def test_a_topic_that_does_not_exist_names_those_that_do(shared_broker: BrokerProcess) -> None:
     send(shared_broker, "existing", range(3))
-    with pytest.raises(ConfigError, match=r"existing ones: .*existing"):
+    with pytest.raises(ConfigError, match=r"existing topics: .*existing"):
         plan(options_of(shared_broker, "not-there"))
     catalog = BrokerCatalog(options_of(shared_broker, "not-there"))
     assert catalog.queues(all_needed=False) == []

@@ -139,7 +139,7 @@ def test_an_empty_range_gives_no_rows(spark: SparkSession, directory: Path) -> N
     [
         ({"topik": "flights"}, "the nearest is topic"),
         ({"nameServer": "h:1"}, "exactly one of these two"),
-        ({"topic": "fligths"}, "existing ones: flights, other"),
+        ({"topic": "fligths"}, "existing topics: flights, other"),
         (
             {"startingOffsets": '{"flights":{"broker-a":{"0":9999,"1":0,"2":0,"3":0}}}'},
             r"queue flights@broker-a:0: offsets 9999 to 9999 are wanted, 0 to 1250 exist",

@@ -132,7 +132,9 @@ class _Puller:
             now = self._link.seconds()
             if now >= self._quiet_until_s:
                 self._quiet_until_s = now + WARNING_PAUSE_S
-                log.warning("offset %d of %s waits for its broker: %s", self.queue_offset, queue_text(queue), error)
+                log.warning(
+                    "the read of offset %d of %s waits for its broker: %s", self.queue_offset, queue_text(queue), error
+                )
             return None
         if isinstance(error, ClientError) or _has_no_topic(error):
             return _Missing(self.queue_offset, Bounds(0, 0))

@@ -118,13 +118,13 @@ def existing_queues(
 def missing_topics_error(missing: Iterable[str], existing: Iterable[str]) -> ConfigError:
     """Reports which topics or queues are missing, and which exist."""
     topics = sorted({topic for topic in existing if not is_system_topic(topic)})
-    return ConfigError("topic", ", ".join(sorted(missing)), "existing ones: " + (", ".join(topics) or "none yet"))
+    return ConfigError("topic", ", ".join(sorted(missing)), "existing topics: " + (", ".join(topics) or "none yet"))
 
 
 def no_match_error(pattern: str, existing: Iterable[str]) -> ConfigError:
     """Reports that no topic matches, and which topics exist."""
     topics = sorted({topic for topic in existing if not is_system_topic(topic)})
-    allowed = "a pattern that matches a whole name; existing ones: " + (", ".join(topics) or "none yet")
+    allowed = "a pattern that matches a whole topic name; existing topics: " + (", ".join(topics) or "none yet")
     return ConfigError("subscribePattern", pattern, allowed)
 
 

@@ -1,4 +1,4 @@
-"""Writes responses without a ``RemotingCommand``: to all sends of one socket read, and to one pull."""
+"""Writes the responses to all sends of a socket read, or to a pull, without making a ``RemotingCommand`` of each."""
 
 from __future__ import annotations
 

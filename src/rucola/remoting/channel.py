@@ -31,8 +31,8 @@ from rucola.remoting.turn import ANSWER_BYTES, Turn
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the kept part of the request."""
 _FEW_ROWS = 64
-"""A connection with at most this number of unserved requests of a read waits in the same group as the connections of
-whose read no request has been served. A producer that was not served for a second must not wait among connections that
+"""If at most this number of requests of a read are unserved, the connection waits in the group of the connections
+whose reads were not begun. A producer that was not served for a second must not wait among connections that
 send thousands of requests in one read.
 """
 _FLAG = int(FrameColumn.FLAG)

@@ -88,7 +88,7 @@ def test_ends_that_do_not_fit_the_queues() -> None:
 
 def test_a_pattern_that_matches_nothing() -> None:
     nothing = Subscription(pattern="x.*")
-    with pytest.raises(ConfigError, match=r"subscribePattern: 'x\.\*' .*existing ones: .*t"):
+    with pytest.raises(ConfigError, match=r"subscribePattern: 'x\.\*' .*existing topics: .*t"):
         existing_queues(nothing, TABLE, all_needed=True)
     assert existing_queues(nothing, TABLE, all_needed=False) == []
 
@@ -116,7 +116,7 @@ def test_existing_queues(subscription: Subscription, expected: list[MessageQueue
 @pytest.mark.parametrize(
     ("subscription", "text"),
     [
-        (Subscription(topics=("t", "absent")), "'absent' is not allowed; allowed: existing ones"),
+        (Subscription(topics=("t", "absent")), "'absent' is not allowed; allowed: existing topics"),
         (
             Subscription(queues=(Q0, MessageQueue("t", "b", 7))),
             "'t@b:7' is not allowed; allowed: existing queues: .*t@b:0",

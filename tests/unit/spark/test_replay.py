@@ -217,7 +217,7 @@ def test_pieces_of_a_lookup_come_in_the_order_of_the_log() -> None:
         (["--checkpoint", "x", "--sink", "deadLetterPath=/x"], "deadLetterTopic"),
         (["--since", "yesterday"], "--since"),
         (["--where", "no_column = 1"], "no_column"),
-        (["--topic", "inn"], "existing ones: in"),
+        (["--topic", "inn"], "existing topics: in"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_sent(store: Path, words: list[str], named: str, capsys: Capture) -> None:

@@ -225,14 +225,14 @@ def test_directories_of_several_brokers(directory: Path, tmp_path: Path, order: 
     with pytest.raises(ConfigError, match=r"brokerName.*t@c:0.*a, b"):
         catalog.look([MessageQueue("t", "c", 0)])
     catalog.close()
-    with pytest.raises(ConfigError, match=r"existing ones: .*other"):
+    with pytest.raises(ConfigError, match=r"existing topics: .*other"):
         open_catalog(parse_options({**both, "topic": "flihgts"})).queues(all_needed=True)
     with pytest.raises(StoreDamagedError, match="no store here"):
         open_catalog(parse_options({**both, "path": f"{directory},{tmp_path / 'c'}"}))
 
 
 def test_an_absent_topic_names_the_existing_ones(directory: Path) -> None:
-    with pytest.raises(ConfigError, match=r"existing ones: .*flights"):
+    with pytest.raises(ConfigError, match=r"existing topics: .*flights"):
         plan(options_of(directory, topic="fligths"))
 
 

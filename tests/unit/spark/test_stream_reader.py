@@ -165,7 +165,7 @@ def test_available_now_stops_at_its_target() -> None:
 def test_a_mistyped_topic_fails_a_run_that_ends(lenient: str) -> None:
     stream, _ = reader({Q0: Bounds(0, 10)}, topic="t,tt", failOnDataLoss=lenient)
     stream.prepareForTriggerAvailableNow()
-    with pytest.raises(ConfigError, match=r"'tt'.*existing ones: t"):
+    with pytest.raises(ConfigError, match=r"'tt'.*existing topics: t"):
         stream.latestOffset({}, ReadAllAvailable())
     stream, _ = reader({Q0: Bounds(0, 10)}, topic="", assign='{"t":{"b":[0,1]}}')
     stream.prepareForTriggerAvailableNow()
@@ -376,5 +376,5 @@ def test_a_run_that_ends_needs_a_topic_for_its_pattern() -> None:
     stream = RocketMQStreamReader(options, StructType(), DictCatalog(options, {Q0: Bounds(0, 3)}))
     assert stream.latestOffset({}, ReadAllAvailable()) == {}
     stream.prepareForTriggerAvailableNow()
-    with pytest.raises(ConfigError, match=r"subscribePattern.*existing ones: t"):
+    with pytest.raises(ConfigError, match=r"subscribePattern.*existing topics: t"):
         stream.latestOffset({}, ReadAllAvailable())

@@ -69,7 +69,7 @@ class _Waiting:
         self.heaps: dict[frozenset[int] | None, list[tuple[int, int, HeldPop]]] = {}
 
     def add(self, pop: HeldPop, number: int) -> None:
-        """``number`` rises from call to call, so that of the requests with equal deadlines the oldest comes first."""
+        """``number`` rises from call to call, so that among pops with equal deadlines, the oldest comes first."""
         self.count += 1
         heap = self.heaps.setdefault(pop.tag_codes, [])
         heapq.heappush(heap, (pop.deadline_ms, number, pop))

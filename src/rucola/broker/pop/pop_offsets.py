@@ -54,8 +54,8 @@ class PopOffsets:
         self._offsets.commit(queue.group, queue.topic, queue.queue_id, queue_offset)
 
     def advance(self, queue: PoppedQueue, queue_offset: int, log_end: int) -> None:
-        """Records that the group has popped up to ``queue_offset``; the pop's checkpoint ends at ``log_end`` in the
-        log.
+        """Notes that the group has popped the messages before ``queue_offset``. The pop's checkpoint ends at
+        ``log_end`` in the log.
         """
         self._popped[queue] = queue_offset
         self._marks.append((log_end, queue, queue_offset))

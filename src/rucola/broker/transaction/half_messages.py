@@ -231,8 +231,8 @@ def identity_of(message: MessageExt) -> Identity:
 
 
 def _resumed(half: Half, given_up: MessageExt) -> bool:
-    """True if ``half`` is newer than ``given_up``, the given-up copy of the same message. The message was then put
-    back.
+    """True if ``half`` is newer than ``given_up``, the given-up copy of the same message. If so, the
+    message was put back into the half topic after it was given up.
     """
     return half.physical_offset > given_up.physical_offset
 

@@ -88,7 +88,9 @@ class FieldChecks:
             yield FindingKind.RECONSUME_TIMES, f"the record states {row[_RECONSUME_TIMES]} redeliveries"
         prepared = row[_PREPARED_OFFSET]
         if prepared < 0 or (prepared and not flags & MessageSysFlag.TRANSACTION_COMMIT):
-            detail = f"the record states a half message at physical offset {prepared}, but ends no transaction"
+            detail = (
+                f"the record names a half message at physical offset {prepared}, but neither commits nor rolls back"
+            )
             yield FindingKind.PREPARED_OFFSET, detail
 
 
