@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import csv
+import gc
 import json
 import subprocess
 import sys
@@ -239,6 +240,7 @@ def test_forms_of_the_result(run: Run, tmp_path: Path) -> None:
         {"carrier": carrier, "n": 100} for carrier in CARRIERS
     ]
     assert run(query, "--output", str(tmp_path / "f.parquet")) == (0, "")
+    assert (gc.isenabled(), gc.get_freeze_count()) == (True, 0)
     assert pq.read_table(tmp_path / "f.parquet").to_pydict() == {"carrier": list(CARRIERS), "n": [100] * 3}
     assert [path.name for path in tmp_path.iterdir()] == ["f.parquet"]
     code, text = run(query, "-o", str(tmp_path / "f.parquet"))
@@ -257,7 +259,14 @@ def test_a_query_does_not_wait_for_what_it_does_not_need(directory: Path) -> Non
     ran = subprocess.run([*command, "--store", str(directory), "--json"], capture_output=True, text=True, check=True)
     assert ran.stdout == '{"count_star()":1}\n'
     loaded = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
-    assert loaded & {"duckdb", "pandas.core", "pydantic", "typer", "rucola.store.verify.check"} == {"duckdb"}
+    needless = {"pandas.core", "pydantic", "typer", "rucola.store.recovery.recovery", "rucola.store.verify.check"}
+    assert loaded & {"duckdb", *needless} == {"duckdb"}
+
+
+def test_the_process_ends_with_the_exit_code(directory: Path) -> None:
+    command = [sys.executable, "-m", "rucola", "sql", "select nothing", "--store", str(directory)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1)
 
 
 def test_usage(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> None:

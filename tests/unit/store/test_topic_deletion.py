@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 from tests.unit.store.stores import config, contents, everything, fill, message, opened, read, snapshot
@@ -214,3 +215,17 @@ def test_queues_that_went_get_no_new_minimum(tmp_path: Path, monkeypatch: pytest
     assert looked_at == {KEPT}
     monkeypatch.undo()
     store.shutdown()
+
+
+def test_verify_names_a_queue_of_a_deleted_topic_that_came_back(tmp_path: Path) -> None:
+    store = opened(tmp_path / "store")
+    store.put_message(message(0, GONE))
+    store.put_message(message(1, b"Kept"))
+    store.dispatch()
+    queue = tmp_path / "store" / "consumequeue" / GONE.decode()
+    copytree(queue, tmp_path / "copy")
+    store.delete_topic(GONE)
+    store.shutdown()
+    copytree(tmp_path / "copy", queue)
+    found = verify(str(tmp_path / "store")).findings
+    assert [(one.kind, one.count) for one in found] == [("unit_without_record", 1)]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.store.stores import HOST, message, opened
+from tests.unit.store.stores import HOST, fill, message, opened
 from tests.unit.store.test_verify import FIRST, flip, found, index_name, made, overwrite, records, segment
 
 from rucola.common.sysflag import MessageSysFlag
@@ -40,7 +40,7 @@ def unprotected(path: Path) -> tuple[Path, int]:
         (SYS_FLAG, MessageSysFlag.TRANSACTION_ROLLBACK, "sys_flag"),
         (BORN_PORT, 65536, "host"),
         (STORE_PORT, 1 << 31, "host"),
-        (RECONSUME_TIMES, 1 << 31, "reconsume_times"),
+        (RECONSUME_TIMES, (1 << 32) - 1, "reconsume_times"),
         (PREPARED, 1, "prepared_transaction_offset"),
     ],
 )
@@ -64,6 +64,15 @@ def test_a_possible_value_is_no_finding(position: int, value: int, tmp_path: Pat
     file, at = unprotected(tmp_path)
     overwrite(file, at + position, int(value).to_bytes(4, "big"))
     assert found(verify(str(tmp_path))) == []
+
+
+def test_a_transaction_that_ended_has_a_half_message(tmp_path: Path) -> None:
+    file, at = unprotected(tmp_path)
+    overwrite(file, at + SYS_FLAG, int(MessageSysFlag.TRANSACTION_COMMIT).to_bytes(4, "big"))
+    overwrite(file, at + PREPARED, (77).to_bytes(8, "big"))
+    assert found(verify(str(tmp_path))) == []
+    overwrite(file, at + PREPARED, b"\xff" * 8)
+    assert found(verify(str(tmp_path))) == [("prepared_transaction_offset", FIRST, at, 1)]
 
 
 def test_a_record_with_a_wrong_checksum_is_reported_once(tmp_path: Path) -> None:
@@ -143,6 +152,41 @@ def test_a_time_in_the_checkpoint_of_a_record_that_expired_or_was_lost(tmp_path:
     assert [kind for kind, _, _, _ in found(verify(str(tmp_path)))] == ["record"]
 
 
+def test_a_time_in_the_checkpoint_of_a_record_that_is_damaged_or_in_quarantine(tmp_path: Path) -> None:
+    file = segment(made(tmp_path, 30, enabled_append_prop_crc=False, message_index_enable=False))
+    times, at = store_times(tmp_path), records(file)[9]
+    write_field(tmp_path, "logics_msg_timestamp_ms", times[9])
+    overwrite(file, at + 56, (times[9] + 3_600_000).to_bytes(8, "big"))
+    assert found(verify(str(tmp_path))) == [("store_time", FIRST, at, 1)]
+    overwrite(file, at + 56, times[8].to_bytes(8, "big"))
+    assert [kind for kind, _, _, _ in found(verify(str(tmp_path)))] == ["checkpoint"]
+    (tmp_path / "quarantine").mkdir()
+    (tmp_path / "quarantine" / "gaps.json").write_text("[]")
+    assert found(verify(str(tmp_path))) == []
+
+
+def test_an_offset_in_the_checkpoint_inside_damage(tmp_path: Path) -> None:
+    file = segment(made(tmp_path, 30))
+    at = records(file)[3]
+    flip(file, at + 5)
+    write_field(tmp_path, "confirm_physical_offset", at + 1)
+    assert {kind for kind, _, _, _ in found(verify(str(tmp_path)))} == {"record"}
+
+
+def test_a_checkpoint_and_an_index_in_use_may_be_ahead(tmp_path: Path) -> None:
+    store = opened(tmp_path, flush_interval_consume_queue_ms=100_000, flush_interval_commit_log_ms=100_000)
+    fill(store, 30)
+    at = records(segment(tmp_path))[3]
+    (tmp_path / "checkpoint").write_bytes(StoreCheckpoint(1, 1, 1, at + 1, at + 1).encode())
+    overwrite(index_name(tmp_path), index_name(tmp_path).stat().st_size - 7, b"\1")
+    assert found(verify(str(tmp_path))) == []
+    for file in (tmp_path / "index").iterdir():
+        file.unlink()
+    write_field(tmp_path, "index_msg_timestamp_ms", store_times(tmp_path)[3])
+    assert found(verify(str(tmp_path))) == []
+    store.shutdown()
+
+
 def test_an_offset_of_the_master_inside_a_record(tmp_path: Path) -> None:
     second = records(segment(made(tmp_path, 30)))[1]
     for right in (second, 1 << 40):
@@ -158,8 +202,9 @@ def test_an_index_that_is_gone(tmp_path: Path) -> None:
     for file in (path / "index").iterdir():
         file.unlink()
     assert found(verify(str(path))) == [("keys_missing", "index", 0, 1)]
-    write_field(path, "index_msg_timestamp_ms", 0)
-    assert found(verify(str(path))) == []
+    for lagging in (0, store_times(path)[0]):  # such an index may have expired
+        write_field(path, "index_msg_timestamp_ms", lagging)
+        assert found(verify(str(path))) == []
 
 
 def test_a_stray_byte_after_the_entries_of_an_index(tmp_path: Path) -> None:

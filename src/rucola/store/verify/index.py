@@ -278,7 +278,7 @@ class IndexChecks:
         check = IndexFileCheck(file, geometry[0], count)
         self.entries += count - 1
         check.check_chains(self._found, self._live)
-        if not self._live and not self._unclean:
+        if not self._unclean:
             check.check_rest(self._found)
         check.move(1)
         file.close()
