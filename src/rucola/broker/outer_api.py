@@ -22,7 +22,11 @@ from rucola.errors import BrokerError, RemotingError, RucolaError
 from rucola.protocol.bodies.registration import RegisterBrokerBody, TopicConfigSerializeWrapper, body_crc32
 from rucola.protocol.bodies.route import QueueData, TopicRouteData
 from rucola.protocol.codes import ResponseCode
-from rucola.protocol.headers.route import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+from rucola.protocol.headers.route import (
+    QueryDataVersionRequestHeader,
+    RegisterBrokerRequestHeader,
+    UnregisterBrokerRequestHeader,
+)
 from rucola.remoting.client import ClientOptions, RemotingClient
 from rucola.remoting.name_server_api import NameServerApi
 from rucola.runtime.logs import event
@@ -55,6 +59,29 @@ class BrokerOuterApi:
         self._client = RemotingClient(ClientOptions(signer=_signer(config, wall_ms), tls=_tls(config)))
         self._api = NameServerApi(self._client)
         self._failing: set[str] = set()
+        self._missed: set[str] = set()
+        """Name servers that may not know all topics, because a registration failed."""
+
+    def begin_round(self) -> None:
+        """Must be called before all topics are registered, in one or more requests."""
+        self._missed.clear()
+
+    async def is_known(self, version: DataVersion) -> bool:
+        """Whether every name server has all topics in this version. If so, this call also shows them that the broker
+        is alive.
+        """
+        config = self._config
+        header = QueryDataVersionRequestHeader(
+            config.broker_name, self._address, config.broker_cluster_name, config.broker_id
+        )
+        answers = await asyncio.gather(
+            *[
+                self._api.has_version(name, header, version, config.register_broker_timeout_ms)
+                for name in config.namesrv_addresses
+            ],
+            return_exceptions=True,
+        )
+        return not self._missed and all(answer is True for answer in answers)
 
     async def register_all(self, topics: Mapping[str, TopicConfig], version: DataVersion) -> None:
         """Registers all topics with every name server."""
@@ -145,6 +172,7 @@ class BrokerOuterApi:
         try:
             await call
         except RucolaError as error:
+            self._missed.add(name_server)
             if isinstance(error, BrokerError) and may_be_refused:
                 return False
             if name_server not in self._failing:

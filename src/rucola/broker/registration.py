@@ -55,13 +55,18 @@ class Registration:
 
     async def register(self) -> None:
         """Registers all topics with every name server. The topics are split into several requests if an option demands
-        this, or if one request cannot hold them.
+        this, or if one request cannot hold them. Very many topics are registered only if a name server does not know
+        their version.
         """
         if self._first is not None and not self._first.done():
             return
-        await self._register(self._topics.table)
+        topics = self._topics
+        if len(topics.table) > TOGETHER_MAX and await self._api.is_known(topics.data_version):
+            return
+        await self._register(topics.table)
 
     async def _register(self, topics: Mapping[str, TopicConfig]) -> None:
+        self._api.begin_round()
         size = self._config.split_registration_size if self._config.enable_split_registration else TOGETHER_MAX
         if len(topics) <= size and not self._config.enable_split_registration:
             await self._api.register_all(topics, self._topics.data_version)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from rucola.common.data_version import DataVersion
 from rucola.errors import BrokerError
+from rucola.protocol import fastjson
 from rucola.protocol.bodies.kv_table import KVTable
 from rucola.protocol.bodies.route import TopicRouteData
 from rucola.protocol.codes import RequestCode, ResponseCode, response_name
@@ -11,6 +13,8 @@ from rucola.protocol.headers.header import CommandHeader
 from rucola.protocol.headers.namesrv_admin import RegisterTopicRequestHeader
 from rucola.protocol.headers.route import (
     GetRouteInfoRequestHeader,
+    QueryDataVersionRequestHeader,
+    QueryDataVersionResponseHeader,
     RegisterBrokerRequestHeader,
     RegisterBrokerResponseHeader,
     UnregisterBrokerRequestHeader,
@@ -52,6 +56,16 @@ class NameServerApi:
         answer = await self._call(address, RequestCode.REGISTER_BROKER, header, body, timeout_ms)
         table = KVTable.decode(answer.body) if answer.body else KVTable()
         return RegisterBrokerResponseHeader.from_ext_fields(answer.ext_fields), table
+
+    async def has_version(
+        self, address: str, header: QueryDataVersionRequestHeader, version: DataVersion, timeout_ms: int = TIMEOUT_MS
+    ) -> bool:
+        """QUERY_DATA_VERSION (322): whether the name server knows a broker's topics in this version. If so, the request
+        counts as a sign of life of the broker.
+        """
+        body = fastjson.dumps(version.to_dict())
+        answer = await self._call(address, RequestCode.QUERY_DATA_VERSION, header, body, timeout_ms)
+        return not QueryDataVersionResponseHeader.from_ext_fields(answer.ext_fields).changed
 
     async def register_topic(
         self, address: str, topic: str, route: TopicRouteData, timeout_ms: int = TIMEOUT_MS

@@ -18,12 +18,14 @@ from tests.unit.broker.test_disk_trouble import until
 from tests.unit.broker.test_pop import QUICK, pop
 
 from rucola.broker.outer_api import BrokerOuterApi
+from rucola.common.topic_config import TopicConfig
 from rucola.errors import RemotingTimeoutError
 from rucola.protocol.bodies.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from rucola.protocol.codes import RequestCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.client import ConsumerSendMsgBackRequestHeader
 from rucola.protocol.headers.send import SendMessageRequestHeaderV2
+from rucola.remoting.name_server_api import NameServerApi
 
 TOPIC_NOT_EXIST = 17
 
@@ -189,6 +191,70 @@ def test_a_start_does_not_wait_for_a_name_server_that_takes_long(
             assert await route(cluster, "SELF_TEST_TOPIC") == 0
             await registration.register()
             assert len(asked) == 2
+
+    run(scene())
+
+
+def test_very_many_topics_are_registered_again_only_if_a_name_server_lacks_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 100,000 topics, each repetition took more than a second of CPU time here, and as much in the name server."""
+    monkeypatch.setattr("rucola.broker.registration.TOGETHER_MAX", 2)
+    parts: list[int] = []
+    refreshed: list[str] = []
+    register = BrokerOuterApi.register_all
+    register_broker = NameServerApi.register_broker
+    fails = False
+
+    async def noted(api: BrokerOuterApi, topics: Any, version: Any) -> None:
+        parts.append(len(topics))
+        await register(api, topics, version)
+
+    async def failing(api: NameServerApi, address: str, *arguments: Any) -> Any:
+        if fails:
+            raise RemotingTimeoutError(address, 1)
+        return await register_broker(api, address, *arguments)
+
+    monkeypatch.setattr(BrokerOuterApi, "register_all", noted)
+    monkeypatch.setattr(NameServerApi, "register_broker", failing)
+
+    async def scene() -> None:
+        nonlocal fails
+        async with Cluster(tmp_path) as cluster:
+            registration, routes = cluster.broker._registration, cluster.namesrv.routes
+            monkeypatch.setattr(routes, "refresh", lambda _cluster, address: refreshed.append(address))
+
+            async def registered() -> bool:
+                parts.clear()
+                await registration.register()
+                return bool(parts)
+
+            assert not await registered()
+            assert refreshed == [cluster.broker.address], "the broker counts as alive"
+            await cluster.broker.topics.update(TopicConfig("New", 1, 1))
+            assert not await registered(), "the new topic has been registered alone"
+
+            fails = True
+            await cluster.broker.topics.update(TopicConfig("Missed", 1, 1))
+            fails = False
+            await cluster.broker.topics.update(TopicConfig("Newer", 1, 1))
+            assert await route(cluster, "Missed") == TOPIC_NOT_EXIST
+            assert await registered(), "the version is the newest, but a topic is missing"
+            assert await route(cluster, "Missed") == 0
+            assert not await registered()
+
+            cluster.broker.topics.raise_version()
+            assert await registered(), "the name server has another version"
+            monkeypatch.setattr(routes, "data_version", lambda *_: None)
+            assert await registered(), "the name server does not know the broker"
+            monkeypatch.undo()
+            monkeypatch.setattr(BrokerOuterApi, "register_all", noted)
+            monkeypatch.setattr("rucola.broker.registration.TOGETHER_MAX", 2)
+            await registered()
+            assert not await registered()
+            config = cluster.broker.config
+            object.__setattr__(config, "namesrv_addr", f"{config.namesrv_addr};127.0.0.1:1")
+            assert await registered(), "a name server that cannot be reached may lack topics"
 
     run(scene())
 
