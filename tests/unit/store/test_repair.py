@@ -166,3 +166,29 @@ def test_nothing_to_undo_is_said(tmp_path: Path) -> None:
     damaged("log body", tmp_path)
     with pytest.raises(StoreDamagedError, match="there is no repair to revert"):
         undo(str(tmp_path))
+
+
+def test_an_index_that_is_gone_is_built_again(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    store = opened(path, max_index_num=100)
+    fill(store, 100)
+    store.shutdown()
+    before = contents(path)
+    rmtree(path / "index")
+    assert repair(str(path), options=OPTIONS | {"maxIndexNum": "100"}).left == 0
+    assert sorted(contents(path).values()) == sorted(before.values())
+
+
+def test_entries_of_expired_messages_stay(tmp_path: Path) -> None:
+    store = opened(tmp_path, mapped_file_size_commit_log=8192, mapped_file_size_consume_queue=200)
+    fill(store, 200)
+    store.shutdown()
+    min((tmp_path / "commitlog").iterdir()).unlink()
+    min((tmp_path / "commitlog").iterdir()).unlink()
+    before = contents(tmp_path)
+    files = sorted((tmp_path / "consumequeue/T0/0").iterdir())
+    assert len(files) == 5
+    files[-1].write_bytes(bytes(20) + files[-1].read_bytes()[20:])
+    options = OPTIONS | {"mappedFileSizeCommitLog": "8192", "mappedFileSizeConsumeQueue": "200"}
+    assert repair(str(tmp_path), options=options).left == 0
+    assert contents(tmp_path) == before
