@@ -1,9 +1,4 @@
-"""Spark's scan of a store directory, compared with the same rows in uncompressed Parquet; rounds alternate.
-
-The page cache holds a file in large folios if it was read from the disk, and in single pages if a program wrote it
-through a map, as the broker does. A scan that maps single pages needs more CPU. Both states occur, so both are
-measured.
-"""
+"""Spark's scan of a store directory, compared with the same rows in uncompressed Parquet; rounds alternate."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from tools.peers.packages import ROOT
 
@@ -19,11 +13,8 @@ from bench.context import Context
 from bench.figure import Budget, Figure, at_least, cost, rate
 from bench.program import Program, Round, median, python_load, scratch_directory
 from bench.scan import FEW
-from rucola.lab.page_cache import drop, files_below, sync
 
 GROUP = "Spark scan of a store in place, local[2], every value to a sink that drops it"
-AS_WRITTEN = " as the broker left them"
-"""Part of the names of the figures that are measured before the files are read from the disk."""
 PEER = "Parquet"
 ALL = "*"
 STATISTICS = "tags,queueId,storeTimestamp"
@@ -39,7 +30,6 @@ WARM_UP = 6
 ROUNDS = 7
 """Rounds of each side that count; a scan takes about a second and varies by a tenth."""
 FILL_TIMEOUT_S = 300.0
-READ_BYTES = 1 << 20
 CASES: tuple[tuple[int, str, str, tuple[Budget, ...]], ...] = (
     (1024, "all columns", ALL, (at_least(0.9),)),
     (1024, "6 columns", FEW, (at_least(0.9),)),
@@ -62,26 +52,10 @@ def measure(context: Context) -> Iterator[Figure]:
                 program.round("write")
                 program.round("check")
                 os.sync()
-                cases = [case for case in CASES if case[0] == body_bytes]
-                for _, names, columns, budgets in cases if body_bytes == 1024 else ():
-                    what = f"{size} bodies{AS_WRITTEN}, {names}"
-                    context.show(f"spark: {what}")
-                    yield from _figures(what, body_bytes, _rounds(context, program, columns), budgets)
-                read_from_disk(files_below(Path(directory)))
-                for _, names, columns, budgets in cases:
+                for _, names, columns, budgets in (case for case in CASES if case[0] == body_bytes):
                     what = f"{size} bodies, {names}"
                     context.show(f"spark: {what}")
                     yield from _figures(what, body_bytes, _rounds(context, program, columns), budgets)
-
-
-def read_from_disk(files: list[Path]) -> None:
-    """Drops files from the page cache and reads them again, which is the state after a restart of the machine."""
-    sync(files)
-    drop(files)
-    for path in files:
-        with path.open("rb", buffering=0) as file:
-            while file.read(READ_BYTES):
-                pass
 
 
 def _rounds(context: Context, program: Program, columns: str) -> dict[str, list[Round]]:
