@@ -23,7 +23,7 @@ from rucola.runtime.files import Files
 from rucola.store.message_store import MessageStore
 from rucola.store.results import GetMessageStatus
 
-ROUNDS = 5
+ROUNDS = 4
 Acknowledged = dict[int, tuple[str, int, int, int]]
 """Topic, queue id, queue offset and physical offset of a message, by its number."""
 

@@ -18,7 +18,7 @@ from rucola import Message, Producer, ProducerConfig, PullConsumer, PullStatus, 
 from rucola.errors import RucolaError
 
 SOURCE = Path(__file__).parents[2] / "src"
-ROUNDS = 6
+ROUNDS = 4
 IN_FLIGHT = 32
 TIMEOUT_S = 60
 CONFIG = "mappedFileSizeCommitLog=1048576\nmappedFileSizeConsumeQueue=20000\nmaxHashSlotNum=1000\nmaxIndexNum=4000\n"
