@@ -19,7 +19,7 @@ from rucola.remoting import turn
 from rucola.remoting.channel import Channel
 from rucola.remoting.deferred_reads import SLICE_S, DeferredReads
 from rucola.remoting.server import RemotingServer
-from rucola.remoting.turn import COSTLY_S, LONG_S, SERVED_READS, TURN_S, Turn
+from rucola.remoting.turn import COSTLY_S, LONG_S, SERVED_READS, TOO_LONG_S, TURN_S, Turn
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 
@@ -180,6 +180,19 @@ def test_only_very_many_reads_make_a_turn_that_new_reads_wait_for() -> None:
     assert turns.turn.is_long(turns.loop) and turns.turn.is_crowded
     turns.run_turn()
     assert not turns.turn.is_crowded
+    assert not turns.turn.is_long(turns.loop), "a new turn"
+
+
+def test_a_turn_that_took_too_long_serves_no_further_read() -> None:
+    """Before the fix, 40 reads with a costly request each were served in one turn of 79 ms."""
+    turns = Turns()
+    assert not turns.turn.is_long(turns.loop)
+    turns.now_s += TOO_LONG_S * 0.9
+    assert not turns.turn.is_long(turns.loop)
+    turns.now_s += TOO_LONG_S * 0.2
+    assert turns.turn.is_long(turns.loop)
+    assert not turns.turn.is_crowded, "its reads may be large"
+    turns.run_turn()
     assert not turns.turn.is_long(turns.loop), "a new turn"
 
 

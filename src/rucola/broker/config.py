@@ -372,7 +372,7 @@ class BrokerConfig(TlsConfig):
     )
     unsent_bytes_max: int = option(
         "unsentBytesMax",
-        192 << 20,
+        128 << 20,
         "Maximum size of the responses that clients have not read yet, for all connections together. Above this "
         "limit, the connections with the most unread bytes are closed. Rucola's own.",
         unit="bytes",

@@ -23,9 +23,8 @@ from rucola.broker.processor.pop import PopMessageProcessor
 from rucola.broker.processor.pop_ack import PopAckProcessor
 from rucola.broker.processor.pop_look import PopLookProcessor
 from rucola.broker.services import BrokerServices
+from rucola.broker.topic_queues import TopicQueues
 from rucola.common.key_builder import REVIVE_TOPIC_PREFIX
-from rucola.common.message_queue import MessageQueue
-from rucola.errors import RucolaError
 from rucola.runtime.supervision import PeriodicWork
 
 _REVIVE_QUEUES = 8
@@ -121,7 +120,11 @@ class PopServices:
     @cached_property
     def assignments(self) -> AssignmentProcessor:
         """Serves queue assignments."""
-        return AssignmentProcessor(self._services, self._modes, self._topic_queues)
+        services = self._services
+        queues = TopicQueues(
+            services.outer_api.readable_queues, services.topics, self._config.broker_name, services.clock.monotonic
+        )
+        return AssignmentProcessor(services, self._modes, queues)
 
     def start(self) -> None:
         """Starts to revive messages, beginning with those that became due while the broker was down."""
@@ -171,19 +174,6 @@ class PopServices:
             await asyncio.wait([registration])
             more = True
         return 0 if more else None
-
-    async def _topic_queues(self, topic: str) -> list[MessageQueue] | None:
-        """The queues of a topic according to the name servers, else those of this broker."""
-        try:
-            queues = await self._services.outer_api.readable_queues(topic)
-        except RucolaError:
-            queues = None
-        if queues:
-            return queues
-        config = self._services.topics.get(topic)
-        if config is None:
-            return None
-        return [MessageQueue(topic, self._config.broker_name, queue_id) for queue_id in range(config.read_queue_nums)]
 
     def _dispatch(self) -> None:
         self._store.dispatch()

@@ -26,6 +26,8 @@ Otherwise, thousands of connections would each get one request served in the sam
 """
 SERVED_READS = 64
 """Number of reads in a turn whose requests are served even if the turn takes longer than ``LONG_S``."""
+TOO_LONG_S = 0.025
+"""When a turn has taken this number of seconds, it serves no requests of further reads, however few there were."""
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
@@ -88,8 +90,9 @@ class Turn:
         self._look(now_s)
         if self._reads:
             self._reads += 1
-            self.is_crowded = self._reads > SERVED_READS and now_s - self._first_read_s > LONG_S
-            return self.is_crowded
+            took_s = now_s - self._first_read_s
+            self.is_crowded = self._reads > SERVED_READS and took_s > LONG_S
+            return self.is_crowded or took_s > TOO_LONG_S
         if now_s - self._first_read_s > _UNSEEN_S:
             self._first_read_s, self._reads = now_s, 1
             loop.call_soon(self._end_reads)

@@ -33,6 +33,8 @@ _PAGE = 4096
 _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
 _CANDIDATES_MAX = 4096
+_CODES_MAX = 65_536
+"""Largest number of tag codes that are kept, in all sets together. A set takes 80 bytes a code."""
 _AHEAD_MAX = 64
 """Largest number of records that are fetched together for a caller that reads them one after the other."""
 _CHAIN_STEPS_MAX = 32_768
@@ -80,6 +82,8 @@ class MessageReader:
         self._slices = array("q", bytes(16 * count_max))
         self._unreadable: set[str] = set()
         self._codes: dict[Collection[int], array[int]] = {}
+        """Tag codes of recent pulls, sorted as the kernel needs them."""
+        self._codes_count = 0
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
         """Must be called after recovery. From then on, records below ``physical_end`` may not be in memory, and gaps
@@ -323,8 +327,10 @@ class MessageReader:
             return array("q", sorted(tag_codes))
         codes = self._codes.get(tag_codes)
         if codes is None:
-            if len(self._codes) >= _CANDIDATES_MAX:
+            self._codes_count += len(tag_codes) + 1
+            if self._codes_count > _CODES_MAX:
                 self._codes.clear()
+                self._codes_count = len(tag_codes) + 1
             codes = self._codes[tag_codes] = array("q", sorted(tag_codes))
         return codes
 

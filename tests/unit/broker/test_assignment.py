@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,13 @@ import pytest
 from tests.brokers import Cluster, run
 
 from rucola.broker.pop.allocate import AVERAGELY, BY_CIRCLE, CONSISTENT_HASH, allocate, allocate_for_pop
+from rucola.broker.topic_queues import KEPT_S, TopicQueues
 from rucola.common.message_queue import MessageQueue
+from rucola.common.topic_config import TopicConfig
+from rucola.errors import RemotingError
 from rucola.protocol import fastjson
 from rucola.protocol.command import RemotingCommand
+from rucola.testing.event_loop import advance, run_stepped, settle
 
 QUEUES = [MessageQueue("T", "broker-a", queue_id) for queue_id in range(5)]
 
@@ -95,3 +100,105 @@ def test_a_mode_is_set_and_kept(tmp_path: Path) -> None:
             assert assigned(await cluster.ask(400, body=query)) == [(-1, "POP")]
 
     run(work())
+
+
+def known(queues: TopicQueues, topic: str) -> list[MessageQueue] | None | bool:
+    """The kept queues of a topic; False if nothing is kept."""
+    kept = queues.known(topic)
+    return False if kept is None else kept.queues
+
+
+class Names:
+    """Name servers that answer when the test says so, and the topics of one broker."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers: list[asyncio.Future[list[MessageQueue]]] = []
+        self.table: dict[str, TopicConfig] = {}
+        self.changed: Any = None
+
+    async def ask(self, topic: str) -> list[MessageQueue]:
+        self.asked.append(topic)
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return await self.answers[-1]
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self.table.get(topic)
+
+    def on_change(self, listener: Any) -> None:
+        self.changed = listener
+
+    def finder(self) -> TopicQueues:
+        topics: Any = self
+        return TopicQueues(self.ask, topics, "broker-a", asyncio.get_running_loop().time)
+
+
+def test_clients_of_a_group_share_one_answer_of_the_name_servers() -> None:
+    async def work() -> None:
+        names = Names()
+        queues = names.finder()
+        asking = [asyncio.ensure_future(queues.find("T")) for _ in range(100)]
+        await settle()
+        asking[0].cancel()  # whose connection was closed
+        await settle()
+        names.answers[0].set_result(QUEUES[::-1])
+        await settle()
+        assert names.asked == ["T"] and asking[0].cancelled()
+        assert all(each.result() == QUEUES for each in asking[1:])
+        assert known(queues, "T") == QUEUES and known(queues, "U") is False
+        advance(KEPT_S * 1.01)
+        assert known(queues, "T") is False
+
+    run_stepped(work())
+
+
+def test_an_answer_from_before_a_change_of_a_topic_is_not_kept() -> None:
+    async def work() -> None:
+        names = Names()
+        queues = names.finder()
+        before = asyncio.ensure_future(queues.find("T"))
+        await settle()
+        names.changed()
+        after = asyncio.ensure_future(queues.find("T"))
+        await settle()
+        assert names.asked == ["T", "T"]
+        names.answers[1].set_result(QUEUES)
+        await settle()
+        names.answers[0].set_result(QUEUES[:1])
+        await settle()
+        assert (before.result(), after.result()) == (QUEUES[:1], QUEUES)
+        assert known(queues, "T") == QUEUES
+        names.changed()
+        assert known(queues, "T") is False
+
+    run_stepped(work())
+
+
+def test_topics_that_no_name_server_knows_are_asked_of_the_broker() -> None:
+    async def work() -> None:
+        names = Names()
+        names.table["own"] = TopicConfig("own", read_queue_nums=2, write_queue_nums=2)
+        queues = names.finder()
+        own, none = asyncio.ensure_future(queues.find("own")), asyncio.ensure_future(queues.find("none"))
+        await settle()
+        for answer in names.answers:
+            answer.set_exception(RemotingError("nobody is there"))
+        await settle()
+        assert own.result() == [MessageQueue("own", "broker-a", 0), MessageQueue("own", "broker-a", 1)]
+        assert none.result() is None and known(queues, "none") is None
+
+    run_stepped(work())
+
+
+def test_answers_for_few_topics_are_kept() -> None:
+    async def work() -> None:
+        names = Names()
+        queues = names.finder()
+        for number in range(1030):
+            asking = asyncio.ensure_future(queues.find(f"T{number}"))
+            await settle(2)
+            names.answers[-1].set_result(QUEUES)
+            await asking
+        assert [number for number in range(1030) if known(queues, f"T{number}") is False] == list(range(6))
+
+    run_stepped(work())

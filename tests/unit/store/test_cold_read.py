@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import pytest
@@ -123,4 +124,18 @@ def test_or_ends_the_read_before_it(places: list[int], tmp_path: Path, monkeypat
     unreadable(monkeypatch, places[6] + 10)
     assert get(store).next_offset == 3
     assert get(store, 3).status is GetMessageStatus.OFFSET_OVERFLOW_ONE
+    store.shutdown()
+
+
+def test_few_sets_of_tag_codes_are_kept(tmp_path: Path) -> None:
+    """Before the fix, 4,096 sets of any size were kept: consumers with ever new expressions cost 600 MB."""
+    store = opened(tmp_path)
+    fill(store, COUNT, topics=1)
+    kept: list[weakref.ref[frozenset[int]]] = []
+    for number in range(200):
+        codes = frozenset(range(number, number + 1000))
+        kept.append(weakref.ref(codes))
+        store.get_message(T, 0, 0, 32, 1 << 20, tag_codes=codes)
+    del codes
+    assert 0 < sum(each() is not None for each in kept) <= 65
     store.shutdown()

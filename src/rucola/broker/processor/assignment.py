@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 
 from rucola.broker.client.consumer_manager import BROADCASTING
 from rucola.broker.pop.allocate import STRATEGIES, allocate, allocate_for_pop
@@ -11,6 +11,7 @@ from rucola.broker.pop.request_mode import POP, PULL, RequestMode, RequestModeMa
 from rucola.broker.processor.responses import success
 from rucola.broker.registration import answer_when_told
 from rucola.broker.services import BrokerServices
+from rucola.broker.topic_queues import TopicQueues
 from rucola.common.key_builder import is_retry_topic
 from rucola.common.message_queue import MessageQueue
 from rucola.errors import BrokerError
@@ -25,20 +26,17 @@ from rucola.protocol.codes import ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.remoting.turn import Resumed
 
 
 class AssignmentProcessor:
-    """Serves queue assignments.
-
-    Args:
-        topic_queues: returns the readable queues of a topic on all brokers; None if there is no such topic.
-    """
+    """Serves queue assignments."""
 
     def __init__(
         self,
         services: BrokerServices,
         modes: RequestModeManager,
-        topic_queues: Callable[[str], Awaitable[list[MessageQueue] | None]],
+        topic_queues: TopicQueues,
     ) -> None:
         self._config = services.config
         self._topics = services.topics
@@ -46,19 +44,30 @@ class AssignmentProcessor:
         self._consumers = services.consumers
         self._modes = modes
         self._topic_queues = topic_queues
+        self._resumed = Resumed()
 
-    async def query(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    def query(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
         """Request 400: the queues of a client."""
         body = QueryAssignmentRequestBody.decode(command.body)
+        kept = self._topic_queues.known(body.topic)
+        return self._when_found(command, body) if kept is None else self._assignment(command, body, kept.queues)
+
+    async def _when_found(self, command: RemotingCommand, body: QueryAssignmentRequestBody) -> RemotingCommand:
+        queues = await self._topic_queues.find(body.topic)
+        await self._resumed.turn()
+        return self._assignment(command, body, queues)
+
+    def _assignment(
+        self, command: RemotingCommand, body: QueryAssignmentRequestBody, queues: list[MessageQueue] | None
+    ) -> RemotingCommand:
         mode = self._modes.get(body.topic, body.consumer_group)
         if mode is None:
             # A consumer's own retry topic is always pulled, even if the group pops its topics.
             usual = PULL if is_retry_topic(body.topic) else self._config.default_message_request_mode
             mode = RequestMode(usual, self._config.default_pop_share_queue_num)
-        queues = await self._topic_queues(body.topic)
         answer = QueryAssignmentResponseBody()
         if queues is not None and body.message_model != BROADCASTING:
-            queues = self._allocated(body, sorted(queues), mode)
+            queues = self._allocated(body, queues, mode)
         if queues is not None:
             answer.message_queue_assignments = [MessageQueueAssignment(queue, mode.mode) for queue in queues]
         return success(command, body=answer)

@@ -1,0 +1,98 @@
+"""The readable queues of a topic on all brokers, as the name servers know them. Event loop only.
+
+Each client of a group asks for its queues at the same time when a member comes or goes, and every 5 s otherwise. One
+question to the name servers serves them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from rucola.broker.topic.topic_config_manager import TopicConfigManager
+from rucola.common.message_queue import MessageQueue
+from rucola.errors import RucolaError
+
+Queues = list[MessageQueue] | None
+"""Sorted queues; None if there is no such topic."""
+KEPT_S = 1.0
+"""Seconds for which an answer of the name servers is kept."""
+_KEPT_MAX = 1024
+"""Largest number of topics whose answers are kept."""
+
+
+class Kept(NamedTuple):
+    """An answer of the name servers, and the monotonic time in seconds until which it is kept."""
+
+    queues: Queues
+    until_s: float
+
+
+class TopicQueues:
+    """Finds and keeps the queues of topics.
+
+    Args:
+        ask: asks the name servers; raises ``RucolaError`` if none knows the topic.
+        broker_name: name in the queues of a topic that only this broker knows.
+        monotonic: returns seconds.
+    """
+
+    def __init__(
+        self,
+        ask: Callable[[str], Awaitable[list[MessageQueue]]],
+        topics: TopicConfigManager,
+        broker_name: str,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._ask = ask
+        self._topics = topics
+        self._broker_name = broker_name
+        self._monotonic = monotonic
+        self._kept: dict[str, Kept] = {}
+        self._asked: dict[str, asyncio.Task[Queues]] = {}
+        topics.on_change(self._discard)
+
+    def known(self, topic: str) -> Kept | None:
+        """The kept answer for a topic; None if the name servers must be asked."""
+        kept = self._kept.get(topic)
+        return None if kept is None or kept.until_s < self._monotonic() else kept
+
+    async def find(self, topic: str) -> Queues:
+        """The queues of a topic. Callers that come while the name servers are being asked wait for the same answer."""
+        asked = self._asked.get(topic)
+        if asked is None:
+            asked = self._asked[topic] = asyncio.ensure_future(self._find(topic))
+        return await asyncio.shield(asked)
+
+    async def _find(self, topic: str) -> Queues:
+        me = asyncio.current_task()
+        try:
+            queues = await self._queues(topic)
+        finally:
+            is_current = self._asked.get(topic) is me
+            if is_current:
+                del self._asked[topic]
+        if is_current:
+            if len(self._kept) >= _KEPT_MAX:
+                del self._kept[next(iter(self._kept))]
+            self._kept.pop(topic, None)
+            self._kept[topic] = Kept(queues, self._monotonic() + KEPT_S)
+        return queues
+
+    async def _queues(self, topic: str) -> Queues:
+        try:
+            queues = await self._ask(topic)
+        except RucolaError:
+            queues = []
+        if queues:
+            return sorted(queues)
+        config = self._topics.get(topic)
+        if config is None:
+            return None
+        return [MessageQueue(topic, self._broker_name, queue_id) for queue_id in range(config.read_queue_nums)]
+
+    def _discard(self) -> None:
+        """A topic of this broker changed: neither kept answers nor those under way are used again."""
+        self._kept.clear()
+        self._asked.clear()
