@@ -102,7 +102,7 @@ def test_a_mode_is_set_and_kept(tmp_path: Path) -> None:
     run(work())
 
 
-def known(queues: TopicQueues, topic: str) -> list[MessageQueue] | None | bool:
+def known(queues: TopicQueues, topic: str) -> list[MessageQueue] | bool | None:
     """The kept queues of a topic; False if nothing is kept."""
     kept = queues.known(topic)
     return False if kept is None else kept.queues
