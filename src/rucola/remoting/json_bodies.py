@@ -13,6 +13,7 @@ from rucola.errors import BrokerError
 from rucola.protocol.codes import RequestCode, ResponseCode
 from rucola.protocol.command import RemotingCommand
 from rucola.protocol.fastjson import ReadBody
+from rucola.remoting.turn import Resumed
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 SHORT_BYTES = 8 * 1024
 """Longest body that is parsed at once; parsing it takes at most 20 ms."""
 WAITING_BYTES_MAX = 32 * 1024 * 1024
-"""Largest number of bytes of all bodies that wait to be parsed; further requests are refused."""
+"""Largest number of bytes of all bodies that wait; further requests are refused."""
+AHEAD_MAX = 4
+"""Largest number of bodies that are being parsed or wait to be served; a parsed body takes ten times its memory."""
 JSON_CODES = frozenset(
     {
         RequestCode.HEART_BEAT,
@@ -55,9 +58,12 @@ class JsonBodies:
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
         self._waiting_bytes = 0
+        self._resumed = Resumed()
+        self._ahead = asyncio.Semaphore(AHEAD_MAX)
 
     async def read(self, command: RemotingCommand) -> None:
-        """Replaces the body of ``command`` by its parsed form.
+        """Replaces the body of ``command`` by its parsed form. Returns when the request may be served: a few in each
+        turn of the event loop, because many bodies may be parsed during one turn.
 
         Raises:
             BrokerError: SYSTEM_BUSY, too many bodies wait.
@@ -75,7 +81,10 @@ class JsonBodies:
             self._thread = ThreadPoolExecutor(1, "rucola-json")
         self._waiting_bytes += size
         try:
-            command.body = await asyncio.get_running_loop().run_in_executor(self._thread, ReadBody.of, command.body)
+            async with self._ahead:
+                loop = asyncio.get_running_loop()
+                command.body = await loop.run_in_executor(self._thread, ReadBody.of, command.body)
+                await self._resumed.turn()
         finally:
             self._waiting_bytes -= size
 

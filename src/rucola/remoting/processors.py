@@ -133,7 +133,6 @@ class ProcessorTable:
 
     async def _when_read(self, channel: Channel, command: RemotingCommand) -> Answer:
         await self.json_bodies.read(command)
-        await self._resumed.turn()
         answer = self._serve(channel, command)
         return answer if answer is None or isinstance(answer, RemotingCommand) else await answer
 

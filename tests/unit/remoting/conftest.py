@@ -31,7 +31,10 @@ class ScriptedHandler:
         if channel not in self.channels:
             self.channels.append(channel)
         self.reads.append(batch.count)
-        for row in range(batch.count):
+        self.rest_received(channel, batch, 0)
+
+    def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
+        for row in range(first, batch.count):
             command = batch.command(row)
             if command.is_response:
                 continue

@@ -84,8 +84,10 @@ class ClientManageProcessor:
             clients.append(ClientChannel(channel, data.client_id, command.language.name, command.version, now))
             return clients[-1]
 
-        for producer in data.producer_data_set:
-            self._producers.register(producer.group_name, new_client())
+        if data.producer_data_set:
+            producer = new_client()
+            for group in data.producer_data_set:
+                self._producers.register(group.group_name, producer)
         for consumer in data.consumer_data_set:
             retry = self._prepare_group(consumer)
             if retry is None:
