@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from tools.peers.servers import Servers, servers
+from tools.peers.servers import RucolaServers, Servers, servers
+
+from bench.program import Program, java_load, python_load
 
 
 @dataclass
@@ -18,12 +21,16 @@ class Context:
         stack: ends shared servers with the run.
         show: sets the text of the progress line.
         gib: size of the store of ``archive`` in GiB.
+        before: working tree of an earlier version, which is measured instead of the official programs.
+        rounds_wanted: number of rounds for each side; None for the usual number.
     """
 
     quick: bool
     stack: ExitStack
     show: Callable[[str], None]
     gib: float = 2.0
+    before: Path | None = None
+    rounds_wanted: int | None = None
     _servers: dict[tuple[str, str], Servers] = field(default_factory=dict)
 
     @property
@@ -34,7 +41,7 @@ class Context:
     @property
     def rounds(self) -> int:
         """Number of rounds for each side."""
-        return 1 if self.quick else 3
+        return self.rounds_wanted or (1 if self.quick else 3)
 
     @property
     def warm_up(self) -> int:
@@ -42,13 +49,22 @@ class Context:
         return 20_000 if self.quick else 100_000
 
     def servers(self, name: str, flush: str = "async") -> Servers:
-        """Returns the servers of ``rucola`` or ``java``; they start at the first call and run until the end."""
+        """Returns the servers of ``rucola``, ``java`` or ``before``; they start at the first call and run until the
+        end.
+        """
         key = (name, flush)
         if key not in self._servers:
             self.show(f"starting {name} with {flush} flush")
-            self._servers[key] = self.stack.enter_context(servers(name, flush))
+            made = RucolaServers(flush, tree=self.before) if self.before and name == "before" else servers(name, flush)
+            self._servers[key] = self.stack.enter_context(made)
         return self._servers[key]
 
     def both(self, flush: str = "async") -> tuple[Servers, Servers]:
-        """Returns our servers and the official ones."""
-        return self.servers("rucola", flush), self.servers("java", flush)
+        """Returns our servers and those for comparison: the official ones, or those of an earlier version."""
+        return self.servers("rucola", flush), self.servers("before" if self.before else "java", flush)
+
+    def other_store(self, *arguments: str) -> Program:
+        """Starts the load program of the store for comparison: the official one, or that of an earlier version."""
+        if self.before is not None:
+            return python_load("load_store", *arguments, tree=self.before)
+        return java_load("StoreLoad", *arguments)

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Self
 
 from tools.peers.packages import PEERS, ROOT, SERVER_VERSION, PeerError, java_program, need
-from tools.peers.servers import JAVA_OPTIONS, Servers, cpu_seconds
+from tools.peers.servers import JAVA_OPTIONS, Servers, cpu_seconds, python_of
 
 ROUND_TIMEOUT_S = 120.0
 FAILED_SHARE_MAX = 0.01
@@ -71,13 +71,13 @@ class Program:
         ready: content of the first line that the program printed.
     """
 
-    def __init__(self, command: Sequence[str], servers: Servers | None = None) -> None:
+    def __init__(self, command: Sequence[str], servers: Servers | None = None, tree: Path = ROOT) -> None:
         self._servers = servers
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
         self._process = subprocess.Popen(
             command,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -187,9 +187,9 @@ def java_load(main: str, *arguments: str, servers: Servers | None = None) -> Pro
     return Program(java_command(main, *arguments), servers)
 
 
-def python_load(module: str, *arguments: str, servers: Servers | None = None) -> Program:
-    """Starts a program of ``bench`` that uses our code."""
-    return Program([sys.executable, "-m", f"bench.{module}", *arguments], servers)
+def python_load(module: str, *arguments: str, servers: Servers | None = None, tree: Path = ROOT) -> Program:
+    """Starts a program of ``bench`` that uses our code, from the working tree ``tree``."""
+    return Program([python_of(tree), "-m", f"bench.{module}", *arguments], servers, tree)
 
 
 def alternate(

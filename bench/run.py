@@ -13,6 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
@@ -38,11 +40,15 @@ from bench import (
 )
 from bench import filter as sql_filter
 from bench.context import Context
-from bench.figure import Figure
+from bench.figure import Figure, at_least
 from bench.fill_memory import fill_memory
 from bench.program import scratch_directory
 from bench.report import machine, publish, table
 
+BEFORE = ("store", "send", "send-frames", "send-java", "send-java-small", "batch", "end-to-end", "pull", "push")
+"""Measurements that ``--before`` can compare; they use both sides alike."""
+BEFORE_MIN = 0.97
+"""Smallest ratio to an earlier version at which a rate or a cost counts as kept."""
 RESULTS = ROOT / ".bench" / "results.json"
 WIDTH = 150
 """Width of the report in columns if there is no terminal."""
@@ -84,11 +90,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--gib", type=float, default=2.0, metavar="N", help="size of the store for archive; the goal is stated for 20"
     )
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds for each side; usually 3")
+    parser.add_argument(
+        "--before",
+        type=lambda text: Path(text).resolve(),
+        metavar="DIRECTORY",
+        help="compare with the servers and the store of an earlier version, a worktree of this repository with its own "
+        "environment",
+    )
     parser.add_argument("name", nargs="*", help=f"measurements to run: {', '.join(MEASUREMENTS)}; all by default")
     parser.add_argument("--publish", action="store_true", help="also rewrite the figures in docs/figures.md")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.name if name not in MEASUREMENTS]:
         parser.error(f"no measurement {', '.join(unknown)}; there are {', '.join(MEASUREMENTS)}")
+    if options.before and (wrong := [name for name in options.name if name not in BEFORE]):
+        parser.error(f"--before cannot compare {', '.join(wrong)}; it compares {', '.join(BEFORE)}")
+    if options.before and options.publish:
+        parser.error("--publish is for figures beside the official programs, not for --before")
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDTH)
@@ -99,8 +117,9 @@ def main(arguments: list[str]) -> int:
     begin = time.monotonic()
     signal.signal(signal.SIGTERM, _terminated)
     with console.status("starting") as status, scratch_directory() as scratch, ExitStack() as stack:
-        context = Context(options.quick, stack, _shower(console, status), options.gib)
-        for name in options.name or MEASUREMENTS:
+        show = _shower(console, status)
+        context = Context(options.quick, stack, show, options.gib, options.before, options.rounds)
+        for name in options.name or (BEFORE if options.before else MEASUREMENTS):
             context.show("filling free memory with page cache")
             context.show(fill_memory(scratch))
             try:
@@ -108,6 +127,8 @@ def main(arguments: list[str]) -> int:
             except PeerError as error:
                 failed.append(f"{name}: {error}")
         status.update("stopping the servers")
+    if options.before:
+        figures = [_beside_before(figure) for figure in figures]
     console.print(table(figures))
     missed = [figure for figure in figures if figure.met is False]
     for figure in missed:
@@ -120,6 +141,12 @@ def main(arguments: list[str]) -> int:
     for text in failed:
         print(f"bench: {text}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _beside_before(figure: Figure) -> Figure:
+    """The figure with the limit for an earlier version. Latencies get none: three rounds of them vary more than it."""
+    budgets = (at_least(BEFORE_MIN),) if figure.unit in ("/s", "µs") else ()
+    return replace(figure, peer_name="before", budgets=budgets)
 
 
 def save(figures: list[Figure], where: str, quick: bool) -> None:

@@ -42,7 +42,7 @@ def _appends(context: Context, body_bytes: int, index: str) -> Iterator[Figure]:
         scratch_directory() as ours_directory,
         scratch_directory() as java_directory,
         python_load("load_store", ours_directory, *arguments) as ours,
-        java_load("StoreLoad", java_directory, *arguments) as java,
+        context.other_store(java_directory, *arguments) as java,
     ):
         java.round(f"put 1 {JAVA_WARM_UP}")
         seconds = min(context.seconds, ROUND_SECONDS_MAX)
@@ -63,7 +63,7 @@ def measure_sync(context: Context) -> Iterator[Figure]:
         scratch_directory() as ours_directory,
         scratch_directory() as java_directory,
         python_load("load_store", ours_directory, *arguments) as ours,
-        java_load("StoreLoad", java_directory, *arguments) as java,
+        context.other_store(java_directory, *arguments) as java,
     ):
         java.round(f"put 64 {JAVA_SYNC_WARM_UP}")
         for waiters in (64, 1):

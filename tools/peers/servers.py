@@ -148,14 +148,32 @@ class Servers(ABC):
         shutil.rmtree(self._temporary, ignore_errors=True)
 
 
-OURS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": ""}
-"""Environment of our servers: Python keeps compiled modules, as in an installed package, even if the calling process
-does not.
-"""
+def environment_of(tree: Path) -> dict[str, str]:
+    """Environment of our servers from a working tree. Python keeps compiled modules, as in an installed package, even
+    if the calling process does not.
+    """
+    return {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": ""}
+
+
+OURS = environment_of(ROOT)
+
+
+def python_of(tree: Path) -> str:
+    """The interpreter of a working tree, which has the tree's compiled kernels.
+
+    Raises:
+        PeerError: the tree has no ``.venv``.
+    """
+    if tree == ROOT:
+        return sys.executable
+    python = tree / ".venv" / "bin" / "python"
+    if not python.exists():
+        raise PeerError(f"{python} does not exist: run make lint in {tree}")
+    return str(python)
 
 
 class RucolaServers(Servers):
-    """``rucola up``, run from this working tree.
+    """``rucola up``.
 
     Attributes: http: address of its metrics, ``host:port``. ready_at: time at which it was ready, by
     ``time.perf_counter``.
@@ -165,14 +183,25 @@ class RucolaServers(Servers):
     http = ""
     ready_at = 0.0
 
+    def __init__(
+        self,
+        flush: str = "async",
+        store: Path | None = None,
+        settings: Mapping[str, object] | None = None,
+        tree: Path = ROOT,
+    ) -> None:
+        """``tree`` is the working tree whose servers run."""
+        super().__init__(flush, store, settings)
+        self._tree = tree
+
     def _start(self) -> None:
-        command = [sys.executable, "-m", "rucola", "up", "--json", "--store", str(self.store)]
+        command = [python_of(self._tree), "-m", "rucola", "up", "--json", "--store", str(self.store)]
         command += ["--namesrv-port", str(port_of(self.namesrv)), "--broker-port", str(port_of(self.broker))]
         command += ["--http-port", "0", "--flush", self.flush]
         if self.settings:
             self._configure("broker.conf", **self.settings)
             command += ["--config", "broker.conf"]
-        process = self._spawn(command, "rucola.log", OURS, capture=True)
+        process = self._spawn(command, "rucola.log", environment_of(self._tree), capture=True)
         facts = _facts(process, self)
         self.ready_at = time.perf_counter()
         self.namesrv, self.broker, self.http = facts["namesrv"], facts["brokers"][0], facts["http"]

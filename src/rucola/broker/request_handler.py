@@ -76,6 +76,7 @@ class RequestHandler:
         self._monotonic = monotonic
         self._before_read = before_read
         self._send = send
+        self._targets = send.targets
         self._pull = pull
         self._table = table
         for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
@@ -104,7 +105,7 @@ class RequestHandler:
                 self._guard(channel, batch, first, batch.judged)
             count = batch.judged
         row = asked_row = first
-        topics_made = self._send.topics_made
+        topics_made = self._targets.topics_made
         while row < count:
             base = row * ROW_WIDTH
             kind = table[base + _KIND]
@@ -122,14 +123,13 @@ class RequestHandler:
                 except Exception as error:  # noqa: BLE001 - a defect must not cost the connection
                     event(_log, logging.ERROR, "request failed", error, peer=channel.remote_address)
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
-            run_ended = last == count or not table[last * ROW_WIDTH + _SAME_TOPIC]
             row = last
-            if self._send.topics_made != topics_made:
+            if self._targets.topics_made != topics_made:
                 # Creating the files of new queues takes longer than storing thousands of messages, so the time is
                 # checked after new topics.
-                topics_made = self._send.topics_made
+                topics_made = self._targets.topics_made
                 self._before_read()
-            elif row - asked_row < _unasked(kind, run_ended, channel):
+            elif row == count or row - asked_row < _unasked(kind, not table[row * ROW_WIDTH + _SAME_TOPIC], channel):
                 continue
             asked_row = row
             if row < batch.count and channel.turn_is_over():

@@ -149,11 +149,6 @@ class FrameReader:
         self._wanted = len(self._source)  # size of the next buffer
 
     @property
-    def is_large(self) -> bool:
-        """Whether the buffer, or the next one, is larger than ``capacity``."""
-        return self._wanted > self._capacity or len(self._source) > self._capacity
-
-    @property
     def wants_more(self) -> bool:
         """Whether an incomplete frame needs a buffer larger than ``capacity``."""
         return self._wanted > self._capacity

@@ -60,9 +60,10 @@ class SharedFrameReader(FrameReader):
 
     Attributes:
         has_more: whether the last batch was full, so that the read may hold further frames.
+        is_large: whether a partly received frame has a buffer of its own.
     """
 
-    __slots__ = ("_aside_bytes", "_begun", "_is_aside", "_space", "has_more")
+    __slots__ = ("_aside_bytes", "_begun", "_is_aside", "_space", "has_more", "is_large")
 
     def __init__(self, space: ReadSpace) -> None:
         self._space = space
@@ -73,11 +74,6 @@ class SharedFrameReader(FrameReader):
         self._aside_bytes = 0
         self._start = self._end = 0
         self._share()
-
-    @property
-    def is_large(self) -> bool:
-        """Whether a partly received frame has a buffer of its own."""
-        return self._source is not self._space.source
 
     @property
     def needed_bytes(self) -> int:
@@ -161,12 +157,19 @@ class SharedFrameReader(FrameReader):
         if error:
             raise self._refusal(error)
         self.has_more = rows == ROWS_MAX and self._start < self._end
-        self._is_aside = False
         batch = FrameBatch(source, view, self._table, rows) if rows else None
         if batch is not None and unread:
             self._read_others(batch)
-        if not self.has_more:
+        if self.has_more:
+            self._is_aside = False
+            return batch
+        if self._start == self._end and not self.is_large:  # the usual case
+            self._begun = b""
+            self._is_aside = True
+            self._start = self._end = 0
+        else:
             self._move_out()
+        if self._aside_bytes:
             self._count_aside(0)
         return batch
 
@@ -174,7 +177,7 @@ class SharedFrameReader(FrameReader):
         self._is_aside = True
         rest = self._end - self._start
         if rest == 0 and not self.is_large:
-            self._begun = b""  # the usual case
+            self._begun = b""
         elif rest <= min(BEGUN_BYTES, self._capacity // 4):
             self._begun = bytes(self._view[self._start : self._end])
             self._share()
@@ -182,6 +185,7 @@ class SharedFrameReader(FrameReader):
             # A batch may still refer to the old buffer.
             self._source = bytearray(self._view[self._start : self._end])
             self._view = memoryview(self._source)
+            self.is_large = True
             self._plan_frame(rest)
         elif rest == len(self._source):
             self._plan_frame(rest)
@@ -204,6 +208,7 @@ class SharedFrameReader(FrameReader):
         space = self._space
         self._source, self._view, self._table = space.source, space.view, space.table
         self._wanted = self._capacity
+        self.is_large = False
 
     def _plan_frame(self, rest: int) -> None:
         """Chooses the next size of this connection's own buffer: in proportion to the bytes that have arrived, and at

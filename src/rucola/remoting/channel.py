@@ -330,7 +330,9 @@ class Channel(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: returns the buffer for the next bytes."""
-        while self._has_rest():  # some transports read once more after they were told to pause
+        while (
+            self._put_off is not None or self._reader.has_more
+        ):  # some transports read once more after they were told to pause
             self.costly = False
             self._serve_next()
         return self._reader.buffer(small=self._server.turn.is_crowded)

@@ -60,6 +60,9 @@ class SendMessageProcessor:
 
     Args:
         rewriter: rewrites messages that are not stored as they came.
+
+    Attributes:
+        targets: the topics of sends.
     """
 
     def __init__(self, services: BrokerServices, rewriter: Rewriter) -> None:
@@ -71,13 +74,8 @@ class SendMessageProcessor:
         self._monotonic = services.clock.monotonic
         self._rewriter = rewriter
         self._body_bytes_max = store.config.max_message_size
-        self._targets = services.targets
+        self.targets = services.targets
         self._members = new_table(_BATCH_ROWS)
-
-    @property
-    def topics_made(self) -> int:
-        """Number of topics created by sends so far."""
-        return self._targets.topics_made
 
     def process_run(
         self, channel: Channel, source: bytearray, view: memoryview, table: array[int], first: int, last: int
@@ -151,7 +149,7 @@ class SendMessageProcessor:
         base = first * ROW_WIDTH
         position = table[base + FrameColumn.TOPIC_POS]
         name = bytes(source[position : position + table[base + FrameColumn.TOPIC_LEN]])
-        target = self._targets.known(name)
+        target = self.targets.known(name)
         if target is not None:
             return target
         position = table[base + FrameColumn.DEFAULT_TOPIC_POS]
@@ -159,7 +157,7 @@ class SendMessageProcessor:
             source[position : position + table[base + FrameColumn.DEFAULT_TOPIC_LEN]], "utf-8", "replace"
         )
         try:
-            return self._targets.find(name, default_topic, table[base + FrameColumn.DEFAULT_TOPIC_QUEUES])
+            return self.targets.find(name, default_topic, table[base + FrameColumn.DEFAULT_TOPIC_QUEUES])
         except BrokerError as refusal:
             for row in range(first, last):
                 self._responses.refuse(channel, table, row, refusal)
@@ -177,7 +175,7 @@ class SendMessageProcessor:
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL, f"batch request does not support retry group {target.config.topic_name}"
             )
-        table[base + _QUEUE_ID] = self._targets.choose_queue(table[base + _QUEUE_ID], channel, target)
+        table[base + _QUEUE_ID] = self.targets.choose_queue(table[base + _QUEUE_ID], channel, target)
         if target.multi_tags:
             table[base + _SYS_FLAG] |= MessageSysFlag.MULTI_TAGS
         if table[base + FrameColumn.BODY_LEN] > self._body_bytes_max:
@@ -222,7 +220,7 @@ class SendMessageProcessor:
         traits = table[base + _TRAITS]
         detour: Detour | None = None
         try:
-            table[base + _QUEUE_ID] = self._targets.choose_queue(table[base + _QUEUE_ID], channel, target)
+            table[base + _QUEUE_ID] = self.targets.choose_queue(table[base + _QUEUE_ID], channel, target)
             if target.multi_tags:
                 table[base + _SYS_FLAG] |= MessageSysFlag.MULTI_TAGS
             if target.keys_required and KEYS not in _properties_of(source, table, base):
