@@ -70,6 +70,7 @@ class SharedFrameReader(FrameReader):
         self._capacity = len(space.source)
         self._begun = b""
         self.has_more = False
+        self.is_large: bool
         self._is_aside = True
         self._aside_bytes = 0
         self._start = self._end = 0
