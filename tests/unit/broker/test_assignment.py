@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.brokers import Cluster, run
 
+from rucola.broker.pop import allocate as allocate_module
 from rucola.broker.pop.allocate import AVERAGELY, BY_CIRCLE, CONSISTENT_HASH, allocate, allocate_for_pop
 from rucola.broker.topic_queues import KEPT_S, TopicQueues
 from rucola.common.message_queue import MessageQueue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import hashlib
 from collections.abc import Sequence
+from functools import lru_cache
 
 from rucola.common.message_queue import MessageQueue
 
@@ -28,9 +29,8 @@ def allocate(
     if strategy == BY_CIRCLE:
         return list(queues[index::count])
     if strategy == CONSISTENT_HASH:
-        nodes = sorted((_hash(f"{each}-{number}"), each) for each in client_ids for number in range(_NODES))
-        points = [point for point, _ in nodes]
-        return [q for q in queues if nodes[bisect.bisect_left(points, _hash(_text(q))) % len(nodes)][1] == client_id]
+        points, owners = _ring(tuple(client_ids))
+        return [q for q in queues if owners[bisect.bisect_left(points, _hash(_text(q))) % len(owners)] == client_id]
     whole, more = divmod(len(queues), count)
     begin = index * whole + min(index, more)
     return list(queues[begin : begin + whole + (index < more)])
@@ -49,6 +49,20 @@ def allocate_for_pop(
         return [queues[index % len(queues)]] if queues else []
     sharing = [client_ids[(index + step) % len(client_ids)] for step in range(share + 1)]
     return list(dict.fromkeys(queue for each in sharing for queue in allocate(strategy, each, queues, client_ids)))
+
+
+@lru_cache(maxsize=4)
+def _ring(client_ids: tuple[str, ...]) -> tuple[list[int], list[str]]:
+    """The sorted points of all clients, and the client of each point. Kept for groups of thousands of clients, each of
+    which asks for its queues when one of them comes or goes.
+    """
+    nodes = sorted((point, each) for each in client_ids for point in _points(each))
+    return [point for point, _ in nodes], [each for _, each in nodes]
+
+
+@lru_cache(maxsize=8192)
+def _points(client_id: str) -> tuple[int, ...]:
+    return tuple(_hash(f"{client_id}-{number}") for number in range(_NODES))
 
 
 def _hash(text: str) -> int:
