@@ -49,6 +49,23 @@ def test_consistent_hashing_gives_each_queue_to_one_client() -> None:
     assert set(shares[0]) <= set(allocate(CONSISTENT_HASH, "a", QUEUES, ["a", "c"]))
 
 
+def test_the_ring_of_a_large_group_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the fix, each question of 4,000 clients computed 40,000 hashes, which took 50 ms of the event loop."""
+    hashed: list[str] = []
+    made = allocate_module._hash
+
+    def counted(text: str) -> int:
+        hashed.append(text)
+        return made(text)
+
+    monkeypatch.setattr(allocate_module, "_hash", counted)
+    clients = [f"one of many {number:03d}" for number in range(100)]
+    for client in clients:
+        allocate(CONSISTENT_HASH, client, QUEUES[:1], clients)
+    allocate(CONSISTENT_HASH, clients[0], QUEUES[:1], clients[1:])
+    assert sum(text.startswith("one of many") for text in hashed) == 1000
+
+
 @pytest.mark.parametrize(
     ("client_ids", "share", "expected"),
     [
