@@ -43,6 +43,7 @@ from rucola.formats.properties import encode_properties
 from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import Channel, RemotingServer, ServerOptions, server_tls
+from rucola.remoting.turn import in_turns
 from rucola.runtime.clock import Clock, SystemClock
 from rucola.runtime.extras import SERVER, require
 from rucola.runtime.files import Files
@@ -386,7 +387,7 @@ class Broker:
         every("writing of consumer offsets", lambda: config.flush_consumer_offset_interval_ms / 1000, services.persist)
         every("search for silent clients", lambda: SCAN_INTERVAL_S, self._close_silent_clients)
         every("recheck of held pulls", lambda: RECHECK_INTERVAL_S, services.hold.recheck)
-        every("sampling of rates", lambda: SAMPLE_INTERVAL_S, services.stats.sample)
+        every("sampling of rates", lambda: SAMPLE_INTERVAL_S, lambda: in_turns(services.stats.sample()))
         every("closing of idle queues", lambda: IDLE_LOOK_S, lambda: self.store.park_idle_queues(IDLE_SHARES))
         if services.access is not None and services.access.users is None:
             every("reload of accounts", services.access.reload_interval_s, services.access.reload)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.common.key_builder import topic_at_group
+from rucola.remoting.turn import Steps, at_once
 from rucola.runtime.clock import Clock, local_time_digits
 from rucola.store.message_store import MessageStore
 
@@ -62,15 +63,15 @@ class BrokerStats:
     def start(self) -> None:
         """Takes the first sample; call it once the store is loaded."""
         self.started_ms = self._clock.wall_ms()
-        first = self._look()
+        first = at_once(self._look())
         self._samples = [deque([first], maxlen=kept) for kept, _ in _WINDOWS]
         self._day = local_time_digits(self._clock.wall_ms())[:8]
 
-    def sample(self) -> None:
-        """Takes a sample; call it every ``SAMPLE_INTERVAL_S``."""
+    def sample(self) -> Steps[None]:
+        """Takes a sample in steps, between which the event loop serves requests; call it every ``SAMPLE_INTERVAL_S``."""
         self._taken += 1
         due = [window for window, (_, every) in zip(self._samples, _WINDOWS, strict=True) if self._taken % every == 0]
-        now = self._look()
+        now = yield from self._look()
         for window in due:
             window.append(now)
         day = local_time_digits(self._clock.wall_ms())[:8]
@@ -84,7 +85,7 @@ class BrokerStats:
         start-up.
         """
         key = topic.encode("utf-8", "surrogateescape")
-        now = self._store.appended_counts().get(key)
+        now = self._store.appended_count(key)
         return self._rates(now, lambda sample: sample.puts.get(key, 0)) if now else None
 
     def group_gets(self, topic: str, group: str) -> tuple[Rate, Rate, Rate] | None:
@@ -112,12 +113,15 @@ class BrokerStats:
         rates = [Rate(max(now - then(window[0]), 0), at_s - window[0].at_s) for window in self._samples]
         return rates[0], rates[1], rates[2]
 
-    def _look(self) -> _Sample:
-        stats = self._store.stats
-        return _Sample(
-            self._clock.monotonic(),
-            self._store.appended_counts(),
-            {key: sum(queues.values()) for key, queues in self._offsets.table.items()},
-            stats.put_messages,
-            stats.got_messages,
-        )
+    def _look(self) -> Steps[_Sample]:
+        store, table = self._store, self._offsets.table
+        puts: dict[bytes, int] = {}
+        for topic in store.appended_topics():
+            puts[topic] = store.appended_count(topic)
+            yield
+        offsets: dict[str, int] = {}
+        for key in list(table):
+            offsets[key] = sum(table.get(key, {}).values())
+            yield
+        stats = store.stats
+        return _Sample(self._clock.monotonic(), puts, offsets, stats.put_messages, stats.got_messages)

@@ -181,7 +181,7 @@ class BrokerCollector(Collector):
             found += _access_metrics(broker.services.access)
         found += broker_metrics(broker)
         yield
-        found += topic_metrics(broker)
+        found += yield from topic_metrics(broker)
         yield
         found += yield from group_metrics(broker)
         return found

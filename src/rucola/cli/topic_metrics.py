@@ -9,7 +9,7 @@ without consumers are not read, because each scrape would open their files.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import nlargest
+from heapq import heappush, heappushpop
 from itertools import islice
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -24,25 +24,33 @@ TOPICS_MAX = 1000
 _NODE = ("cluster", "node_type", "node_id")
 
 
-def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Iterator[Metric]:
-    """Messages stored since start-up, by topic."""
-    counts = {topic: count for topic, count in broker.store.appended_counts().items() if count}
-    listed = nlargest(topics_max, counts.items(), key=lambda entry: entry[1])
+def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Steps[list[Metric]]:
+    """Messages stored since start-up, by topic. Each step counts one topic."""
+    listed: list[tuple[int, bytes]] = []
+    left_out = 0
+    for name in broker.store.appended_topics():
+        count = broker.store.appended_count(name)
+        if count and len(listed) < topics_max:
+            heappush(listed, (count, name))
+        elif count:
+            heappushpop(listed, (count, name))
+            left_out += 1
+        yield
     family = CounterMetricFamily(
         "rocketmq_messages_in",
         "Messages stored since start-up, by topic.",
         labels=(*_NODE, "topic", "is_system"),
     )
     node = _node(broker)
-    for name, count in listed:
+    for count, name in sorted(listed, reverse=True):
         topic = name.decode("utf-8", "replace")
         family.add_metric((*node, topic, _bool(is_system_topic(topic))), count)
-    yield family
-    yield GaugeMetricFamily(
+    topics_out = GaugeMetricFamily(
         "rucola_topics_not_listed",
         "Topics that got messages since start-up, but are left out of /metrics.",
-        len(counts) - len(listed),
+        left_out,
     )
+    return [family, topics_out]
 
 
 def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Metric]]:

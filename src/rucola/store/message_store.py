@@ -385,10 +385,14 @@ class MessageStore:
         """Returns the ids of the queues of ``topic`` that have a directory."""
         return self._queues.ids(topic)
 
-    def appended_counts(self) -> dict[bytes, int]:
-        """Returns the number of messages appended since start-up, by topic."""
-        first = self._queues.first_counts
-        return {topic: sum(offsets) - first[topic] for topic, offsets in self._queues.next_offset_tables.items()}
+    def appended_topics(self) -> list[bytes]:
+        """Returns the topics to which messages may have been appended since start-up."""
+        return list(self._queues.next_offset_tables)
+
+    def appended_count(self, topic: bytes) -> int:
+        """Returns the number of messages appended to ``topic`` since start-up."""
+        offsets = self._queues.next_offset_tables.get(topic)
+        return 0 if offsets is None else sum(offsets) - self._queues.first_counts[topic]
 
     def park_idle_queues(self, shares: int) -> None:
         """Closes files of unused queues. After ``shares`` calls, each queue has been checked once."""

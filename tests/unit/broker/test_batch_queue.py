@@ -110,7 +110,7 @@ def test_a_batch_is_one_record(sync_flush: bool, tmp_path: Path) -> None:
             pulled = await cluster.pull("B", 0, 0)
             assert pulled.ext_fields["nextBeginOffset"] == "6"
             assert cluster.broker.store.stats.put_messages == 6
-            assert cluster.broker.store.appended_counts()[b"B"] == 6
+            assert cluster.broker.store.appended_count(b"B") == 6
 
     run(scene())
 
