@@ -25,7 +25,7 @@ CLIENTS = ("rucola", "java", "cpp", "grpc")
 WHAT = ("send", "consume")
 IN_FLIGHT, BODY_BYTES = 64, 1024
 SLOW = 20
-"""The gRPC client gets fewer messages in a round, by this factor, because it takes longer for each."""
+"""Divisor for the number of messages in a round of the gRPC client, which takes longer per message."""
 
 
 def main(arguments: list[str]) -> int:

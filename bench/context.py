@@ -17,8 +17,8 @@ class Context:
     """Settings of one run.
 
     Attributes:
-        quick: whether rounds are few and short, for a look during development; the ratios vary more.
-        stack: ends shared servers with the run.
+        quick: whether rounds are few and short, for use during development; the ratios then vary more.
+        stack: stops the shared servers when the run ends.
         show: sets the text of the progress line.
         gib: size of the store of ``archive`` in GiB.
         before: working tree of an earlier version, which is measured instead of the official programs.
@@ -64,7 +64,7 @@ class Context:
         return self.servers("rucola", flush), self.servers("before" if self.before else "java", flush)
 
     def other_store(self, *arguments: str) -> Program:
-        """Starts the load program of the store for comparison: the official one, or that of an earlier version."""
+        """Starts the load program of the store to compare with: the official store, or that of an earlier version."""
         if self.before is not None:
             return python_load("load_store", *arguments, tree=self.before)
         return java_load("StoreLoad", *arguments)

@@ -64,27 +64,27 @@ class Figure:
 
 
 def at_least(ratio: float) -> Budget:
-    """Limits a ratio: our figure must be at least this many times better than the figure of comparison."""
+    """Limits a ratio: our figure must be at least this many times better than the figure for comparison."""
     return Budget("ratio", "min", ratio)
 
 
 def at_most(ratio: float) -> Budget:
-    """Limits a ratio: our figure may be at most this many times the figure of comparison."""
+    """Limits a ratio: our figure may be at most this many times the figure for comparison."""
     return Budget("ratio", "max", ratio)
 
 
 def rate(group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "/s") -> Figure:
-    """Makes a figure of which more is better; the ratio is ours / peer."""
+    """Makes a figure for which more is better; the ratio is ours / peer."""
     return Figure(group, what, unit, ours, peer, peer_name, ours / peer, budgets)
 
 
 def cost(group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "µs") -> Figure:
-    """Makes a figure of which less is better; the ratio is peer / ours."""
+    """Makes a figure for which less is better; the ratio is peer / ours."""
     return Figure(group, what, unit, ours, peer, peer_name, peer / ours, budgets)
 
 
 def share(
     group: str, what: str, ours: float, peer: float, peer_name: str, *budgets: Budget, unit: str = "ms"
 ) -> Figure:
-    """Makes a figure of which less is better; the ratio is ours / peer."""
+    """Makes a figure for which less is better; the ratio is ours / peer."""
     return Figure(group, what, unit, ours, peer, peer_name, ours / peer, budgets)

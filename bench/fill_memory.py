@@ -26,8 +26,8 @@ ENOUGH_BYTES = 1 << 30
 
 
 def fill_memory(directory: str) -> str:
-    """Fills the page cache in a separate process, with a file in ``directory`` that remains; returns a line for the
-    user.
+    """Fills the page cache in a separate process, by reading a new file in ``directory``, which is kept; returns a line
+    for the user.
     """
     command = [sys.executable, "-m", "bench.fill_memory", directory]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)

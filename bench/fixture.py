@@ -1,5 +1,5 @@
-"""The pytest fixture with a broker: how fast it advances time, and how fast an application's tests are with a broker
-each.
+"""The pytest fixture with a broker: how fast it advances time, and how fast an application's tests run when each test
+has its own broker.
 """
 
 from __future__ import annotations

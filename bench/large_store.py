@@ -1,4 +1,4 @@
-"""Writes the commit log of a large store in seconds: records of one length whose fields are filled in as columns.
+"""Writes the commit log of a large store within seconds: NumPy fills in each field of many equally long records.
 
 Queues and index are left to a rebuild. Each message has a unique key. Messages go to the topics in turn, and within a
 topic to its queues in turn.

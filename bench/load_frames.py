@@ -1,8 +1,8 @@
 """Load program that sends prepared requests. It needs hardly any CPU time itself, so only the broker limits the rate.
 
 Arguments: name server address, broker address, topic, body bytes. Each line on standard input, ``IN_FLIGHT MESSAGES``,
-starts one round over one connection, which prints one JSON line. Each write contains as many requests as responses
-have come since the previous write.
+starts one round over one connection; each round prints one JSON line. Each write contains as many requests as
+responses have come since the previous write.
 """
 
 from __future__ import annotations

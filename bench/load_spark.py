@@ -45,7 +45,7 @@ QUERIES = {
         "SELECT count(*), sum(length(body)), max(keys), max(storeTimestamp) FROM t WHERE queueId = 1 AND tags = 'TagB'",
     ),
 }
-"""The columns that each query reads from a store, and its text, by name of the query."""
+"""For each query, by name: the columns that it reads from a store, and its SQL text."""
 
 
 class Load:

@@ -208,7 +208,7 @@ def alternate(
         line: returns the input line for a round of a given number of messages.
         seconds: intended length of a round in seconds.
         rounds: number of rounds for each program.
-        pilot: number of messages in the rounds before the first, which warm up and determine the rate.
+        pilot: number of messages in each pilot round; these rounds warm up a program and determine its rate.
 
     Returns:
         The rounds of each program.
@@ -228,7 +228,7 @@ def alternate(
 
 @contextmanager
 def others_stopped(programs: Sequence[Program], program: Program) -> Iterator[None]:
-    """Lets only ``program`` run in this block, of all ``programs`` and their servers; earlier writes are synced first.
+    """Stops all ``programs`` except ``program``, and their servers, in this block; syncs earlier writes first.
 
     The system slows down every writer while too much data waits for the disk.
     """

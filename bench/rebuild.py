@@ -2,9 +2,9 @@
 
     python -m bench.rebuild --messages 20000000 --body-bytes 128 --topics 200
 
-The same store is rebuilt by a start of our engine without queues and index, by ``rucola store rebuild``, by ``rucola
-spark rebuild`` (in one process, on ``local-cluster`` and on a standalone master with two workers), and by a start of
-the official store, each as a process of its own. All must make the same bytes. CPU times include all processes that
+Each of these rebuilds the same store in its own process: a start of our engine without queues and index, ``rucola
+store rebuild``, ``rucola spark rebuild`` (in one process, on ``local-cluster`` and on a standalone master with two
+workers), and a start of the official store. All must make the same bytes. CPU times include all processes that
 work for the rebuild.
 """
 

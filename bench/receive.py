@@ -1,4 +1,4 @@
-"""Reading messages over TCP, in alternating rounds with the official servers: our pull client, both push consumers."""
+"""Consuming over TCP from our and the official broker in alternating rounds: our pull client, both push consumers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PUSH_GROUP = "consume over TCP, our push consumer, 1 KiB"
 PUSH_RATE = 100_000
 TOPIC = "bench_receive"
 STORED = 400_000
-"""Number of stored messages. A consumer needs about two seconds for them, so its start-up hardly affects the result."""
+"""Number of stored messages. Consuming all takes about two seconds, so the start-up hardly affects the result."""
 PILOT = 20_000
 
 

@@ -46,7 +46,7 @@ from bench.program import scratch_directory
 from bench.report import machine, publish, table
 
 BEFORE = ("store", "send", "send-frames", "send-java", "send-java-small", "batch", "end-to-end", "pull", "push")
-"""Measurements that ``--before`` can compare; they use both sides alike."""
+"""Measurements that ``--before`` can compare: they run the same load on both sides."""
 BEFORE_MIN = 0.97
 """Smallest ratio to an earlier version at which a rate or a cost counts as kept."""
 RESULTS = ROOT / ".bench" / "results.json"
@@ -144,7 +144,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _beside_before(figure: Figure) -> Figure:
-    """The figure with the limit for an earlier version. Latencies get none: three rounds of them vary more than it."""
+    """The figure with the limit for an earlier version. A latency gets no limit: it varies too much in three rounds."""
     budgets = (at_least(BEFORE_MIN),) if figure.unit in ("/s", "µs") else ()
     return replace(figure, peer_name="before", budgets=budgets)
 

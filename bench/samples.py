@@ -42,7 +42,7 @@ def send_frames(count: int, body_bytes: int, topic: str = TOPIC.decode(), first:
 
 
 def send_batch(count: int, body_bytes: int, first: int = 0) -> FrameBatch:
-    """Returns the frames as one large read of a connection passes them to the broker, with inspected properties."""
+    """Returns the frames as the broker gets them from one large read; ``inspect_rows`` has read their properties."""
     source = bytearray(send_frames(count, body_bytes, first=first))
     table = new_table(count)
     rows, end, _, _ = scan_frames(source, 0, len(source), table, count)

@@ -531,7 +531,7 @@ async def _broker(scratch: Path, flush: str) -> AsyncIterator[Broker]:
 
 
 async def _happens(happening: asyncio.Event, seconds: float) -> bool:
-    """Whether ``happening`` is set within the time."""
+    """Whether ``happening`` is set within ``seconds``."""
     try:
         async with asyncio.timeout(seconds):
             return await happening.wait()

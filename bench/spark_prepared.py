@@ -43,7 +43,7 @@ class PreparedSource(DataSource):
         return to_ddl(chosen_columns(self._options()))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Returns the reader of batches; the source has no other one."""
+        """Returns the reader for batch queries; the source has no stream reader."""
         return PreparedReader(self._options(), schema, int(self.options[ROWS]))
 
     def _options(self) -> SourceOptions:

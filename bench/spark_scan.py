@@ -23,10 +23,10 @@ MESSAGES = {1024: 1024 << 10, 100: 2048 << 10}
 """Numbers of messages by body size. They make about 1.3 and 0.7 GB of log."""
 QUICK_PART = 4
 SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
-"""Java's own defaults, as on a cluster: ``local_session`` switches off one of Java's compilers for short work."""
+"""Java's own defaults, as on a cluster: ``local_session`` is for short work and switches off Java's C2 compiler."""
 SIDES = ("store", "parquet", "prepared")
 WARM_UP = 6
-"""Rounds before those that count: Java's second compiler still works in the first scans of a session."""
+"""Rounds before those that count: Java's C2 compiler still works in the first scans of a session."""
 ROUNDS = 7
 """Rounds of each side that count; a scan takes about a second and varies by a tenth."""
 FILL_TIMEOUT_S = 300.0
@@ -83,8 +83,8 @@ def _cpu_us(one: Round) -> float:
 
 
 def fill(directory: str, count: int, body_bytes: int, *more: str) -> None:
-    """Writes a store in a separate process, so that this process does not keep its memory; ``more`` are further
-    arguments of ``spark_store``.
+    """Writes a store in a separate process, so that the memory used is free afterwards; ``more`` are further arguments
+    of ``spark_store``.
     """
     command = [sys.executable, "-m", "bench.spark_store", directory, str(count), str(body_bytes), *more]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}

@@ -109,8 +109,8 @@ class Repository:
                 yield path, _line(line, cited), f"defect {cited[1]}"
 
     def _named(self, path: Path, name: str) -> list[Page]:
-        """Pages that ``name`` means in file ``path``: a path relative to that file or the root, otherwise a page's
-        name.
+        """Pages that file ``path`` cites as ``name``: the page at this path, relative to the file or the root;
+        otherwise all pages with this file name.
         """
         for place in (path.parent, self.root):
             if page := self.pages.get((place / name).resolve()):

@@ -188,7 +188,7 @@ def _events_of(tree: ast.Module) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _names(keyword: ast.keyword, tree: ast.Module) -> list[str]:
-    """The names of the fields that an argument gives: its own, or those of the dictionary last assigned to it."""
+    """Log fields of an argument: its keyword or, for ``**name``, the keys of the last dictionary in ``name``."""
     if keyword.arg:
         return [keyword.arg]
     made = ast.unparse(keyword.value)
@@ -266,7 +266,7 @@ def _is_call(node: ast.stmt, name: str) -> TypeGuard[ast.Assign | ast.AnnAssign]
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the tables, or with ``--check`` reports which are not current and which declarations have none."""
+    """Writes the tables, or with ``--check`` reports outdated ones; reports declarations that are on no page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a table is not current")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="folder of the pages")

@@ -34,8 +34,8 @@ SUMS_SCHEMA = pa.schema(
         )
     ]
 )  # fmt: skip
-"""The columns of the gold table for one batch of flights: counts, and sums in minutes. Those of several batches can be
-added.
+"""The columns of the gold table for one batch of flights: counts, and sums in minutes. Counts and sums of several
+batches can be added.
 """
 
 

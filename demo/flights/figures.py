@@ -1,7 +1,7 @@
-"""The figures of gold as plain rows, in which Spark's result is compared with the result from the CSV.
+"""The figures of gold as plain rows: the form in which Spark's result is compared with the result from the CSV.
 
-Delays are whole minutes in the data, so both results have exact integer sums. The only division is `mean`, the last
-step; for both results it divides the same two integers by the same IEEE 754 division.
+Delays are whole minutes in the data, so both results have exact integer sums. The only division, `mean`, is the last
+step: equal sums and counts give equal means (IEEE 754).
 """
 
 from __future__ import annotations

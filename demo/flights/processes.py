@@ -1,7 +1,7 @@
 """Starts, kills and restarts the job's processes: the broker and the producers.
 
 Children run in separate sessions, so that Ctrl-C reaches only this process, which then ends them in order. `Processes`
-ends whatever is left, however the job ends. Their output goes to files in the job's directory.
+ends whatever is left, however the job ends. The output of the children goes to files in the job's directory.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     bronze/batch=7/broker-a-1.parquet     the records that batch 7 brought from queue 1
     silver/batch=7/broker-a-1.parquet     the flights among them
 
-A flight is always sent to the same queue, so the files of this queue show whether it is a repeat. The table itself
+A flight is always sent to the same queue, so the files of this queue show whether it is a repeat. Silver itself
 records which flights exist; a worker reads the ids of earlier batches once. A batch that runs again ignores its own
 files, and writes the same rows again under the same names.
 """
@@ -111,7 +111,7 @@ def _new_flights(records: pa.Table, flights: pa.Table, places: list[int], known:
 
 
 _ids: dict[tuple[Path, str], tuple[int, set[str]]] = {}
-"""Cache of a worker process, which serves many tasks: by table and queue, the last batch and all ids up to it."""
+"""Cache of a worker, which runs many tasks: for each table and queue, its last batch and all ids up to this batch."""
 
 
 def _known_ids(table: Path, queue: str, batch_id: int) -> set[str]:

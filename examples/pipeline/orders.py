@@ -5,8 +5,8 @@ silver  one row per order: the body's columns typed, each order once
 gold    one row per item: number of orders, and their total
 poison  records that are not orders, with the reason, for a topic of their own
 
-In a declarative pipeline, such a function must not inspect a DataFrame (``columns``, ``schema``, ``isStreaming``) and
-must not use DDL, which Spark would parse.
+In a declarative pipeline, such a function must not inspect a DataFrame (``columns``, ``schema``, ``isStreaming``) or
+pass a schema as a DDL string, because Spark would have to parse it.
 """
 
 from pyspark.sql import DataFrame

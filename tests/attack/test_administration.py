@@ -182,8 +182,8 @@ def test_s21_names_that_could_leave_the_store(name: str, tmp_path: Path) -> None
             await there.cluster.bodies("T_live")
 
             def files() -> set[Path]:
-                """Returns the files of the store except timer files. A table is also found under the temporary and the
-                backup name that it has while it is replaced.
+                """Returns the files of the store except timer files. The backup and the temporary file of a table count
+                as the table.
                 """
                 found = (path for path in tmp_path.rglob("*") if "timer" not in path.name)
                 return {path.with_suffix("") if path.suffix in {".bak", ".tmp"} else path for path in found}

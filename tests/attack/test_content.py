@@ -114,9 +114,7 @@ HOSTILE_JSON = [
 
 @pytest.mark.parametrize("serialize", [0, 1])
 def test_s05_s06_s11_s15_headers_that_are_refused_end_the_connection(serialize: int, tmp_path: Path) -> None:
-    """A refused request gets no response, leaves no trace in the log, and stores nothing; other requests of the read
-    are served.
-    """
+    """A request with a refused header gets no response and stores nothing; the server closes its connection."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -90,7 +90,9 @@ def test_one_wide_read_alone_has_the_whole_turn() -> None:
 
 
 GROUPS = {"short": (False, False), "begun": (True, False), "costly": (False, True)}
-"""Groups of waiting reads: whether requests of the read were served before, and whether the last request was costly."""
+"""Groups of waiting reads. The first flag: some requests of the read were already served. The second flag: the last
+request of the connection was costly.
+"""
 
 
 @pytest.mark.parametrize("others", GROUPS)

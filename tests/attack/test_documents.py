@@ -37,7 +37,7 @@ def test_s17_a_file_of_accounts_that_is_a_trap_changes_nothing(tmp_path: Path) -
             ):
                 write_accounts(cluster.home, text)
                 accounts.reload()
-                accounts.reload()  # a changed file is read at the second look
+                accounts.reload()  # a changed file is loaded only if two calls in a row see the same content
                 assert accounts.error
                 assert await cluster.code(ALICE, cluster.send_command("A")) == 0
 

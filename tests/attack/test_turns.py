@@ -31,8 +31,8 @@ VALUE = 200_000
 
 @pytest.fixture
 def put_off(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Makes every turn of the event loop begin without time left; returns the list of the rows at which a read was
-    deferred.
+    """Makes every turn of the event loop begin without time left; returns a list to which each deferral of a read adds
+    its row.
     """
     monkeypatch.setattr(turn, "TURN_S", -1.0)
     monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
@@ -382,8 +382,8 @@ class Peer:
 
 
 def test_requests_that_waited_for_an_import_go_on_a_few_in_each_turn() -> None:
-    """Thousands of requests for the options wait for the same import. Before the fix, they blocked the event loop for
-    0.6 s at its end.
+    """Thousands of requests for the options wait for the same import. Before the fix, all of them were resumed in one
+    turn after the import, which blocked the event loop for 0.6 s.
     """
 
     async def play() -> None:
@@ -494,7 +494,7 @@ def test_unfinished_large_frames_share_their_room_and_slow_ones_lose_it() -> Non
             assert large.waiting and large.total_bytes < 12 << 20
             comes_on = await begin(frame)
             for _ in range(40):
-                # The operating system delivers the bytes at some time, so the simulated clock waits for them.
+                # The operating system may deliver the bytes late, so the simulated clock advances only after that.
                 while not handler.frames and not at_rest(comes_on, len(frame)):
                     await settle()
                 advance(0.25)

@@ -101,7 +101,7 @@ def test_s07_bodies_of_requests_that_wait(tmp_path: Path) -> None:
                 RequestCode.SEND_REPLY_MESSAGE_V2, ext_fields=header.to_ext_fields(), body=bytes(60_000)
             )
             connection, _ = await flooded(cluster, [reply] * 20)
-            assert len(cluster.broker._processors._waiting) < 12  # two are enough, but a read brings some more
+            assert len(cluster.broker._processors._waiting) < 12  # two reach the limit, but one read may contain more
             assert (await cluster.send("T", b"other")).code == 0
             await cluster.stop_broker()
             assert (await waiting).code == 14

@@ -103,7 +103,7 @@ BLAMES_OTHERS = (
     FindingKind.STALE_UNIT,
 )
 Served = dict[str, list[int]]
-"""Physical offsets of the messages that pulls give, by ``topic/queueId``."""
+"""Physical offsets of the pulled messages, by ``topic/queueId``."""
 
 
 class Violation(AssertionError):  # noqa: N818 - what it says

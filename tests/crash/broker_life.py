@@ -204,7 +204,7 @@ class BrokerLife:
         self.work()
 
     def persist(self) -> None:
-        """Writes all progress whose messages are on the disk."""
+        """Writes all progress about messages that are on the disk."""
         broker = self.broker
         broker._delivery.persist()
         broker.services.persist_now()

@@ -241,7 +241,7 @@ class Clients(BrokerLife):
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME, self._names(popped) | {"invisibleTime": invisible_ms}
         )
         _, before_ms = self.promises.hidden[popped.key]
-        # While the disk may have both checkpoints or neither, the earlier time counts.
+        # Until the change is on the disk, the message may come again at either time, so the earlier one counts.
         self.promises.hidden[popped.key] = self.end, min(before_ms, now_ms + invisible_ms)
         self.flush()
         answer = self.answer(number)

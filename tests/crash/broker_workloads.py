@@ -121,7 +121,7 @@ def last_moment(life: Clients) -> None:
 
 
 def behind(life: Clients) -> None:
-    """Progress is written before the disk has the records that it counts: pop checkpoints and revived messages."""
+    """Progress is written before the records that it covers are on the disk: pop checkpoints and revived messages."""
     life.open()
     for number in range(3):
         life.send(f"b{number}")

@@ -155,8 +155,8 @@ def _log(seed: int, store: Base, target: str, name: str, random: Random) -> Dama
 def _unseen(name: str, before: bytes, after: bytes, neighbours_ms: list[int]) -> str:
     """Returns why a changed field of a record cannot be detected; empty if it must be found.
 
-    What queues and index hold is computed from the record. If the changed record leads to the same values, no other
-    file repeats the change; it can only be detected if the field cannot have the new value.
+    Queues and index hold values computed from the record. If these values stay the same, no other file contradicts the
+    record; the change can only be detected if the field cannot have the new value.
     """
     old, new = _row(before), _row(after)
     if new is None or old is None or _elsewhere(old, before) != _elsewhere(new, after):
@@ -190,7 +190,9 @@ def _row(record: bytes) -> array[int] | None:
 
 
 def _elsewhere(row: array[int], record: bytes) -> tuple[object, ...]:
-    """Returns everything in a record that queues, index or the walk over the log repeat, except the store time."""
+    """Returns all values of a record that queues or index repeat, or that the walk over the log checks, except the
+    store time.
+    """
     spans = ((C.TOPIC_POS, C.TOPIC_LEN), (C.KEYS_POS, C.KEYS_LEN), (C.UNIQ_KEY_POS, C.UNIQ_KEY_LEN))
     texts = [record[row[at] : row[at] + max(row[length], 0)] for at, length in spans]
     numbers = [row[column] for column in (C.RECORD_SIZE, C.QUEUE_ID, C.QUEUE_OFFSET, C.PHYSICAL_OFFSET, C.TAGS_CODE)]

@@ -278,8 +278,8 @@ FOUND_IN_RECOVERY: dict[str, tuple[str, int, int, Defect]] = {
         plant(Quarantine, "_place", _overwrite_aside),
     ),
 }
-"""Defects that power cuts during recovery revealed, by name: workload, number of states per step, the n for which every
-n-th state is recovered under further power cuts, and the code as it was.
+"""Defects that power cuts during recovery revealed, by name: workload, number of random states per step, n, and the
+code as it was. One in n states is recovered under further power cuts.
 """
 
 FOUND_BY_FAULTS: dict[str, tuple[str, str, Defect]] = {
@@ -438,8 +438,8 @@ def _encode_to_find_out(
     host: bytes,
     suffix: bytes,
 ) -> bool:
-    """Encodes the batch into the current segment to find out whether it fits; if it does not, a part of it
-    stays there.
+    """Encodes the batch into the current segment to find out how much of it fits, then erases these records, which a
+    reader in place may have seen.
     """
     file, target = self._file, self._target
     assert file is not None and target is not None

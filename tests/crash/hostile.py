@@ -89,7 +89,7 @@ def variant(seed: int, names: list[str] | None = None) -> Variant:
         files, values = dict(case.files), {key: str(value) for key, value in case.case["config"].items()}
     options = {"enabledAppendPropCRC": "false"} | {key: value for key, value in values.items() if key in known}
     files.pop("lock", None)
-    # In half of the variants this is a file of the log, although there are many more other files.
+    # At least half of the variants change a file of the log, although there are many more other files.
     log_paths = sorted(path for path in files if path.startswith("commitlog/"))
     path = random.choice(log_paths if log_paths and random.random() < 0.5 else sorted(files))
     damage = random.choice(DAMAGES)
@@ -139,7 +139,7 @@ def check(damaged: Variant, path: Path) -> str:
         _check_served(damaged, store, log)
         store.shutdown()
         _check_bytes(damaged, path)
-        # After a clean stop, the next start takes the directory as it is.
+        # After a clean stop, the next start must serve the same messages.
         store = MessageStore(damaged.config(path), Files(), ManualClock(NOW_MS))
         store.load()
         store.start()

@@ -1,7 +1,7 @@
 """Runs the rounds of an exploration in several processes. Findings and counts do not depend on the number of processes.
 
 A row is one workload in one configuration; it must explore its share of all requested states. Its rounds have ascending
-seeds. In this order, rounds count until they have explored this share; rounds that were begun in advance do not count.
+seeds and count in this order, until the share is explored; further rounds that were begun in advance do not count.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ POPPED, DELAYED, DECIDED, GIVEN_UP = "P", "D", "X", "TRANS_CHECK_MAX_TIME_TOPIC"
 GROUP, PRODUCERS = "cg", "pg"
 INVISIBLE_MS = 2000
 IN_TIME_MS = 300
-"""Milliseconds by which the response to an acknowledgement must come before the message would be delivered again."""
+"""An acknowledgement is in time if its response comes this many milliseconds before the invisible time ends."""
 LEVELS_MS = (1000, 2000)
 _FIRST = "first"
 _wall_ms = SystemClock().wall_ms
@@ -64,7 +64,7 @@ class Traffic:
         await self._client.close()
 
     async def run(self) -> None:
-        """Runs all clients at once until the broker is killed.
+        """Runs all clients concurrently until the broker is killed.
 
         Raises:
             Lie: the broker broke a promise.

@@ -117,7 +117,9 @@ def test_reads_fail_while_the_threads_go_on_in_turns(fault: str) -> None:
 
 
 def test_consumers_wait_for_what_is_not_in_memory() -> None:
-    """In the explored stores, a pull waits if a message is not in memory; otherwise, its messages are compared."""
+    """A consumer of an explored store retries a pull later if a message is not in memory; the messages of all other
+    pulls are compared.
+    """
     lives: list[StoreLife] = []
 
     def workload(life: StoreLife, random: Random) -> None:

@@ -1,7 +1,7 @@
 """SIGKILL while messages are appended: no acknowledged message is lost, and none is incomplete.
 
 Each of four stores is killed five times, and continues after each kill. The seed in the name of the test determines the
-moment of a kill: so many milliseconds after so many acknowledged messages.
+moment of a kill: after how many acknowledged messages, and how many milliseconds later.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def test_nothing_acknowledged_is_lost(mode: str, index: str, seed: int, tmp_path
         try:
             check(store, acknowledged, index == "index")
         finally:
-            if round_number % 2:  # without this stop, the next writer would start from a crash of the recovered store
+            if round_number % 2:  # after the other rounds, the next writer must recover the store again
                 store.shutdown()
             else:
                 store._close()

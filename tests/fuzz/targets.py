@@ -1,8 +1,8 @@
 """The targets of the fuzzer: each decoder with a corpus of inputs, and a check of the result of every input.
 
-An input may cause ``FormatError`` (``ConfigError`` for options); a check raises every other error. ``AssertionError``
-means that two results differ that must be equal: those of the compiled and the interpreted kernel, of two ways to
-compute a value, or of a round trip.
+An input may cause ``FormatError`` (``ConfigError`` for options); any other error is a failure. ``AssertionError`` means
+that two results differ: those of the compiled and the interpreted kernel, of two ways to compute a value, or of a round
+trip.
 """
 
 from __future__ import annotations
@@ -143,8 +143,8 @@ def check_frame(data: bytes, number: int) -> None:
 
 
 def check_answers(data: bytes, table: array[int], rows: int, number: int) -> None:
-    """Checks that the values that a producer reads from responses equal those of the general path, and that the
-    compiled and the interpreted kernel agree.
+    """Checks that a producer reads the same values from responses as the general path, and that the compiled and the
+    interpreted kernel agree.
     """
     answers, *others = [
         form.read_send_answers(data, table, rows) for form in chosen("protocol._send_request_cy", number)

@@ -82,7 +82,7 @@ class Group:
         await self._readers[self._names[0]].kill()
         await asyncio.sleep(pause_s)
         if self.kind.consumer == "simple":
-            self._clock.step_ms = 0  # brokers do not respond to a pop with a time in their past
+            self._clock.step_ms = 0  # brokers refuse a pop whose born time is too old
         await self._join(self._names[0])
 
     async def set_clock_back(self, by_ms: int) -> None:

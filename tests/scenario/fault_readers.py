@@ -59,7 +59,7 @@ class Kind:
 
     @property
     def ordered(self) -> bool:
-        """Whether messages are first delivered in the order of their queue."""
+        """Whether first deliveries follow the order of the queue."""
         return self.orderly or self.consumer in ("lite", "pull")
 
     @property

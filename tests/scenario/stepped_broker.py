@@ -11,7 +11,7 @@ from rucola.cli.main import run
 from rucola.runtime.clock import SystemClock
 
 STEP_MS = 5_000
-"""Milliseconds by which SIGUSR1 sets the clock back; delayed retries and invisible messages come later by this time."""
+"""Milliseconds by which SIGUSR1 sets the clock back; delayed retries and invisible messages come this much later."""
 
 
 def main() -> None:

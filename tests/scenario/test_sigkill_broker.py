@@ -115,7 +115,7 @@ def test_nothing_acknowledged_is_lost(tmp_path, flush):
             found = await read_all(server)
             assert acknowledged <= set(found)
             assert len(found) == len(set(found))  # no message was sent twice
-            if round_number % 2:  # otherwise the next messages come after a recovery
+            if round_number % 2:  # after the other rounds, sends continue on a recovered store
                 assert server.end(signal.SIGINT) == 0
                 server = start()
         assert len(acknowledged) > ROUNDS * 40

@@ -2,8 +2,8 @@
 
 ``goldens``: each golden store with a log is archived raw and restored; log and configuration must have the same
 SHA-256. ``kills``: processes archive a store that grows, and are killed at random calls of a commit or at random times;
-in the end the table must hold the messages of the log. ``moments``: while messages are sent, archived, compacted and
-deleted from the store, ``topic_table`` must hold every message sent exactly once at random moments. The exit status is
+in the end the table must hold the messages of the log. ``moments``: messages are sent, archived, compacted and
+deleted from the store; at random moments, ``topic_table`` must hold each sent message exactly once. The exit status is
 1 if a test fails.
 """
 
@@ -228,7 +228,7 @@ class Scene:
             offsets = ManifestLog(str(self.table)).snapshot().offsets
             if not offsets.marks:
                 continue
-            # Queues advance in turns, so all records up to the least of the queues' last archived ones are archived.
+            # Queues get messages in turn and are archived in order, so all records up to the least mark are archived.
             least = min(mark.physical_offset for mark in offsets.marks.values())
             for path in sorted((self.directory / "store" / "commitlog").iterdir()):
                 if int(path.name) + (64 << 10) <= least:

@@ -114,7 +114,7 @@ def test_narrow_schemas(spark: SparkSession, directory: Path) -> None:
     assert narrow.columns == ["queueOffset", "topic"]
     assert narrow.selectExpr("sum(queueOffset)", "count(*)").first() == (4 * sum(range(COUNT // 4)), COUNT)
     assert load(spark, **given, columns="tags,queueId").where("tags = 'T1'").count() == len(range(1, COUNT, 3))
-    # A column that may not be null may not be null in Arrow's schema either.
+    # A column that is not nullable in Spark must not be nullable in Arrow's schema either.
     strict = StructType([StructField("queueOffset", LongType(), nullable=False)])
     assert load(spark, strict, **given).count() == COUNT
 
@@ -218,8 +218,8 @@ def test_a_query_that_reads_the_rows_twice_takes_all_of_them(spark: SparkSession
         assert prune(spark, query, **given).count() == COUNT // 4 + 10
         once = prune(spark, lambda rows: rows.where("queueId = 1"), **given)
         assert (once.count(), once.rdd.getNumPartitions()) == (COUNT // 4, 1)
-        # Spark uses one plan for all reads of a load: that of the filters that it pushed last. While this is so,
-        # pushFilters cannot be on by default.
+        # Spark uses one plan for all reads of a ``load()``, based on the filters that it pushed last. Until Spark
+        # changes this, pushFilters cannot be on by default.
         rows = load(spark, **given, pushFilters="true", scanOrder="queue")
         assert query(rows).count() < COUNT // 4 + 10
         assert rows.count() < COUNT

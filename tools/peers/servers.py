@@ -149,8 +149,8 @@ class Servers(ABC):
 
 
 def environment_of(tree: Path) -> dict[str, str]:
-    """Environment of our servers from a working tree. Python keeps compiled modules, as in an installed package, even
-    if the calling process does not.
+    """Environment of our servers from a working tree. Python writes bytecode files, as for an installed package, even
+    if the calling process has switched this off.
     """
     return {"PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": ""}
 

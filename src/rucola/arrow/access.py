@@ -37,7 +37,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Account and encryption of a connection; the fields of the account are empty if there is none."""
+    """Account and encryption of a connection; without an account, its fields are empty."""
 
     access_key: str = ""
     secret_key: Secret = Secret("")
@@ -55,8 +55,8 @@ class Access:
 
 
 def shown(name: str, value: str) -> str:
-    """``value`` of option ``name`` as error texts show it: hidden if the name looks like that of a secret, even if no
-    such option exists.
+    """Returns ``value`` for an error text, or ``HIDDEN`` if ``name`` looks like the name of a secret option, even of
+    an unknown one.
     """
     return HIDDEN if _SECRET_NAME.search(name) else value
 
@@ -75,7 +75,7 @@ def with_access(config: C, access: Access) -> C:
 
 @contextmanager
 def names_of_options() -> Iterator[None]:
-    """A context in which a client's error about a setting gets the name of the option that the user wrote for it.
+    """In this context, an error of the client names the user's option instead of the client's setting.
 
     Raises:
         ConfigError: the client's error, with the name of the user's option.

@@ -1,4 +1,4 @@
-"""Decompresses bodies that a client compressed, which are marked in sysFlag.
+"""Decompresses the bodies that a client compressed; sysFlag marks them.
 
 Zlib comes with Python, LZ4 and Zstd with PyArrow, so tasks need no further package. Imported inside ``read()`` only.
 """

@@ -35,7 +35,7 @@ class BrokerAnswers:
 
     A request without a response stays open: the broker gets no further request meanwhile, and a later ``look`` uses the
     response. So the queues of a slow broker are seen late, but they are seen. A broker that never responds delays the
-    other queues only once.
+    other queues by ``ANSWER_PATIENCE_S`` once, and later by ``DOUBT_PATIENCE_S`` per ``look``.
 
     Args:
         link: connection to the brokers.
@@ -52,7 +52,7 @@ class BrokerAnswers:
         """The bounds of queues whose brokers respond.
 
         Raises:
-            RucolaError: an error other than that a broker is unavailable.
+            RucolaError: any error except those of an unavailable broker.
         """
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
@@ -71,7 +71,7 @@ class BrokerAnswers:
         return Look({queue: bounds[queue] for queue in wanted & bounds.keys()}, frozenset(wanted - bounds.keys()))
 
     def is_away(self, broker_name: str) -> bool:
-        """Whether the broker failed a moment ago, or has not answered yet."""
+        """Whether the broker failed less than ``AWAY_PAUSE_S`` ago, or has not answered yet."""
         absence = self._absences.get(broker_name)
         return absence is not None and (broker_name in self._open or self._link.seconds() < absence.until_s)
 
@@ -95,7 +95,7 @@ class BrokerAnswers:
         self._open.clear()
 
     def _question(self, broker_name: str, queues: list[MessageQueue]) -> _Question | None:
-        """The open request to a broker, or a new request; None if the broker failed a moment ago."""
+        """The open request to a broker, or a new one; None if the broker failed less than ``AWAY_PAUSE_S`` ago."""
         if broker_name not in self._open:
             if self.is_away(broker_name):
                 return None

@@ -64,8 +64,8 @@ class BrokerLink:
 
         Args:
             question: coroutine function that makes the calls; runs on the client's event loop, possibly several times.
-            known: True if the topics certainly exist. If a name server does not know the topics, it has only just
-                started, and is asked again.
+            known: True if the topics certainly exist. A name server that does not know them has just started, and is
+                asked again.
 
         Raises:
             RucolaError: the last failure, if it is permanent or the time limit is reached.
@@ -110,7 +110,7 @@ class BrokerLink:
     def is_away(self, queue: MessageQueue, error: RucolaError) -> bool:
         """Whether ``error`` only means that the broker of ``queue`` is currently unavailable.
 
-        If no route has the queue, this asks the name servers again, because only they know a broker that has returned.
+        If no route has the queue, the name servers are asked again, because its broker may have returned.
         """
         if isinstance(error, RemotingError):
             return True

@@ -23,8 +23,8 @@ from rucola.remoting.api import QueryAnswer
 ANSWER_MAX = 64
 """Largest number of records that a query requests; brokers return no more (``maxMsgsNumBatch``)."""
 COMPLETE_MAX = 32
-"""A response with fewer records than this has all records of the key; a larger one may lack records, because some have
-expired.
+"""A response with fewer records has all records of the key. A larger one may lack some, because the broker's limit also
+counts expired records.
 """
 QUERIES_MAX = 1000
 

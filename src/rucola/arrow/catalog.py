@@ -60,7 +60,7 @@ class Catalog(Protocol):
         """The offset of the first message stored at or after the time; the queue's max offset if there is none."""
 
     def mean_record_bytes(self, queue: MessageQueue, start: int, end: int) -> int | None:
-        """Mean record size in bytes from offset ``start``, by a sample; at least 1, or None if the broker is
+        """Mean record size in bytes of a sample from offset ``start`` on; at least 1, or None if the broker is
         unavailable.
         """
 

@@ -70,7 +70,7 @@ class BatchBuilder:
         self._skips_damaged = not options.fail_on_data_loss
 
     def batches(self, rows: Rows) -> Iterator[pa.RecordBatch]:
-        """Yields all ``rows`` as one batch, or as several if decompression enlarges their bodies a lot.
+        """Yields all ``rows`` as one batch, or as several if their decompressed bodies exceed ``PLAIN_BYTES``.
 
         Raises:
             FormatError: a compressed body is damaged, and ``failOnDataLoss`` is set.

@@ -13,14 +13,14 @@ LOOKUP_KEYS_MAX = 100
 
 
 class KeyLookup(NamedTuple):
-    """What wanted messages have: one of the keys in KEYS or as UNIQ_KEY, or one of the physical offsets."""
+    """A message is wanted if it has one of ``keys`` in KEYS or as UNIQ_KEY, or is at one of ``physical_offsets``."""
 
     keys: frozenset[str]
     physical_offsets: frozenset[int] = frozenset()
 
 
 def lookup_of_columns(keys: Collection[object] | None, ids: Collection[object] | None) -> KeyLookup | None:
-    """The lookup for messages with one of these values in column ``keys``, and one of these in column ``msgId``.
+    """The lookup for messages whose column ``keys`` has one of ``keys``, and whose column ``msgId`` has one of ``ids``.
 
     Args:
         keys: values of ``keys``; None for any.

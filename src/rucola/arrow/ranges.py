@@ -105,7 +105,7 @@ class LogRange:
 
 @dataclass(frozen=True)
 class UnitRange:
-    """A queue range of a store directory, with the files of its consume-queue units and those of their records."""
+    """A queue range of a store directory, with the consume-queue files and the segments that hold its records."""
 
     wanted: QueueRange
     units: tuple[FileSpan, ...]
@@ -138,8 +138,7 @@ SourceRange = QueueRange | LogRange | UnitRange | RecordRange
 def split_queue_ranges(
     ranges: Sequence[QueueRange], partitions_min: int | None, records_max: int | None
 ) -> list[QueueRange]:
-    """Cuts the ranges so that none holds more than ``records_max`` offsets and there are about ``partitions_min`` of
-    them.
+    """Cuts the ranges into about ``partitions_min`` pieces, or more if a piece would exceed ``records_max`` offsets.
 
     The result depends only on the arguments, so a replayed micro-batch has the same pieces. Empty ranges are dropped.
     """

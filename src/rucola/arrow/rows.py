@@ -74,9 +74,7 @@ class Rows:
 
     @cached_property
     def only_topic(self) -> bytes | None:
-        """The topic of all rows, if it is known to be the same, as it nearly always is; None if there may be
-        several.
-        """
+        """The topic of all rows if they are known to share one, as nearly always; otherwise None."""
         if not self._walked or not self._facts[1]:
             return None
         start, size = self.table[RecordColumn.TOPIC_POS], self.table[RecordColumn.TOPIC_LEN]

@@ -1,8 +1,8 @@
 """Cuts queue ranges down to the messages that can pass a filter.
 
 A range is cut into pieces. Pieces that the filter excludes by topic, queue, queue offset or store time are dropped. The
-remaining pieces are cut again as long as each round drops many messages. The store times of a queue are assumed to
-increase, except for backward steps of the broker's clock of up to ``CLOCK_STEP_MS``.
+remaining pieces are cut again while each round drops at least a quarter of the messages. The store times of a queue are
+assumed to increase, except for backward steps of the broker's clock of up to ``CLOCK_STEP_MS``.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ from rucola.store.offline.search import index_hits, indexed_span
 REFRESH_S = 0.1
 """Largest age of the view of a live directory, in seconds; an idle stream asks for the view about 75 times a second."""
 REFRESH_PAUSE = 10
-"""If a refresh of the view takes long, the view is kept for this many times the duration of the refresh, which is about
-1 s for some thousand queues.
+"""The view is kept for at least this many times the duration of reading its queue bounds, which takes about 1 s for
+some thousand queues.
 """
 SAMPLE_UNITS = 512
 SAMPLE_UNITS_MIN = 4
@@ -51,7 +51,9 @@ UNINDEXED_BYTES_MAX = 16 << 20
 LOOKUP_HITS_MAX = 100_000
 """Largest number of records that a key lookup reads one by one; a scan is faster for more."""
 NEAR_PART = 16
-"""The log may be cut up to 1/16 of a task's bytes after the position that makes all tasks equal in size."""
+"""The log is cut at record starts. A record start is near enough if it follows the desired cut by at most 1/16 of a
+task's bytes.
+"""
 
 
 class StoreCatalog:
@@ -339,8 +341,8 @@ class StoreCatalog:
     def _record_start_from(self, wanted: Sequence[QueueRange], physical_offset: int, nearest: int) -> int:
         """A record start at or after ``physical_offset``, but not after ``nearest``, which is a record start, too.
 
-        The log itself usually shows the next start. If it shows none nearby, the queues are searched one by one, and
-        the first record that is near enough is taken: a search of thousands of queues takes too long.
+        The log itself usually shows the next start. If it shows none nearby, the queues are searched one by one until
+        a record is near enough (``NEAR_PART``), because a search of thousands of queues takes too long.
         """
         near = physical_offset + self._options.bytes_per_partition_max // NEAR_PART
         log = self._store.log

@@ -28,7 +28,7 @@ from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.errors import ConfigError
 
 ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?.*"
-"""Matches every topic except the cluster's own topics, and light queues, whose messages belong to other topics."""
+"""Matches all topics except the cluster's own, and except light queues, whose messages belong to other topics."""
 
 log = logging.getLogger(__name__)
 

@@ -35,7 +35,7 @@ class VirtualDataset(ds.Dataset):  # type: ignore[misc]  # PyArrow has no types
 
     @abstractmethod
     def batches(self, schema: pa.Schema, node: Node | None) -> Iterator[pa.RecordBatch]:
-        """Returns batches with the columns of ``schema``, which include all rows that pass the filter.
+        """Returns batches with the columns of ``schema``; they hold all rows that pass the filter, perhaps also others.
 
         Errors that can occur before the first row are raised by this call, not while the batches are read.
         """

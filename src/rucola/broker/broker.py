@@ -210,8 +210,8 @@ class Broker:
         event(_log, logging.INFO, "broker serves", name=self.config.broker_name, address=self.address)
 
     def import_filters(self) -> None:
-        """Begins to import in a thread what the first SQL92 filter needs; otherwise that filter holds up all clients
-        for a tenth of a second.
+        """Starts importing the SQL92 parser in a thread; otherwise the first SQL92 filter holds up all clients for a
+        tenth of a second.
 
         Call this only in a process without pytest. Lark and pytest both parse Python, and Python up to 3.11.7 and
         3.12.1 fails if two threads do so at the same time.

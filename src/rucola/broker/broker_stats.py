@@ -1,8 +1,8 @@
 """Recent throughput of a broker: messages put by topic and consumed by group over a minute, an hour and a day (RocketMQ
 5.3.3, ``BrokerStatsManager``, ``BrokerStats``). Event loop only.
 
-No counter is updated per message. The figures are differences between current and earlier queue offsets and consumer
-offsets. What a group "gets" is therefore what it commits, which lags its fetches by up to its clients'
+Topics and groups have no counters of their own: their rates are differences between current and earlier queue offsets
+or consumer offsets. The rates of a group therefore count commits, which lag its pulls by up to its clients'
 ``persistConsumerOffsetInterval``.
 """
 

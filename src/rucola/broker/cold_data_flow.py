@@ -1,8 +1,8 @@
 """Limits how much consumer groups read from the disk (RocketMQ 5.3.3, ``ColdDataCgCtrService``). Event loop only.
 
-With ``coldDataFlowControlEnable`` a group is slowed down until the end of a 5 s window in two cases: it has read more
-cold bytes than its threshold, or all groups together have read more than the global threshold. Other pulls are not
-counted. The reference's adaptive strategies are not implemented.
+With ``coldDataFlowControlEnable`` a group is slowed down until the end of a 5 s window in two cases: its cold reads
+reach its threshold in bytes, or those of all groups together reach the global threshold. A cold read is a pull that
+waited for the disk; other pulls are not counted. The reference's adaptive strategies are not implemented.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ColdDataFlow:
         self._window_end_s = 0.0
 
     def count(self, group: str, bytes_read: int) -> None:
-        """Counts bytes that a group has read and that were not in memory."""
+        """Counts the bytes of a cold read of a group."""
         self._turn()
         if bytes_read <= 0 or is_system_group(group):
             return

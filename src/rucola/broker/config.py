@@ -480,7 +480,7 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
         if key not in REFERENCE_KEYS:
             problems.add(ConfigError(key, values[key], "a key of RocketMQ's broker.conf, which this one is not"))
     if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
-        # With access control, asking for a name must not create it.
+        # With access control, the first request that names a topic or group does not create it by default.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
     with problems:
         broker_config = parse_options(BrokerConfig, values)

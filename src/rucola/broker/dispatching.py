@@ -50,7 +50,7 @@ class Dispatching:
 
     def appended(self) -> None:
         """Schedules a dispatch after messages were appended. With SYNC_FLUSH, the dispatch is scheduled by the sync,
-        because messages are not visible before.
+        because messages are invisible until then.
         """
         if not self._sync_flush:
             self._schedule()
@@ -78,8 +78,8 @@ class Dispatching:
             self._dispatch()
 
     def _schedule(self) -> None:
-        """Schedules a dispatch: in the next iteration of the event loop if a pull or pop waits, otherwise a little
-        later, so that the sends of several reads share one dispatch.
+        """Schedules a dispatch: in the next iteration of the event loop if a pull or pop waits, otherwise after
+        ``_DELAY_S``, so that the sends of several reads share one dispatch.
         """
         if self._call is None:
             if len(self._services.hold) or self._services.pops.waiting:

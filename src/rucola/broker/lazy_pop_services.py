@@ -33,7 +33,7 @@ class Pops(Protocol):
         """Revives the messages that became due because the clock was moved forward."""
 
     def forget(self, concerned: Callable[[PoppedQueue], bool]) -> None:
-        """Forgets the pops from some queues."""
+        """Forgets the pops from the queues for which ``concerned`` returns True."""
 
     def settle(self) -> None:
         """Records which pops are synced."""

@@ -63,7 +63,7 @@ class BrokerOuterApi:
         """Name servers that may not know all topics, because a registration failed."""
 
     def begin_round(self) -> None:
-        """Must be called before all topics are registered, in one or more requests."""
+        """Call this before each registration of all topics, which takes one or more requests."""
         self._missed.clear()
 
     async def is_known(self, version: DataVersion) -> bool:

@@ -152,9 +152,7 @@ _MEANINGS = (
 
 
 def without_effect(keys: Iterable[str]) -> str:
-    """Returns one line that lists what follows from ignoring ``keys``; each consequence is followed by the keys
-    concerned.
-    """
+    """Returns one line with the reasons why ``keys`` have no effect; each reason is followed by its keys."""
     table: dict[str, list[str]] = {}
     for key in keys:
         table.setdefault(next(meaning for pattern, meaning in _MEANINGS if pattern.search(key)), []).append(key)

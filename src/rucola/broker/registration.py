@@ -55,8 +55,8 @@ class Registration:
 
     async def register(self) -> None:
         """Registers all topics with every name server. The topics are split into several requests if an option demands
-        this, or if one request cannot hold them. Very many topics are registered only if a name server does not know
-        their version.
+        this, or if there are more than ``TOGETHER_MAX``. So many topics are registered only if a name server does not
+        know their version.
         """
         if self._first is not None and not self._first.done():
             return

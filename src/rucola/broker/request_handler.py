@@ -184,8 +184,8 @@ def _run_end(table: array[int], row: int, count: int) -> int:
 
 def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
     """Tells every client to reconnect elsewhere, in the way that its version understands, because the broker stops.
-    This is also limited to some rows in each iteration of the event loop, because other work must also end before the
-    broker stops.
+    When the channel's turn is over, the remaining rows are put off, because other work must end before the broker
+    stops.
     """
     table = batch.table
     for row in range(first, batch.count):

@@ -114,8 +114,8 @@ def _text(value: bool) -> str:
 
 
 def _rates(rates: tuple[Rate, Rate, Rate]) -> str:
-    """Rates over a minute, an hour and a day; the reference gives rates over ten seconds, a minute and ten minutes
-    here.
+    """Rates over a minute, an hour and a day. The reference gives rates over ten seconds, a minute and ten minutes
+    under the same names.
     """
     return " ".join(f"{rate.per_second:.2f}" for rate in rates)
 

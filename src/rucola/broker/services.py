@@ -50,8 +50,8 @@ _CONSUMER_OFFSETS = "consumerOffset.json"
 
 
 class BrokerServices:
-    """The parts of a broker: created with it, loaded with the store (``load``), completed by the broker before the
-    first request, and written at intervals (``persist``).
+    """The parts of a broker, created with it. At start-up the broker calls ``load`` and sets the remaining attributes;
+    afterwards it calls ``persist`` at intervals.
 
     Args:
         config: the broker's options.
@@ -149,8 +149,7 @@ class BrokerServices:
             self.access.load_users()
         self._load_topics()
         self.tables.load("subscriptionGroup.json", self.groups.load)
-        # If the option for light queues has been switched on since the last run, the progress is still in the other
-        # file.
+        # If ``enableLmq`` has been switched on since the last run, the progress is still in ``consumerOffset.json``.
         name = self._offsets_name if self.tables.exist(self._offsets_name) else _CONSUMER_OFFSETS
         self.tables.load(name, self.offsets.load)
         if self.store.recovered:

@@ -1,7 +1,7 @@
 """The readable queues of a topic on all brokers, as the name servers know them. Event loop only.
 
-Each client of a group asks for its queues at the same time when a member comes or goes, and every 5 s otherwise. One
-question to the name servers serves them all.
+All clients of a group ask for their queues at the same time when a member comes or goes, and every 5 s otherwise. One
+request to the name servers serves all of them.
 """
 
 from __future__ import annotations
@@ -93,6 +93,6 @@ class TopicQueues:
         return [MessageQueue(topic, self._broker_name, queue_id) for queue_id in range(config.read_queue_nums)]
 
     def _discard(self) -> None:
-        """A topic of this broker changed: neither kept answers nor those under way are used again."""
+        """Drops the kept answers because a topic of this broker changed; answers to pending requests are not kept."""
         self._kept.clear()
         self._asked.clear()

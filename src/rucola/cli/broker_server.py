@@ -71,7 +71,7 @@ def health_of(broker: Broker, *others: Supervisor) -> Health:
     """
 
     async def metrics() -> tuple[bytes, str]:
-        # The import of the library and the writing of the text would block the event loop for too long, so both run in
+        # Importing the metrics library and formatting the metrics would block the event loop too long, so both run in
         # threads. This is safe, because they use no data that the event loop changes.
         library = await asyncio.to_thread(_metrics_library)
         found = await in_turns(library.BrokerCollector(broker, *others).steps())

@@ -14,8 +14,8 @@ _PADDING = 3
 
 
 def print_fitted(console: Console, table: Table) -> None:
-    """Prints ``table``. Right-aligned columns and those with ``no_wrap`` keep their width. If they need more room than
-    the terminal has, the lines of the table are longer than those of the terminal, which wraps them.
+    """Prints ``table``. Right-aligned columns and those with ``no_wrap`` keep their width. If the terminal is too
+    narrow for the table, the terminal wraps its lines.
     """
     for column in table.columns:
         column.no_wrap = column.no_wrap or column.justify == "right"

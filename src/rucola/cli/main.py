@@ -149,7 +149,7 @@ def _serve(arguments: list[str]) -> int:
     if options.command == "sql":
         extras.require(extras.CLI, "rucola sql")
         extras.require(extras.SQL, "rucola sql")
-        gc.disable()  # for the same reason as below; ``query`` enables the collector before it reads the result
+        gc.disable()  # start-up creates no garbage; ``query`` enables the collector before it reads the result
         from rucola.cli.sql import run as query
 
         return query(options)

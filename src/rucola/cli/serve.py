@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 Stop = Callable[[], Coroutine[Any, Any, None]]
 _HELD_RECORDS_MAX = 10_000
 _TRIM_S = 2.0
-"""Seconds between two trims of the heap. In this time, requests seldom free more than the 100 MiB that can be returned
-in 6 ms.
+"""Seconds between two trims of the heap. In this time, requests seldom free more than 100 MiB, which a trim returns in
+6 ms.
 """
 
 

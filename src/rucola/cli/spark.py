@@ -1,4 +1,4 @@
-"""``rucola spark``: its commands, and ``rucola spark package``: one archive with a Python environment for Spark's
+"""The commands of ``rucola spark``. ``rucola spark package`` makes an archive with a Python environment for Spark's
 executors.
 
 Executors need this package with compiled kernels, PyArrow, and the dependencies of both. They need no PySpark, because
@@ -108,7 +108,7 @@ def own_requirement() -> str:
 
 
 def with_extra(requirement: str) -> str:
-    """``requirement`` in the form that pip installs with the extra: after a path, the extra follows in brackets."""
+    """Adds the extra ``executor`` to a requirement that is a path; returns any other requirement unchanged."""
     return f"{requirement}[executor]" if os.path.exists(requirement) else requirement  # noqa: PTH110 - text in, text out
 
 
@@ -141,7 +141,7 @@ def pack(place: Path, output: Path, python: str | None = None) -> None:
     Args:
         place: a virtual environment of this interpreter; its interpreter is changed to the one in ``python``.
         output: the archive; replaced.
-        python: directory whose ``bin`` has the Python of the executors; None if the path is as on this machine.
+        python: directory whose ``bin`` has the Python of the executors; None for the same path as on this machine.
     """
     from venv_pack import Env
 

@@ -49,7 +49,7 @@ def _query(options: argparse.Namespace) -> None:
         raise ConfigError("--store, -n", "both" if store else "neither", "exactly one of the two")
     with connect(store, name_server=namesrv or "", use_index=not options.no_index) as session:
         result = session.run(options.query)
-        gc.freeze()  # The modules stay: the collector need not examine them.
+        gc.freeze()  # The imported modules are never garbage, so the collector skips them.
         gc.enable()
         if target is not None:
             sql_output.write_file(result, Path(target).expanduser(), form)

@@ -107,7 +107,7 @@ def print_queues(infos: list[QueueInfo], json: bool) -> None:
 
 def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
     """Prints the result of ``store cat`` or ``store grep``: the first ``most`` messages of ``found``."""
-    # A replaced output, as in a test, has no underlying bytes.
+    # The lines are written as text, because a replaced output, as in a test, accepts no bytes.
     styled = not json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     left = sys.maxsize if most is None else most
     for rows in found:

@@ -1,7 +1,7 @@
 """Strategies that divide a topic's queues among the consumers: RocketMQ's five, and one that prefers nearby machines.
 
 All consumers of a group, in any language, must use the same strategy, because each computes the division for itself.
-Strategies get all queues and client ids sorted. Source: RocketMQ 5.3.3, ``AllocateMessageQueue*``,
+Strategies receive queues and client ids in sorted order. Source: RocketMQ 5.3.3, ``AllocateMessageQueue*``,
 ``ConsistentHashRouter``.
 """
 

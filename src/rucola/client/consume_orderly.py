@@ -180,7 +180,7 @@ class ConsumeOrderly:
         status: ConsumeOrderlyStatus,
     ) -> int:
         if queue.dropped:
-            return -1  # the queue's new consumer gets them again
+            return -1  # the queue's new consumer gets these messages again
         if status is ConsumeOrderlyStatus.SUCCESS:
             return -1  # these messages wait for a COMMIT
         if status is ConsumeOrderlyStatus.COMMIT:
@@ -206,7 +206,7 @@ class ConsumeOrderly:
             self._progress(queue, offset)
 
     async def _must_come_again(self, messages: list[MessageExt]) -> bool:
-        """Counts the failure and makes dead letters; returns whether a message is left that must be consumed again."""
+        """Counts the failure or makes dead letters; returns whether any message must be consumed again."""
         times_max = self._config.max_reconsume_times
         again = False
         for message in messages:

@@ -48,8 +48,8 @@ class ConsumerRegistration:
         consumer_data: returns the group's part of the next heartbeat: its type and its current subscriptions.
         group_changed: called when a broker reports that members joined or left, so that a rebalance is needed.
         route_changed: called when the queues of a topic or the addresses of its brokers have changed.
-        connected: called with a broker address when a connection to it was opened, for the first time or again. A
-            heartbeat is sent on the connection before any request of this function.
+        connected: called with a broker address when a connection to it was opened, for the first time or again. The
+            client sends a heartbeat on the connection before any request that this function sends.
     """
 
     consumer_data: Callable[[], ConsumerData]
@@ -143,7 +143,7 @@ class ClientInstance:
             groups: list[str | None] = [*self._consumers]
             if not groups and self._producer_group:
                 groups = [None]
-            # Brokers do not know a client without a group, so it must not wait for a broker that hangs.
+            # Brokers do not know a client without a group. It sends no request, so a broker that hangs cannot delay it.
             for position, group in enumerate(groups):
                 await self._unregister(addresses, None if position else self._producer_group, group)
         finally:
@@ -197,7 +197,7 @@ class ClientInstance:
     def _connected(self, address: str) -> None:
         """Sends a heartbeat on a new connection before anything else: a restarted broker does not know this client.
 
-        A connection that was opened for a heartbeat needs no second one.
+        A connection that was opened for a heartbeat needs no second heartbeat.
         """
         if address not in self._brokers():
             return

@@ -1,9 +1,9 @@
 """The queues of a lite pull consumer: assigned by the rebalance or by the application, and pulled in the background.
 
 Each queue has one task that pulls while its limits allow; pulled messages of all queues wait in one list for ``poll``.
-The position of a queue is after the last polled message. Its committable offset reaches the position one ``poll``
-later, because only the next call shows that the application has finished. Everything runs on one event loop. Source:
-RocketMQ 5.3.3, ``DefaultLitePullConsumerImpl``, ``AssignedMessageQueue``.
+The position of a queue is the offset after the last polled message. The committable offset reaches the position one
+``poll`` later, because only the next call shows that the application has finished. Everything runs on one event loop.
+Source: RocketMQ 5.3.3, ``DefaultLitePullConsumerImpl``, ``AssignedMessageQueue``.
 """
 
 from __future__ import annotations

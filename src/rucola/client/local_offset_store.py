@@ -1,8 +1,8 @@
 """The offset file of a broadcasting consumer: every client reads all messages, so each keeps its own offsets.
 
 The file is RocketMQ's: ``<directory>/<client id>/<group>/offsets.json``, with the previous content in
-``offsets.json.bak``. It is byte for byte in fastjson's pretty format. RocketMQ's clients and Rucola's can continue from
-each other's file.
+``offsets.json.bak``. The file equals fastjson's pretty output byte for byte. RocketMQ's clients and Rucola's can
+continue from each other's file.
 
 The file is replaced as a whole and synced before the rename: after a crash it has either the old or the new content.
 Methods block on the disk; an event loop must call them from other threads.
@@ -109,7 +109,7 @@ def encode_offsets(table: Mapping[MessageQueue, int]) -> bytes:
 
 
 def decode_offsets(content: bytes, what: str) -> dict[MessageQueue, int]:
-    """Decodes the output of ``encode_offsets``; error messages call it ``what``.
+    """Decodes the output of ``encode_offsets``; ``what`` names the content in error messages.
 
     Raises:
         FormatError: the content is invalid.

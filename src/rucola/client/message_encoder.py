@@ -107,7 +107,7 @@ class MessageEncoder:
 
 
 def _copied_body(body: object) -> bytes:
-    """Copies ``body`` if it is a buffer, because the caller may change it before it is sent."""
+    """Copies ``body`` if it is a buffer, because the caller may change the buffer before the send."""
     if not isinstance(body, bytearray | memoryview):
         raise ClientError(f"a message body must be bytes, not {type(body).__name__}")
     return bytes(body)

@@ -60,8 +60,8 @@ class MessageSelector:
 
     @property
     def tags(self) -> frozenset[str]:
-        """Tags that the client compares with those of messages, because brokers compare only hashes; empty to skip
-        this.
+        """Tags that the client compares with those of messages, because brokers compare only hashes; empty for no
+        comparison.
         """
         if self.expression_type is ExpressionType.SQL92 or self.expression == "*":
             return frozenset()

@@ -60,7 +60,7 @@ class NameServers:
             try:
                 return await call(self.addresses[chosen])
             except RemotingError:
-                if self._chosen == chosen:  # a concurrent call may have changed it already
+                if self._chosen == chosen:  # otherwise a concurrent call has already chosen another name server
                     self._chosen = (chosen + 1) % len(self.addresses)
                 if attempt == len(self.addresses) - 1:
                     raise

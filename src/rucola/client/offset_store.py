@@ -71,7 +71,7 @@ class OffsetStore(ABC):
 
     @abstractmethod
     async def persist(self, queues: Collection[MessageQueue]) -> None:
-        """Stores the offsets of these queues. Failures are logged; the next call repeats them."""
+        """Stores the offsets of these queues. Failures are logged; the next call tries again."""
 
     def retain(self, queues: Collection[MessageQueue]) -> None:
         """Removes all queues except ``queues`` from memory."""

@@ -83,7 +83,7 @@ class SendRules(Protocol):
         """Called when the broker refused ``send``; another broker may accept it."""
 
     def succeeded(self, send: PendingSend) -> None:
-        """Like ``finished``, for a stored message while a caller waits for space or for the end of all sends."""
+        """Called instead of ``finished`` when the message was stored and ``waited_for`` is True."""
 
     def finished(self, send: PendingSend) -> None:
         """Called when ``send`` has its result or error: it is no longer in flight, and waiting callers are woken."""
@@ -195,7 +195,7 @@ class PendingSend(Waiter):
             self._succeed(_SEND_OK, answer)
 
     def _take(self, batch: FrameBatch, row: int) -> None:
-        """Handles any response, including refusals and unusual forms."""
+        """Handles any response, including refusals and those that ``send_answers`` cannot read."""
         code = batch.table[row * ROW_WIDTH + _CODE]
         status = _STATUS.get(code)
         if status is None:

@@ -204,7 +204,7 @@ class PopService:
         wanted = list(selected(messages, subscription))
         for message in messages:
             if message not in wanted:
-                await self.ack(message)  # its tag differs but has the same hash
+                await self.ack(message)  # the message has another tag with the same hash
         return loop.time() + invisible_ms / 2000, wanted
 
     def _now_ms(self) -> int:

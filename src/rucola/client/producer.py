@@ -36,7 +36,7 @@ from rucola.runtime.clock import Clock, SystemClock
 _UNIQ_KEY = message_const.UNIQ_KEY
 _TIMED = frozenset({message_const.TIMER_DELAY_SEC, message_const.TIMER_DELAY_MS, message_const.TIMER_DELIVER_MS})
 _SPECIAL = _TIMED | {message_const.SHARDING_KEY, message_const.RECONSUME_TIME}
-"""A message with one of these properties takes the slower general path: they affect more than the stored message."""
+"""These properties affect how a message is sent. A message with one of them takes the slower general path."""
 
 
 class Producer:
@@ -337,7 +337,7 @@ class Producer:
             timeout_ms: for the send, the consumer and the reply together; by default as configured for a send.
 
         Returns:
-            The reply, with the content that the consumer gave it, but without a position in a queue.
+            The reply, with the consumer's body and properties but without queue offset and physical offset.
 
         Raises:
             RequestTimeoutError: no reply arrived in time. The errors of ``send`` apply too.

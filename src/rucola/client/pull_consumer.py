@@ -371,7 +371,7 @@ class PullConsumer:
         return self._instance.routes.master(queue.broker_name)
 
     async def _told(self, queue: MessageQueue, call: Awaitable[T]) -> T:
-        """Runs ``call`` and returns its result; if the broker fails, the next call fetches its address again."""
+        """Runs ``call`` and returns its result; if the broker does not respond, fetches the route again."""
         try:
             return await call
         except BrokerError as error:

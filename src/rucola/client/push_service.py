@@ -278,7 +278,7 @@ class PushService:
         self._member.rebalance_soon()
 
     def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
-        """Drops a queue that another consumer may have read. Stores no offset: only that consumer knows it."""
+        """Drops a queue that another consumer may have read. Stores no offset: only the other consumer knows it."""
         self._drop(queue)
         self._forget(queue)
         self._member.rebalance_soon()

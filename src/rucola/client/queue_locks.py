@@ -29,8 +29,7 @@ class QueueLocks:
     Args:
         member: the consumer as a member of its group.
         queues: returns the queues that are read.
-        lost: called with a queue that another consumer has locked, or whose lock was unconfirmed for so long that
-            another consumer may have it.
+        lost: called with a queue that another consumer has locked, or may have locked after ``SURE_S`` unconfirmed.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class ChosenQueue:
         """Chooses one of ``queues``.
 
         Raises:
-            ClientError: there is no queue, or the selector failed or returned something else.
+            ClientError: there is no queue, the selector failed, or its result is not a queue of the topic.
         """
         topic = self._message.topic
         if not queues:

@@ -37,11 +37,11 @@ class QueueOwner(Protocol):
         ...
 
     def owned(self) -> Collection[MessageQueue]:
-        """The queues that are currently read, and those that ``remove_queue`` has not given up yet."""
+        """The queues that are currently read, including those in ``leaving``."""
         ...
 
     def leaving(self) -> Collection[MessageQueue]:
-        """The queues that are to be removed but that ``remove_queue`` has not given up yet."""
+        """The queues for which ``remove_queue`` must be called again."""
         ...
 
     async def add_queue(self, queue: MessageQueue, alone: bool) -> bool:

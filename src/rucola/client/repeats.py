@@ -37,8 +37,8 @@ def drop_repeats(
     """Wraps ``listener`` for ``register_message_listener``, so that it consumes only one of several messages with the
     same topic and UNIQ_KEY.
 
-    A repeat of a consumed message counts as consumed without a call. A repeat of a message still being consumed is
-    delivered again later. A message on which the listener failed does not count as a repeat.
+    A repeat of a consumed message counts as consumed; the listener is not called. A repeat of a message still being
+    consumed is delivered again later. A message on which the listener failed does not count as a repeat.
 
     Args:
         listener: a function of one message, plain or a coroutine function.

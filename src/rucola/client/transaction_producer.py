@@ -2,7 +2,7 @@
 
 A message is first stored as a half message, which no consumer sees. Then the application executes its local transaction
 and decides about the message. If the broker does not receive the decision, because a process died or a connection was
-lost, the broker later asks any producer of the group, again and again until it gets a decision or gives up the message.
+lost, it later asks any producer of the group. It repeats this until it gets a decision or gives up the message.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ class TransactionProducer(Producer):
             while True:
                 await self._until_met(self._instance.meet_all_brokers)
                 await asyncio.sleep(self._config.poll_name_server_interval_ms / 1000)
-        routes = self._instance.routes  # keeps the fetched routes up to date, together with all others
+        routes = self._instance.routes  # the route table keeps these routes up to date
         await asyncio.gather(*(self._until_met(partial(routes.route, topic)) for topic in self._asking_topics))
 
     async def _until_met(self, look_up: Callable[[], Awaitable[object]]) -> None:

@@ -1,6 +1,6 @@
 """Columns of the two row tables that carry messages between the layers.
 
-One socket read contains many frames, and one part of the log many records. On the fast path neither frames nor records
+One socket read contains many frames, and one range of the log many records. On the fast path neither frames nor records
 become Python objects: a kernel writes one row of integers per frame or record into an ``array('q')``, and the layers
 pass this table on, together with the buffer that holds the bytes. Positions are byte positions in that buffer; a length
 of -1 means that the field is absent.
@@ -120,7 +120,7 @@ class RecordColumn(IntEnum):
     PROPERTIES_LEN = 19
     TAGS_POS = 20
     TAGS_LEN = 21
-    TAGS_CODE = 22  # hash of TAGS, 0 without tags; the store applies the schedule topic's rule
+    TAGS_CODE = 22  # hash of TAGS, 0 without tags; for the schedule topic, the store uses the delivery time
     KEYS_POS = 23
     KEYS_LEN = 24
     UNIQ_KEY_POS = 25

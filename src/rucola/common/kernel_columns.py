@@ -19,7 +19,7 @@ _PREFIXES = {
 }
 for _prefix, _enum in _PREFIXES.items():
     for _name, _member in _enum.__members__.items():
-        # RecordColumn.RECORD_POS has its prefix already.
+        # RecordColumn.RECORD_POS and RECORD_SIZE have the prefix already.
         globals()[_name if _enum is columns.RecordColumn and _name.startswith(_prefix) else _prefix + _name] = int(
             _member
         )

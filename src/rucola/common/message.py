@@ -101,7 +101,7 @@ class Message:
     def delay(self) -> timedelta | None:
         """How long the broker delays delivery after it receives the message, in whole milliseconds; None for no delay.
 
-        Setting it removes ``deliver_at`` and ``delay_level``. RocketMQ supports it since 5.0; 4.9 delivers at once.
+        Setting it removes ``deliver_at`` and ``delay_level``. RocketMQ supports it since 5.0; 4.9 delivers immediately.
         """
         text = self.properties.get(message_const.TIMER_DELAY_MS, "")
         return timedelta(milliseconds=int(text)) if text.isdecimal() else None
@@ -118,9 +118,9 @@ class Message:
 
     @property
     def deliver_at(self) -> datetime | None:
-        """When the broker delivers the message, by the broker's clock; None for at once.
+        """When the broker delivers the message, by the broker's clock; None for immediate delivery.
 
-        Setting it removes ``delay`` and ``delay_level``. RocketMQ supports it since 5.0; 4.9 delivers at once.
+        Setting it removes ``delay`` and ``delay_level``. RocketMQ supports it since 5.0; 4.9 delivers immediately.
         """
         text = self.properties.get(message_const.TIMER_DELIVER_MS, "")
         return _EPOCH + timedelta(milliseconds=int(text)) if text.isdecimal() else None

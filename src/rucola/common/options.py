@@ -241,8 +241,8 @@ def show_options(config: Any) -> dict[str, str]:
 def change_options(config: Any, values: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Changes options of a running instance, given by RocketMQ key: either all of ``values`` or none.
 
-    The classes are frozen, so this function is the only way to change an option. It takes effect only for options that
-    are read at each use; the caller must know which these are.
+    The classes are frozen, so this function is the only way to change an option. A change takes effect only for options
+    that are read at each use; the caller must know which these are.
 
     Returns:
         Maps the key of each changed option to its old and new value as text.

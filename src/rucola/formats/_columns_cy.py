@@ -32,7 +32,7 @@ WORDS_ARE_LITTLE = cython.declare(cython.bint, sys.byteorder == "little")
 
 # `properties_json` keeps some earlier rows as forms (templates), one for each length of properties modulo FORMS. A form
 # has the position of the row's properties in the segment, their length, the position and length of their object in the
-# output, and a balance of uses and misses.
+# output, and a balance: each use adds 1, each miss subtracts 1.
 FORMS = cython.declare(cython.Py_ssize_t, 8)
 FORM_WIDTH = cython.declare(cython.Py_ssize_t, 5)
 FORM_BYTES_MAX = cython.declare(cython.Py_ssize_t, 1024)
@@ -121,7 +121,7 @@ def count_bytes(table: cython.longlong[::1], rows: cython.Py_ssize_t, len_column
 
 
 def survey(table: cython.longlong[::1], rows: cython.Py_ssize_t) -> tuple[int, bool]:
-    """Returns all bits that are set in a row's sysFlag, and whether all rows have the same topic.
+    """Returns all bits that are set in the sysFlag of any row, and whether all rows have the same topic.
 
     Raises:
         ValueError: the rows do not lie in ``table``.
@@ -164,8 +164,8 @@ def are_same(
 def leave_out_checksums(
     segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
 ) -> None:
-    """Shortens the properties of each row that end with the record's checksum, which the store added and which is not a
-    property of the message.
+    """Cuts the record's checksum off the end of each row's properties: the store added it, so it is no property of the
+    message.
 
     Raises:
         ValueError: a span lies outside ``segment``, or the rows outside ``table``.
@@ -393,8 +393,8 @@ def _put_by_form(
     forms: cython.longlong[::1],
     moves: cython.short[::1],
 ) -> cython.Py_ssize_t:
-    """Writes one JSON object. Messages of one program mostly differ only in some bytes of their values: the object of
-    an earlier row is copied, and these bytes are replaced.
+    """Writes one JSON object. Properties from one program mostly differ only in some bytes of their values: the object
+    of an earlier row is copied, and these bytes are replaced.
 
     Returns the same as ``_put_object_by_words``; the caller guarantees the same space.
     """
@@ -554,7 +554,7 @@ def _put_object_by_words(
         byte = segment[start] if start < end else 2  # the end of the properties ends a pair too
         if byte == 2:
             if name < name_end < start - 1:
-                # The names of RocketMQ's own properties get bits that differ from each other.
+                # The names of RocketMQ's own properties all get different bits.
                 place = segment[name] * 11 + segment[name_end - 1] * 5 + (name_end - name) * 3
                 bit = cython.cast(cython.ulonglong, 1) << (place & 63)
                 if seen & bit and _comes_again(segment, name, name_end - name, first, name):

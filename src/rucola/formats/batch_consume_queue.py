@@ -5,7 +5,7 @@ position  bytes field
 ========= ===== ============================================================================================
 0         8     physical offset of the record
 8         4     size of the record
-12        8     tags code: the hash of TAGS with its sign, 0 without
+12        8     tags code: the hash of TAGS with its sign, 0 without tags
 20        8     store time of the record in ms
 28        8     queue offset of the record's first message
 36        2     number of messages in the record

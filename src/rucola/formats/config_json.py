@@ -57,7 +57,7 @@ def _loads(text: bytes) -> Any:
     """Parses the value in ``text``. Tries three parsers in turn; only the last one understands every text, and it takes
     ten times as long.
 
-    The second parser also quotes text inside a string that looks like a key. The result is not JSON, because that quote
+    Inside strings, the second parser also quotes text that looks like a key. The result is not JSON, because that quote
     ends the string, so the third parser follows.
     """
     with suppress(orjson.JSONDecodeError):

@@ -1,7 +1,7 @@
 """The tables that a broker keeps in ``config/``: topics, groups, offsets of consumers and of delay levels.
 
 Each pair of functions decodes and encodes the content of one file. The code that owns a file replaces it as a whole,
-and reads its ``.bak`` when it is damaged. Unknown members are ignored.
+and reads its ``.bak`` when the file is damaged. Unknown members are ignored.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def consumer_offset_pieces(
         topics.setdefault(group, []).append(topic)
     head = {
         "dataVersion": version.to_dict(),
-        # For people who read the file: derived from the names; on one line, in the order of a HashSet, as in RocketMQ.
+        # For people who read the file: the topics of each group, on one line, in HashSet order, as in RocketMQ.
         "groupTopicMap": {group: tuple(hash_map_order(names, 2)) for group, names in topics.items()},
         **({"lmqOffsetTable": light_table} if light else {}),
     }

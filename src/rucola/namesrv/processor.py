@@ -58,7 +58,7 @@ class NamesrvProcessor:
         self._limits = limits
         self._kv_config = kv_config
         self._order = asyncio.Lock()
-        """Registrations that take long, and the registrations and unregistrations after them, are served one by one."""
+        """A long registration, and all registrations and unregistrations during it, are served one by one."""
         self._waiting = self._waiting_bytes = 0
         """Number of requests that wait for the lock or have it, and the bytes of their bodies."""
 
@@ -96,8 +96,8 @@ class NamesrvProcessor:
         return self._unregister(command)
 
     def _in_order(self, serve: Callable[[], Awaitable[Answer]], size: int) -> Awaitable[Answer]:
-        """Calls ``serve`` when all earlier requests have been served, and returns the response of ``serve``; until
-        then, ``size`` counts towards the waiting bytes.
+        """Calls ``serve`` after all earlier waiting requests, and returns its response. ``size`` counts towards the
+        waiting bytes until ``serve`` ends.
 
         Raises:
             BrokerError: too many bytes are waiting.
@@ -124,7 +124,7 @@ class NamesrvProcessor:
     ) -> Answer:
         topics = await asyncio.to_thread(_topics_in, header, body)
         if channel.closed:
-            return None  # nothing would end the registrations of such a peer
+            return None  # channel_closed was called already: the broker would stay until its registration expires
         self._check_room(channel, header, topics)
         is_new = self._is_new(header)
         result = await in_turns(self._routes.register_steps(*_registration(command, header, topics), channel))

@@ -98,7 +98,7 @@ class RouteInfoManager:
         gone.
         """
         self.on_left: Callable[[], None] = lambda: None
-        """Called when a removed broker served more topics than are removed at once; ``drop_left`` removes the rest."""
+        """Called when a removed broker served more topics than one step removes; ``drop_left`` removes the rest."""
 
     # -- brokers -------------------------------------------------------------------------------------------------------
 
@@ -116,8 +116,8 @@ class RouteInfoManager:
         No other registration may begin before this one ends.
 
         Returns:
-            None if the registration is refused, because an unknown broker registers exactly one topic: the request may
-            be a change of one topic that overtook the first full registration.
+            None if an unknown broker registers exactly one topic. Such a request is refused: it may be a change of one
+            topic that overtook the first full registration.
         """
         while broker.broker_name in self._left:
             self.drop_left()
@@ -235,7 +235,7 @@ class RouteInfoManager:
 
     def refusal_of_topics(self, topics: Collection[str], limits: RouteLimits) -> str:
         """Why ``topics`` may not be added; an empty text if they may."""
-        # The names of the topics are compared only if the sum exceeds the limit.
+        # The names are compared only if both counts together exceed the limit.
         if len(self._topics) + len(topics) > limits.topics:
             total = len(self._topics) + sum(name not in self._topics for name in topics)
             if total > limits.topics:
@@ -246,7 +246,7 @@ class RouteInfoManager:
         """Queues and brokers of a topic; None if no broker serves it.
 
         Args:
-            zone_name: leave out brokers of other zones that have a master; empty includes all.
+            zone_name: leaves out broker names of other zones, unless they have no master; empty leaves out none.
         """
         queues = self._topics.get(topic)
         if not queues:
@@ -328,7 +328,7 @@ class RouteInfoManager:
 
     @staticmethod
     def _speaks_for_topics(group: _Group, broker: BrokerRegistration) -> bool:
-        """True if the topics of this broker count: it is the master or, since 5.0, the slave with the smallest id."""
+        """True if this broker's topics are entered: it is the master or, since 5.0, the member with the smallest id."""
         if broker.broker_id == MASTER_ID:
             return True
         return broker.enable_acting_master is not None and broker.broker_id == min(group.addresses)

@@ -480,7 +480,7 @@ def _read_json(
             if column == FRAME_CODE:
                 names = _names_of(table[base + FRAME_CODE])
         elif column < 0 and data[start] == BRACE_OPEN:
-            # The field names depend on the code: if the code follows the fields, they are read again.
+            # The names of ext fields depend on the code: if the code comes later, the ext fields are read again.
             ext_position = start
             position = _read_fields(data, table, base, names, start, limit)
         else:
@@ -624,7 +624,7 @@ def _skip_space(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython
 @cython.exceptval(check=False)
 @cython.nogil
 def _plain_end(data: cython.p_uchar, position: cython.Py_ssize_t, limit: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Returns the first position without a printable ASCII character that needs no escape in a JSON string."""
+    """Returns the position of the first byte that is not printable ASCII or needs an escape in JSON, or ``limit``."""
     while position < limit and _STANDS_FOR_ITSELF[data[position]]:
         position += 1
     return position

@@ -42,7 +42,7 @@ _ABSENT = frozenset({ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND})
 
 
 class AdminApi(RemotingApi):
-    """The calls. The object holds only the client."""
+    """The calls; stateless apart from the client."""
 
     # topics
 

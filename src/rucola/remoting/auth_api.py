@@ -16,7 +16,7 @@ from rucola.remoting.api import RemotingApi
 
 
 class AuthApi(RemotingApi):
-    """The calls. The object holds only the client."""
+    """The calls; stateless apart from the client."""
 
     # accounts
 

@@ -31,9 +31,8 @@ from rucola.remoting.turn import ANSWER_BYTES, Turn
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the kept part of the request."""
 _FEW_ROWS = 64
-"""If at most this number of requests of a read are unserved, the connection waits in the group of the connections
-whose reads were not begun. A producer that was not served for a second must not wait among connections that
-send thousands of requests in one read.
+"""A connection with at most this number of unserved requests of a read waits as if the read had not begun. Otherwise, a
+producer that was not served for a second would wait among connections that send thousands of requests in one read.
 """
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
@@ -84,7 +83,7 @@ class ChannelOwner(Protocol):
         """Called when ``channel`` has ``size`` bytes of responses that were not sent yet."""
 
     def has_room(self, channel: Channel, size: int, needed: int) -> bool:
-        """True if more may be read of a large frame of ``needed`` bytes, of which ``size`` have arrived; if False, the
+        """True if more of a large frame may be read; ``size`` of its ``needed`` bytes have arrived. If False, the
         server calls ``room_found`` later.
         """
 
@@ -105,9 +104,9 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer has shown a valid certificate.
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether its last request used so much processor time that its next request must wait for a turn of the
-            event loop that has time left. Also True if the connection has sent no request yet, because many new
-            connections may begin with a costly request.
+        costly: whether its last request used much processor time, so that its next request must wait for a turn of the
+            event loop with time left. Also True if the connection has sent no request yet, because many new connections
+            may begin with a costly request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.
@@ -162,7 +161,7 @@ class Channel(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._parts: list[Part] = []
         self._gathering = False
-        self._counted = self._gathered_bytes = 0  # parts of known length, and their total length
+        self._counted = self._gathered_bytes = 0  # number of counted parts, and their total length
         self._reading = True
         self._paused = False
         self._put_off: tuple[FrameBatch, int] | None = None
@@ -226,9 +225,9 @@ class Channel(asyncio.BufferedProtocol):
         self.costly = self._server.turn.was_costly(seconds, self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:
-        """Passes the rows from ``row`` on to ``handler.rest_received`` in a later turn of the event loop, in a copy.
+        """Passes a copy of row ``row`` and of all rows after it to ``handler.rest_received`` in a later turn.
 
-        Reading pauses until they are served. The rows also wait while the peer does not accept its responses.
+        Reading pauses until these rows are served. The rows also wait while the peer does not accept its responses.
         """
         self._put_off = batch if batch.kept_bytes else self._reader.keep(batch), row
         if row > 0 and (batch.count - row > _FEW_ROWS or self._reader.has_more):
@@ -347,8 +346,8 @@ class Channel(asyncio.BufferedProtocol):
             batch = self._reader.received(nbytes)
             if batch is not None:
                 self.framed = True
-                # Some event loops read again at once after a read that filled the buffer. The buffer of a large frame
-                # is as large as the frame, so the last read of the frame fills it.
+                # Some event loops read again immediately after a read that filled the buffer. The buffer of a large
+                # frame is as large as the frame, so the last read of the frame fills it.
                 if self._server.turn.is_long(self._loop) or (is_large and self.turn_is_over()):
                     self._let_wait(batch)
                 else:
@@ -427,8 +426,8 @@ class Channel(asyncio.BufferedProtocol):
             self._server.deferred.add(self._serve_rest, self._loop, begun=self._is_begun, costly=self.costly)
 
     def _serve_rest(self) -> None:
-        """Continues with the postponed rows, unless there is a reason to wait; ``_read_on`` then calls this method
-        again.
+        """Serves the postponed rows. While reading must pause, does nothing; ``_read_on`` schedules this method again
+        later.
         """
         self._rest_is_due = False
         transport = self._transport
@@ -478,7 +477,7 @@ class Channel(asyncio.BufferedProtocol):
             batch = self._reader.more()
 
     def _let_wait(self, batch: FrameBatch) -> None:
-        """Puts off the first requests of a read."""
+        """Puts off all requests of a read; ``batch`` has the first ones."""
         if self._invokes:
             self._take_answers(batch, self._invokes)
         self.put_off(batch, 0)

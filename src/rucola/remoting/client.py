@@ -41,9 +41,9 @@ _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _WRITE_AT_BYTES = 64 * 1024
 _WRITE_AT_PARTS = 64
-"""Number of bytes, and of parts, at which the collected frames are sent at once. A message counts as two parts: header
-and body. Thus the server has work during a long iteration of the client's event loop; otherwise it would be idle until
-the iteration ends. Smaller values cost both sides CPU time for writes and reads.
+"""Number of bytes, and of parts, at which the collected frames are sent before the iteration of the event loop ends. A
+message counts as two parts: header and body. Thus the server has work during a long iteration of the client's event
+loop; otherwise it would be idle until the iteration ends. Smaller values cost both sides CPU time for writes and reads.
 """
 _LOOP_LATE_S = 0.5
 """A timer that fires this many seconds too late was delayed by the application."""
@@ -305,8 +305,8 @@ class Connection(asyncio.BufferedProtocol):
 
         A single short timeout proves little, and a connection that answers other requests is only slow. The connection
         is closed if several requests in a row have expired and nothing at all has arrived for ``silence_ms`` since the
-        first of them was sent. Silence before that does not count: either no request was waiting, or the server held
-        pulls as the client had asked.
+        first of them was sent. Silence before this request does not count: either no request was waiting, or the server
+        held pulls as the client had asked.
 
         If the application has blocked the event loop, unread responses may be waiting; they are read first.
         """

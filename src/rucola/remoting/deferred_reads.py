@@ -1,11 +1,11 @@
 """Serves requests that were put off in earlier turns (iterations) of the event loop. A connection need not wait until
 all requests of another connection are served.
 
-Connections wait in three groups: those whose last request was costly, those that wait for the rest of a read, and all
-others. The third group gets half of the processor time of all three groups, and each of the first two gets a quarter. A
-client that sends a few cheap requests at a time therefore hardly waits, even if many other connections send costly
-requests, or thousands of requests in one read. Inside a group, the connections are served in the order of their
-arrival. A connection that still has requests goes to the end.
+Connections wait in three groups: those whose last request was costly (``COSTLY_S``), those that wait for the rest of a
+read, and all others. The third group gets half of the processor time of all three groups, and each of the first two
+gets a quarter. A client that sends few requests at a time, and no costly ones, therefore hardly waits, even if many
+other connections send costly requests, or thousands of requests in one read. Inside a group, the connections are served
+in the order of their arrival. A connection that still has requests goes to the end.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DeferredReads:
         self._cpu_s = cpu_s
         self._short, self._begun, self._costly = self._groups = (_Group(0.5), _Group(0.25), _Group(0.25))
         self._used_s = 0.0
-        """``used_s`` of the group that was served last, as it was before that group was served."""
+        """The value that ``used_s`` of the last served group had before the group was served."""
         self._is_due = False
 
     def add(self, serve: Callable[[], None], loop: asyncio.AbstractEventLoop, *, begun: bool, costly: bool) -> None:
@@ -58,7 +58,7 @@ class DeferredReads:
             serve: serves requests of one connection until ``Turn.is_over``, but at least one request; may call ``add``
                 again.
             begun: whether requests of the same read were served before.
-            costly: whether the last request of the connection took long, or whether this is unknown.
+            costly: see ``Channel.costly``.
         """
         group = self._costly if costly else self._begun if begun else self._short
         if not group.waiting:

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
 SHORT_BYTES = 8 * 1024
-"""Longest body that is parsed at once; parsing it takes at most 20 ms."""
+"""Longest body that is parsed on the event loop; parsing it takes at most 20 ms."""
 WAITING_BYTES_MAX = 32 * 1024 * 1024
 """Largest number of bytes of all bodies that wait; further requests are refused."""
 AHEAD_MAX = 4
-"""Largest number of bodies that are being parsed or wait to be served; a parsed body takes ten times its memory."""
+"""Largest number of bodies in the thread, or parsed but not yet served. A parsed body takes ten times its size."""
 JSON_CODES = frozenset(
     {
         RequestCode.HEART_BEAT,

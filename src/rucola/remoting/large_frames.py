@@ -1,10 +1,10 @@
-"""Limits the memory of all frames that are larger than the receive buffers of their connections.
+"""Limits the memory of all incomplete frames that have buffers of their own (large frames).
 
-All connections share a part of the memory. When that part is in use, reading pauses in the middle of large frames. The
-rest of the memory is then given to a few frames at a time. Each of them gets all the memory that it still needs, so
-that it can finish. A frame that was given memory must arrive at a minimum rate while others wait, or its connection is
-closed. The frame that needs the fewest bytes and the frame that has waited longest take turns. A peer that begins large
-frames and does not continue therefore delays others by a second or two.
+All connections share three quarters of the memory. When these are in use, reading pauses in the middle of large frames.
+The rest of the memory is then given to a few frames at a time. Each of these gets all the memory that it still needs,
+so that it can finish. A frame that does not wait must arrive at a minimum rate while others wait, or its connection is
+closed. Memory goes in turn to the frame with the fewest missing bytes and to the frame that began first. A peer that
+begins large frames and does not continue therefore delays others by a second or two.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 GRACE_S = 2.0
 """Seconds that a large frame always gets, even while other large frames wait for memory."""
 GRACE_AFTER_WAIT_S = 0.5
-"""The same for a frame that had to wait. The time is shorter, because the next bytes of the frame are already on their
-way.
-"""
+"""Seconds that a large frame gets after a wait: fewer, because the next bytes of the frame are already on their way."""
 RATE_MIN = 1024 * 1024
 """Minimum rate in bytes per second at which a frame must arrive after its ``GRACE_S`` or ``GRACE_AFTER_WAIT_S``."""
 RETRY_S = 0.25
@@ -99,8 +97,8 @@ class LargeFrames:
             self._total -= frame.size
 
     def slow(self, now_s: float) -> list[Channel]:
-        """Connections whose large frames make no progress while other connections wait for memory; the connections in
-        the list must give up their memory.
+        """Connections whose large frames arrive too slowly while other connections wait for memory; the caller must
+        close them.
         """
         if not self.waiting:
             return []

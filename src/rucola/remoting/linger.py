@@ -2,8 +2,8 @@
 
 Sleeping and waking costs a broker more CPU time than serving several sends: about 17 µs on a virtual machine, whereas
 checking the sockets takes 1 to 2 µs. After a read with more than one request the loop therefore checks the sockets
-several more times before it sleeps. Requests that arrive during these checks are served at once, and share the cost of
-a read, an append and a write. A connection with one request at a time gains nothing, because its next request is a
+several more times before it sleeps. Requests that arrive during these checks are served immediately, and share the cost
+of a read, an append and a write. A connection with one request at a time gains nothing, because its next request is a
 round trip away.
 """
 

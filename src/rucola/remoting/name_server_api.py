@@ -25,7 +25,7 @@ TIMEOUT_MS = 3_000
 
 
 class NameServerApi:
-    """The calls. The object holds only the client.
+    """The calls; stateless apart from the client.
 
     Args:
         client: carries the requests.

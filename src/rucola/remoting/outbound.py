@@ -39,8 +39,7 @@ class Outbound:
         """Counts ``size`` unsent bytes of ``channel``.
 
         Returns:
-            The connections to close: if all connections together have too many unsent bytes, those with the most unsent
-            bytes.
+            The connections to close: those with the most unsent bytes, if all connections together have too many.
         """
         self._total += size - self._sizes.get(channel, 0)
         self._sizes[channel] = size

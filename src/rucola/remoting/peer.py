@@ -15,9 +15,9 @@ class Peer(Protocol):
 
     Attributes:
         closed: whether the connection is gone.
-        costly: whether its last request used so much processor time that its next request must wait for a turn of the
-            event loop that has time left. Also True if the connection has sent no request yet, because many new
-            connections may begin with a costly request.
+        costly: whether its last request used much processor time, so that its next request must wait for a turn of the
+            event loop with time left. Also True if the connection has sent no request yet, because many new connections
+            may begin with a costly request.
         remote_address: the client as ``ip:port``.
     """
 

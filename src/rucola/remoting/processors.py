@@ -37,8 +37,8 @@ class ProcessorTable:
     """The processors of one server. Event loop only.
 
     Args:
-        waiting_max: maximum number of requests that wait for something at a time. Further requests are refused.
-            Connections with few waiting requests are excepted, up to twice the maximum.
+        waiting_max: maximum number of waiting requests. Further requests are refused. For connections with few waiting
+            requests, the maximum is doubled.
 
     Attributes:
         json_bodies: parses long bodies.

@@ -1,4 +1,5 @@
-"""The remoting server: accepts connections, passes their frames to one handler, and closes silent or damaged ones.
+"""The remoting server: accepts connections, passes their frames to one handler, and closes connections that are silent
+or send invalid data.
 
 Sources: protocol.md 1.7-1.10; RocketMQ 5.3.3, NettyRemotingServer and NettyServerConfig for the limits.
 """
@@ -100,7 +101,7 @@ class RemotingServer:
 
     @property
     def refused_connections(self) -> int:
-        """Number of connections that were closed at once, because there were too many."""
+        """Number of connections that were closed when they were opened, because there were too many."""
         return self._watch.refused
 
     @property
@@ -135,8 +136,8 @@ class RemotingServer:
                     self.port,
                     backlog=_ACCEPTED_TOGETHER,
                 )
-                # ``backlog`` is also the number of connections that asyncio accepts at once. The queue in the operating
-                # system should be longer.
+                # ``backlog`` is also the number of connections that asyncio accepts in one iteration. The queue in the
+                # operating system should be longer.
                 for each in self._server.sockets:
                     with each.dup() as listening:
                         listening.listen(options.backlog)
@@ -215,7 +216,7 @@ class RemotingServer:
             self._forget_ended()
 
     def _forget_ended(self) -> None:
-        """Tells the handler of ended connections; thousands that end at once take several iterations of the event
+        """Tells the handler of ended connections; thousands that end together take several iterations of the event
         loop.
         """
         loop = asyncio.get_running_loop()

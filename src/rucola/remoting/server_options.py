@@ -16,16 +16,15 @@ class ServerOptions:
 
     Attributes:
         idle_timeout_ms: a connection without a byte in either direction for this long is closed
-            (serverChannelMaxIdleTimeSeconds, 120 s). The check runs at an eighth of this interval or more often, which
-            adds to the time.
-        frame_timeout_ms: time in which a frame must be completed, plus the time that its bytes take at
+            (serverChannelMaxIdleTimeSeconds, 120 s). The check runs every eighth of this time or more often, so the
+            connection may stay open for that much longer.
+        frame_timeout_ms: time allowed for a frame, plus the time that its received bytes take at
             ``frame_bytes_per_s_min``.
         frame_bytes_per_s_min: the lowest accepted rate of a sending peer.
         stalled_timeout_ms: a connection whose peer has accepted none of its unsent responses for this long is closed.
         connections_max: maximum number of connections; connections_per_address_max: the same for one address.
         receive_bytes: largest read; the connections share its buffer.
-        begun_bytes_max: maximum number of bytes of all incomplete frames that are too large to be copied to the shared
-            buffer for each read.
+        begun_bytes_max: maximum number of bytes of all incomplete frames that have buffers of their own.
         outbound_bytes_high: bytes of unsent responses at which reading from the connection pauses.
         outbound_bytes_max: bytes of unsent responses at which the connection is dropped.
         outbound_total_max: bytes of unsent responses of all connections together at which those with the most are

@@ -1,4 +1,4 @@
-"""Limits the time that a server's requests may take in one turn of the event loop, which is one iteration of it.
+"""Limits the time that a server's requests may take in one turn (iteration) of the event loop.
 
 Sends need no limit: one kernel call processes all sends that one read of a socket delivers. Other requests are
 processed one by one, and one read can contain thousands of them. When their time is up, or the responses of a
@@ -21,7 +21,7 @@ Steps = Generator[None, None, T]
 TURN_S = 0.01
 """Seconds of one turn, for all connections together. A request that has begun is always finished."""
 LONG_S = 0.015
-"""When a turn has taken this number of seconds, it serves no requests of further reads, even if they are cheap.
+"""When a turn has taken this number of seconds, it serves no requests of further reads after ``SERVED_READS`` reads.
 Otherwise, thousands of connections would each get one request served in the same turn.
 """
 SERVED_READS = 64
@@ -41,10 +41,10 @@ Each may take 20 ms.
 PIECE_S = 0.005
 """Seconds in each turn for work that is done in pieces."""
 _LOOK_S = 0.001
-"""Minimum number of seconds between two queries of the processor time; a query costs as much as a cheap request."""
+"""Minimum number of seconds between two queries of the processor time: a query costs as much as a short request."""
 _UNSEEN_S = 0.001
 """Turns that take less than this number of seconds are not measured exactly: a callback at the end of each turn would
-cost the loop an extra round.
+cost the loop an extra iteration.
 """
 
 
@@ -103,8 +103,8 @@ class Turn:
         """True if the request that has just ended used more than ``COSTLY_S`` seconds of processor time; by the clock,
         it took ``took_s`` seconds.
 
-        On a busy machine, cheap requests also take long by the clock. The thread is assumed to have used the processor
-        all the time between the last query of the processor time and the start of the request.
+        On a busy machine, requests that use little processor time also take long by the clock. The thread is assumed to
+        have run without a break from the last query of its processor time to the start of the request.
         """
         now_s = loop.time()
         if took_s <= COSTLY_S:

@@ -36,7 +36,7 @@ class Worker:
         self._thread.start()
 
     def wake(self) -> None:
-        """Requests one more call of the work; cheap if one is already requested. Any thread may call it."""
+        """Requests one more call of the work; does nothing if one is already requested. Any thread may call it."""
         if not self._wanted.is_set():
             self._wanted.set()
 

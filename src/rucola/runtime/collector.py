@@ -20,7 +20,7 @@ take 15 to 60 ms.
 
 
 def freeze_survivors() -> None:
-    """Starts collections. They skip all objects that exist now, and later also the objects that have survived a full
+    """Starts collections, which skip all objects that exist now and, later, all objects that have survived a full
     collection.
     """
     gc.freeze()

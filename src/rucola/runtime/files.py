@@ -150,8 +150,8 @@ class Files:
 
         Args:
             content: the new content, whole or in pieces; other threads may run between two pieces.
-            spare: path for the old content; after a crash the old content may exist only there. If it is empty, the old
-                content is discarded.
+            spare: path for the old content; after a crash the old content may exist only there. If ``spare`` is empty,
+                the old content is discarded.
             private: whether only the owner may read the file.
         """
         temporary = path + ".tmp"
@@ -240,7 +240,7 @@ class Files:
         try:
             self.sync_directory(parent)
         except DiskError:
-            with suppress(OSError):  # otherwise the next call would assume that it was synced
+            with suppress(OSError):  # a later call would assume that an existing directory is synced
                 os.rmdir(path)  # noqa: PTH106
             raise
 
@@ -354,8 +354,8 @@ class Files:
             write_all(descriptor, _ZEROS[: min(len(_ZEROS), position + length - start)], start)
 
     def foreign_entry(self, path: str) -> str:
-        """Describes how other users could put data into directory ``path``: a directory of another owner, one that
-        others may write to, or a symbolic link, within two levels. Empty if there is no such problem, or no such
+        """Describes how other users could put data into directory ``path``: this directory, or one in it, belongs to
+        another user, is writable by others, or holds a symbolic link. Empty if there is no such problem, or no such
         directory.
         """
         if not hasattr(os, "geteuid") or not os.path.isdir(path):  # noqa: PTH112
@@ -402,7 +402,7 @@ class Files:
                     write_all(descriptor, b"lock", 0)
                     os.fsync(descriptor)
             except OSError:
-                os.close(descriptor)  # and the process would lose the lock with it
+                os.close(descriptor)  # this also releases the lock
                 raise
             _locked_here.add(identity)
         return DirectoryLock(path, descriptor, identity)
@@ -411,7 +411,7 @@ class Files:
         """Whether a process, possibly this one, holds the lock of the store in ``path``. Changes nothing."""
         name = f"{path}/lock"
         if self._identity(name) in _locked_here:
-            # As in ``lock``, a file that this process has locked is not even opened.
+            # As in ``lock_directory``, a file that this process has locked is not even opened.
             return True
         try:
             with DiskCall(name, "look at the lock"):

@@ -144,7 +144,7 @@ class MappedSegment:
             self.buffer.madvise(mmap.MADV_WILLNEED)
 
     def rewrite(self, position: int, content: bytes | bytearray) -> None:
-        """Writes ``content`` into the map, even if it is there already, so that the next sync writes it to disk, also
+        """Writes ``content`` into the map, even if the map already holds it: the next sync then writes it to disk, also
         after a failed sync.
         """
         self.view[position : position + len(content)] = content
@@ -209,8 +209,8 @@ class MappedSegment:
         return end
 
     def replace_unreadable(self) -> list[tuple[int, int]]:
-        """Reads the whole file. If the disk cannot read parts of it, a copy in memory takes the place of the map; in
-        it, these parts are zero. Only for files that are mapped for reading.
+        """Reads the whole file. If the disk cannot read parts of the file, a copy in memory replaces the map; these
+        parts are zero in the copy. Only for files that are mapped for reading.
 
         Returns:
             The unreadable parts, each as (start, end) in bytes.

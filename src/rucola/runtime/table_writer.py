@@ -1,10 +1,10 @@
 """Writes a server's tables on a thread, many changes in one write, so that the event loop never waits for the disk.
 
-Each change gets a future, which ends with the write that includes the change. The first change is written at once;
+Each change gets a future, which ends with the write that includes the change. The first change is written immediately;
 changes during a write share the next write. A thread encodes and syncs the file; the event loop only takes the
 snapshot. After a write, the next write of the table waits for twice the duration of that write, but at most for
-``REST_MAX_S``. So a table of 100,000 topics takes only a share of the processor, and a small table is written nearly as
-often as the disk allows.
+``REST_MAX_S``. So a table of 100,000 topics does not occupy a processor all the time, and a small table is written
+nearly as often as the disk allows.
 
 If a write fails, the futures of its changes fail with the error. A later write that succeeds does not change this.
 """
@@ -126,7 +126,7 @@ class KeptTable:
         return self._open
 
     def new_future(self) -> asyncio.Future[None]:
-        """Returns a future for a caller that waits for more than the write; its error need not be retrieved."""
+        """Returns a future that the caller ends itself, at or after the write; its error need not be retrieved."""
         future: asyncio.Future[None] = asyncio.Future(loop=self._writer.loop)
         future.add_done_callback(_retrieve)
         return future

@@ -197,8 +197,8 @@ ELSEWHERE = {
     "namesrvaddr": "nameServer",
     "tls.client.trustcertpath": "caCertificate",
 }
-"""Options of other sources, and the option of this source that replaces each; the option with the most similar name
-would be the wrong one.
+"""Options of other sources, each with the option of this source that replaces it, which errors name instead of the most
+similar option.
 """
 GROUP_HASH_DIGITS = 12
 DEFAULTS = {option.name: option.default for option in OPTIONS}

@@ -1,8 +1,8 @@
 """Packs rows into the bodies of batch requests, column by column, without an object for each row.
 
-It packs the kind of rows that most tasks have: for any queue of one topic, not delayed, with bodies that are sent as
-they are. All other rows become messages one by one (``sink_rows``). This module imports no Spark, and is imported only
-inside ``write()``.
+It packs only rows like those of most tasks: for any queue of one topic, without sharding key, flag or delay, and with
+bodies that need no compression. All other rows become messages one by one (``sink_rows``). This module imports no
+Spark, and is imported only inside ``write()``.
 """
 
 from __future__ import annotations
@@ -93,8 +93,7 @@ class RowPacker:
 
         Args:
             rows: the rows, of a layout that can be packed.
-            properties: the properties of each row, if not only text columns contribute to them; None to take the text
-                columns.
+            properties: the properties of each row; None if only text columns contribute to them.
 
         Returns:
             The requests; None if the rows must become messages one by one.

@@ -348,7 +348,7 @@ class _Patience:
 
 
 def _is_about_account(error: BrokerError) -> bool:
-    """Whether the broker refused the account. Errors with this code are usually temporary, but here no retry helps."""
+    """Whether the broker refused the account. The error has a code of temporary errors, but no retry helps."""
     return error.code in error.RETRIABLE_CODES and not error.retriable
 
 

@@ -161,8 +161,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(piece) for piece in catalog.plan(ranges)]
 
     def _bounds(self, moved: QueueOffsets, first: QueueOffsets) -> dict[MessageQueue, Bounds]:
-        """Bounds of the queues to read. If a broker is unavailable, the logged bounds are used, and its tasks will
-        wait.
+        """Bounds of the queues to read. For the queues of an unavailable broker, these are the logged offsets, and
+        their tasks will wait for the broker.
         """
         catalog = self._open()
         look = catalog.look(sorted(moved))
@@ -211,7 +211,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mark, bounds = begin.marks.get(queue), look.bounds[queue]
             kind = AnotherLogError if bounds.max >= own[queue] else DataLossError
             self._lost(kind(queue_text(queue), own[queue], own[queue], *bounds))
-            if mark is not None:  # older versions did not write marks; without a mark the stream waits for the queue
+            # Older versions did not write marks. Without one, the stream waits until the queue reaches the old offset.
+            if mark is not None:
                 starts[queue] = catalog.offset_at(queue, mark.store_timestamp_ms + 1)
         return {queue: at for queue, at in starts.items() if at != own.get(queue)}
 

@@ -36,7 +36,7 @@ largest queues, one half each.
 SAMPLE_QUEUES = 16
 NEAREST_MAX = 5
 SOURCE_PREFIX = "messages of "
-"""Start of the name of a view with a topic's messages, without the fields of their bodies; the topic's name follows."""
+"""Prefix of the names of views that have a topic's messages without the fields of their bodies."""
 _MISSING_TABLE = re.compile(r"Table with name (.+?) does not exist")
 
 log = logging.getLogger(__name__)

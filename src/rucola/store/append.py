@@ -126,8 +126,8 @@ class MessageAppender:
         """Continues after the log has refused row ``done``."""
         log, status = self._log, _OK
         while done < last:
-            # ``offsets`` has no element yet for a queue that is seen for the first time. If it has one, the row is
-            # refused for another reason: it is illegal, or the log is at its limit.
+            # ``offsets`` has no element yet for a queue that is seen for the first time. If no element is
+            # missing, the row is refused for another reason: it is illegal, or the log cannot be written.
             highest = max(table[done * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             if log.refusal is _ILLEGAL and len(offsets) <= highest < QUEUE_ID_MAX:
                 offsets = self._queues.next_offsets(topic, highest + 1)
@@ -159,8 +159,8 @@ class MessageAppender:
         elif log.lacks_segment():
             condition.space_is_gone("segment")
             if not log.lacks_segment():
-                # The allocating thread created the segment before the error was recorded, so it could not clear the
-                # error.
+                # The allocating thread created the segment before the cause was noted, so that thread did not clear
+                # the cause.
                 condition.space_is_back("segment")
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:

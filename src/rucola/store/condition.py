@@ -35,7 +35,7 @@ class StoreCondition:
     """The state of the store, and the causes for which space is missing.
 
     Attributes:
-        state: what the store may do; read only.
+        state: whether the store accepts messages, and if not, why; read only.
         missing: the causes for which space is missing; read only.
         tell: called on any thread when the state may have changed, when more of the log is synced, or when an operation
             should be retried.

@@ -31,8 +31,8 @@ ROWS_MAX = 512
 """Largest number of records in a batch; their rows fit into the cache of the CPU."""
 
 _ROWS_PER_QUEUE_MIN = 4
-"""Average number of rows per queue below which records are put one by one: this is then cheaper than a scan of all rows
-for each queue.
+"""Average number of rows per queue below which records are put one by one, which then takes less CPU time than a scan
+of all rows for each queue.
 """
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
@@ -197,7 +197,7 @@ class Dispatcher:
         call it.
 
         Raises:
-            DiskError: a part may not have reached the disk, and a later successful sync would not prove that it did.
+            DiskError: published bytes may not have reached the disk; a later successful sync would not prove otherwise.
         """
         progress, queues, index_files = self.progress.take()
         self.queues.sync(queues)

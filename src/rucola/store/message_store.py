@@ -290,7 +290,7 @@ class MessageStore:
         return self._reader.message_at(physical_offset, cold)
 
     def look_ahead(self, physical_offsets: Iterable[int], cold: ColdRecords) -> None:
-        """Notes those of the next requested records that must be fetched, so that they are fetched together."""
+        """Notes in ``cold`` which of the next records must be fetched, so that one fetch serves several reads."""
         self._reader.look_ahead(physical_offsets, cold)
 
     def records_of_kind(self, physical_offset: int, flag_mask: int, flags: int, topic: bytes) -> Iterator[memoryview]:

@@ -2,7 +2,7 @@
 
 By default, messages that this process stored itself are not checked: their bytes come from the memory to which they
 were written. Older messages come from the disk. For these, physical offset, checksums, topic and queue are compared, in
-one kernel call for adjacent records. Used by the event loop's thread only.
+one call of a Cython kernel for adjacent records. Used by the event loop's thread only.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _PULL_BYTES_MIN = 100
 _PULL_BYTES_MAX = 128 << 20
 _CANDIDATES_MAX = 4096
 _CODES_MAX = 65_536
-"""Largest number of tag codes that are kept, in all sets together. A set takes 80 bytes a code."""
+"""Largest number of tag codes in all cached sets together. A set takes 80 bytes a code."""
 _AHEAD_MAX = 64
 """Largest number of records that are fetched together for a caller that reads them one after the other."""
 _CHAIN_STEPS_MAX = 32_768
@@ -42,11 +42,11 @@ _CHAIN_STEPS_MAX = 32_768
 with the same hash can create millions.
 """
 _OTHER_BYTES_MAX = 16 << 20
-"""Largest total size in bytes of the records that a query reads although they turn out not to have the key."""
+"""Largest total size in bytes of records without the wanted key that a query reads before it stops."""
 JOIN_BELOW_BYTES = 4096
-"""Average slice length in bytes below which copying is cheaper than sending slices separately. Measured on uvloop over
-loopback, CPU time of a response with 32 slices: 200 B each take 27 us as slices and 15 us copied; 1,250 B take 33 and
-25; 4,096 B take 44 to 55 and 39 to 61.
+"""Average slice length in bytes below which copying takes less CPU time than sending slices separately. Measured on
+uvloop over loopback: a response with 32 slices of 200 B takes 27 us of CPU time as slices and 15 us copied; with
+1,250 B, 33 and 25; with 4,096 B, 44 to 55 and 39 to 61.
 """
 _ALL_TAGS = array("q")
 
@@ -82,7 +82,7 @@ class MessageReader:
         self._slices = array("q", bytes(16 * count_max))
         self._unreadable: set[str] = set()
         self._codes: dict[Collection[int], array[int]] = {}
-        """Tag codes of recent pulls, sorted as the kernel needs them."""
+        """Tag codes of recent pulls, sorted for ``select_units``."""
         self._codes_count = 0
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
@@ -320,8 +320,8 @@ class MessageReader:
         return views, total
 
     def _codes_of(self, tag_codes: Collection[int]) -> array[int]:
-        """Returns the codes, sorted as the kernel needs them. The result is cached, because a consumer uses the same
-        set in each pull.
+        """Returns the codes, sorted for ``select_units``. The result is cached, because a consumer uses the same set
+        in each pull.
         """
         if not isinstance(tag_codes, frozenset):
             return array("q", sorted(tag_codes))

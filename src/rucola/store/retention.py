@@ -184,13 +184,13 @@ class Retention:
     def _remove_next(self) -> None:
         with self._removing:
             if not self._removals:
-                return  # The queue has been forgotten since then.
+                return  # ``forget`` has dropped the remaining removals.
             removal, queue, _ = self._removals[0]
             if queue is not None:
                 removal()
                 self._removals.popleft()
                 return
-        # No queue is affected, so the removal runs without the lock; it may take long.
+        # No queue is affected, so this removal, which may take long, runs without the lock.
         removal()
         with self._removing:
             self._removals.popleft()

@@ -43,7 +43,7 @@ class Counts:
     Attributes:
         steps: number of disk calls at which a power failure was simulated.
         states: number of distinct disk contents that were recovered.
-        compound: number of states left by a crash during a recovery, or soon after one.
+        compound: number of states left by a crash during a recovery, or soon after a recovery.
         switches: number of times that another thread continued.
     """
 

@@ -1,6 +1,6 @@
 """Compares what a store reports as synced with what is durable on the simulated disk, at every step.
 
-A simulated power failure reveals reported progress that is ahead of the disk only if recovery relies on it and the
+A report that is ahead of the disk shows in a simulated power failure only if recovery relies on the report and the
 check examines the lost bytes. This module compares the reported offsets themselves, whenever one of them changes.
 """
 

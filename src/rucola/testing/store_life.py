@@ -509,8 +509,8 @@ def _check_recovered(life: StoreLife, failing: bool) -> StoreModel:
 def check_kept_aside(life: StoreLife, image: Image) -> None:
     """Checks that the quarantine holds what a recovery of ``image`` removed.
 
-    The quarantine may hold more, from an earlier recovery: it read data from memory, and power failed before all of
-    this data was on disk, or after a part of it had been zeroed.
+    The quarantine may hold more, from an earlier recovery. That recovery read data from memory; power then failed
+    before all of this data was on disk, or after part of the data had been zeroed.
 
     Raises:
         Mismatch: data is missing.

@@ -119,7 +119,7 @@ class StoreModel:
         self.records.append(self._record(message, physical_offset, record))
 
     def cut(self, end: int) -> None:
-        """Removes all records after ``end``, where a recovery has ended the log, as ``check_log`` allows."""
+        """Removes all records after ``end``, the end of the log after a recovery."""
         self.records = [record for record in self.records if record.end <= end]
         self.deleted = {topic: min(deleted_to, end) for topic, deleted_to in self.deleted.items()}
         self.sending = []
@@ -212,8 +212,8 @@ def _keys(message: StoreMessage) -> tuple[int, ...]:
 
 
 def check_log(model: StoreModel, end: int, log: dict[int, bytes]) -> None:
-    """Checks that the log equals the model up to ``end``, a record's end, with zeros after it; the log's oldest part
-    may be gone.
+    """Checks that ``end`` is a record boundary, and that the log equals the model up to ``end`` and is zero after it.
+    The oldest segments may have expired.
 
     Args:
         log: bytes of each segment on disk, by start offset.

@@ -59,7 +59,7 @@ async def mix(folder: Path, seconds: float, seed: int | None, names: list[str] |
 
 
 _HARMFUL = {"config-keys"}
-"""Attacks that change what others get, as an administrator may by design; the mix leaves them out."""
+"""Attacks with options that an administrator may set although they harm others; the mix leaves them out."""
 
 
 async def _attackers(target: Target, rng: random.Random, names: list[str], ends: float) -> None:

@@ -313,7 +313,7 @@ def main(arguments: list[str]) -> int:
         print("\n".join(scenario.__name__ for scenario in SCENARIOS))
         return 0
     namesrv, prefix, *wanted = arguments
-    threading.excepthook = sys.unraisablehook = lambda _: None  # the binding raises Refused again in a callback
+    threading.excepthook = sys.unraisablehook = lambda _: None  # hides Refused, which the binding raises in a callback
     failed = False
     for scenario in SCENARIOS:
         if wanted and scenario.__name__ not in wanted:

@@ -29,7 +29,7 @@ GEOMETRY = {
 
 START_MS = 1_700_000_000_000
 STEP_MS = 50
-"""Milliseconds between two store times; the store spans more than the 3 s by which the official store goes back."""
+"""Milliseconds between two store times; the store spans more than 3 s, the margin of the official store's recovery."""
 
 V4, V6 = bytes([192, 168, 1, 10]), bytes.fromhex("20010db8000000000000000000000006")
 BORN, STORE = (54321).to_bytes(4, "big"), (10911).to_bytes(4, "big")

@@ -255,7 +255,7 @@ def differences(servers: Servers, expected: Expected, wanted: dict[str, list[str
             if set(bodies) <= {message.body.decode() for message in found} or time.monotonic() > deadline:
                 break
             time.sleep(0.3)
-    time.sleep(2.5)  # a message too many would come now
+    time.sleep(2.5)  # an extra message would arrive within this time
     for topic, bodies in wanted.items():
         found = [message for message in asyncio.run(read(servers.namesrv, topic)) if message.tags != "Setup"]
         counts = Counter(message.body.decode() for message in found)

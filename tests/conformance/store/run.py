@@ -117,7 +117,7 @@ def main(arguments: list[str]) -> int:
         Case(version, killed, True, True) for version in versions if version != "4.9.7" for killed in (False, True)
     ]
     cases += [Case(version, killed, True, several=True) for version in versions for killed in (False, True)]
-    # Version 4.9 searches by the times of queue files, and would have just made them.
+    # Version 4.9 searches by the modification times of queue files, but a restore has just created these files.
     cases += [
         Case(version, killed, True, restored=True)
         for version in versions
@@ -281,8 +281,8 @@ def compare(case: Case, puts: list[Put], answers: Answers) -> None:
             wanted = [as_read(put) for put in puts if put["topic"] == words[0] and has_key(put, words[1])]
             found = [without_crc(case, message) for message in answer["messages"]]
             if case.killed:
-                # The official store drops the newest index file, then puts the last record of the file before into the
-                # index again.
+                # The official store drops the newest index file, then indexes the last record of the previous file a
+                # second time.
                 found = [message for at, message in enumerate(found) if message not in found[:at]]
             case.check(line, found, wanted)
         elif kind == "record":

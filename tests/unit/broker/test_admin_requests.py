@@ -273,7 +273,7 @@ def test_queues_without_a_topic_are_cleaned(tmp_path: Path) -> None:
 def test_old_segments_go_when_they_are_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with administered(tmp_path) as there:
-            # Its flag is not checked, because the maintenance thread may reset it.
+            # ``look_soon`` is replaced, because the maintenance thread may reset the flag that it sets.
             asked: list[str] = []
             monkeypatch.setattr(there.cluster.broker.store._retention, "look_soon", lambda: asked.append("look"))
             assert (await there.ask(329)).code == 0

@@ -290,8 +290,8 @@ def test_a_compressed_batch_is_taken_apart_too() -> None:
 
 @pytest.mark.parametrize("plain_flag", [0, 0x301 & ~1, 0x80])
 def test_push_consumers_get_them_one_by_one_too(plain_flag: int) -> None:
-    """Push consumers also unpack batches after records with equally large flags; a record that claims to be a batch but
-    is not is returned unchanged.
+    """Push consumers also unpack a batch between plain records, whichever flags these have. A record with the flags of
+    a batch but a different body is returned unchanged.
     """
     origin = PullOrigin("broker-a", 0, 9)
     plain = record_of(b"plain", plain_flag)

@@ -47,7 +47,7 @@ class Disk:
 
 
 async def leave_behind(path):
-    """Makes a store with one message, which therefore counts as written by an earlier process in the next broker."""
+    """Makes a store with one message; to the next broker, it is a message of an earlier process."""
     async with Cluster(path) as cluster:
         await cluster.send("T", b"old")
 
@@ -70,8 +70,8 @@ def test_others_are_served_meanwhile(filtered, tmp_path, monkeypatch):
             assert bodies(await cluster.pull("T", 0, 1, **options)) == [b"new"]
             assert not cold.done()
             disk.answer.set()
-            # A read with a filter continues after the fetched messages. One without a filter has chosen its units
-            # before.
+            # A read with a filter continues after the fetched messages. A read without a filter selects its units
+            # before the fetch.
             assert bodies(await cold)[0] == b"old"
             assert disk.asked == 1
 
@@ -112,7 +112,7 @@ def test_more_than_may_wait_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["by id", "by key"])
 def test_queries_wait_beside_the_loop(kind, tmp_path, monkeypatch):
-    """A thread fetches both messages with the requested key at once. A message that cannot be fetched is left out."""
+    """A thread fetches both messages with the requested key in one call."""
     key = properties_text(UNIQ_KEY="U", KEYS="k")
 
     async def scene() -> None:

@@ -82,7 +82,7 @@ def test_what_an_official_client_asked(tmp_path: Path) -> None:
                 answer = await replay.ask(asked, recorded)
                 code, theirs = asked.record["code"], texts(recorded.header.get("extFields"))
                 assert answer.code == recorded.header["code"], asked.record
-                if code == CHANGE:  # in an ordered pop: the time since the pop, and the new one
+                if code == CHANGE:  # after an ordered pop, this time includes the time since the pop
                     theirs["invisibleTime"] = answer.ext_fields["invisibleTime"]
                 if code in POP_FAMILY and answer.code == 0:
                     assert compared(answer.ext_fields) == compared(theirs), asked.record

@@ -49,7 +49,7 @@ def test_a_queue_is_blocked_until_its_messages_are_acknowledged(tmp_path: Path) 
             assert (await ack(cluster, again, 0)).code == SUCCESS
             assert (
                 await ack(cluster, first, 1)
-            ).code == SUCCESS  # a receipt of a pop before the last one has no effect
+            ).code == SUCCESS  # a receipt of an earlier pop has no effect
             assert not waiting.done()
             assert (await ack(cluster, again, 1)).code == SUCCESS
             assert bodies(await waiting) == [b"2", b"3"]

@@ -195,7 +195,7 @@ def test_new_tags_count_with_the_next_pull(tmp_path: Path) -> None:
                     assert [bytes(message.body) for message in decode_messages(answer.body)] == [
                         tag.encode() for tag in tags
                     ]
-            for tags in ("B", "A||B"):  # the pull itself brings these expressions
+            for tags in ("B", "A||B"):  # the pull itself contains these expressions
                 for _ in range(2):
                     answer = await cluster.pull("T", expression=tags)
                     assert len(list(decode_messages(answer.body))) == len(tags.split("||"))

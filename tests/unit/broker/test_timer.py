@@ -226,7 +226,7 @@ def test_withdrawn(life, clock):
     life.work()
     assert life.bodies() == [b"stays", b"other time"]
     assert life.timers.metrics.topics["T"].count == 0
-    life.wait(b"0", due, key="x", TIMER_DEL_UNIQKEY="T+x")  # too late, and no message for consumers
+    life.wait(b"0", due, key="x", TIMER_DEL_UNIQKEY="T+x")  # a withdrawal, but too late; consumers never get it
     life.work()
     assert len(life.bodies()) == 2
 

@@ -274,7 +274,7 @@ def test_what_went_with_its_segment_is_waited_for_no_longer(life, monkeypatch):
     channel = life.online()
     monkeypatch.setattr(MessageStore, "message_at", lambda *_: None)
     life.check()
-    assert len(life.halves.pending) == 1  # it may be damage that can be repaired
+    assert len(life.halves.pending) == 1  # the unreadable message may be repaired later
     monkeypatch.setattr(MessageStore, "min_offset", property(lambda _: 1 << 20))
     life.check()
     assert (life.halves.pending, channel.questions) == ({}, [])
@@ -388,7 +388,7 @@ def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
     life.online()
     older = life.prepare(
         "older", CHECK_IMMUNITY_TIME_IN_SECONDS="999999999"
-    )  # keeps the progress from passing the others
+    )  # undecided, so the progress cannot pass later messages
     life.prepare("E", TRAN_PREPARED_QUEUE_OFFSET="1")
     for _ in range(3):
         clock.advance(100 * 3_600_000 // 3)

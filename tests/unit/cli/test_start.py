@@ -92,7 +92,7 @@ def test_servers_of_the_command_line_prepare_sql_filters(tmp_path: Path, monkeyp
 
 def test_a_server_process_returns_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve, "_TRIM_S", 0.0)
-    monkeypatch.setattr(serve, "freeze_survivors", gc.enable)  # It would also freeze the objects of later tests.
+    monkeypatch.setattr(serve, "freeze_survivors", gc.enable)  # The original would also freeze objects of other tests.
     monkeypatch.setattr(serve, "trim_heap", lambda: os.kill(os.getpid(), signal.SIGTERM))
     stopped: list[bool] = []
 

@@ -37,7 +37,9 @@ async def serve(namesrv: str, topic: str, count: int) -> None:
 
 
 def test_over_a_broker(tmp_path):
-    """Each of several concurrent requests gets its own reply through a broker. A message may be sent again."""
+    """Each of several concurrent requests gets its own reply through a broker. The messages keep no request properties,
+    so they may be sent again.
+    """
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

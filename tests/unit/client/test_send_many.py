@@ -184,7 +184,7 @@ def test_batches_are_pipelined_and_wait_for_room(broker):
                 sending = asyncio.gather(producer.send_many([Message("T", b"x" * 200) for _ in range(12)]))
                 await one.until(lambda: len(held) == 3)
                 await settle()
-                assert len(held) == 3  # the others wait for room
+                assert len(held) == 3  # the other batches wait for responses to these
                 for _ in range(6):
                     one.channels[-1].send(one._store(held.pop(0)).encode())
                     await settle()

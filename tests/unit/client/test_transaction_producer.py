@@ -88,7 +88,7 @@ def test_committed_messages_are_delivered_and_others_are_not(tmp_path):
                     assert result.send_result.msg_id == message.uniq_key
                     assert set(message.properties) == {"TAGS", "UNIQ_KEY"}  # the message may be sent again as it was
                 assert await bodies(cluster, "T", 2) == [b"COMMIT_MESSAGE", b"plain"]
-            assert "MainThread" not in ledger.threads  # a function does not block the loop
+            assert "MainThread" not in ledger.threads  # listeners run outside the event loop's thread
 
     run_plain(scene())
 

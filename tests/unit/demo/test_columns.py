@@ -74,7 +74,7 @@ def test_a_task_adds_each_flight_once(tables: Tables, tmp_path: Path) -> None:
     assert counts == [(None, None), (6, 1)]
     second = run(tables, 1, records(2, 3, 4))
     assert sum(row["flights"] or 0 for batch in second for row in batch.to_pylist()) == 2
-    again = run(tables, 1, records(2, 3, 4))  # in a worker that knows its flights
+    again = run(tables, 1, records(2, 3, 4))  # in a worker that has already seen these flights
     assert again == second
     tasks._ids.clear()
     assert run(tables, 1, records(2, 3, 4)) == second  # in a new worker

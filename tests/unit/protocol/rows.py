@@ -44,7 +44,7 @@ def frame_of(header: bytes, body: bytes = b"", serialize: int = 0) -> bytes:
 
 
 def values(table: array[int], source: bytearray, row: int = 0) -> Row:
-    """Returns the values of a row; positions and lengths are replaced by the texts there."""
+    """Returns the values of a row, with texts in place of their positions and lengths."""
     base = row * ROW_WIDTH
     kind = FrameKind(table[base])
 

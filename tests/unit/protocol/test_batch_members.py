@@ -31,7 +31,7 @@ def column(values: list[bytes]) -> tuple[array[int], bytes]:
 def pack(
     module: ModuleType, bodies: list[bytes], texts: list[bytes], bytes_max: int, rows_max: int
 ) -> list[tuple[int, bytes]]:
-    """Returns the requests that contain all rows; with each, the number of the first row after it."""
+    """Packs all rows into requests; returns each request, preceded by the number of the first row after it."""
     ids = "".join(IDS[: len(bodies)]).encode()
     found, first = [], 0
     while first < len(bodies):

@@ -161,7 +161,7 @@ def test_properties_are_unescaped_in_place(kernel: ModuleType, escaped: bytes, t
     row = values(table, source)
     assert row["text"] == text
     assert row == expected(decode_header(original, 0))
-    # Around the text, the header is unchanged.
+    # Outside of the text, the only change is that spaces follow its closing quote.
     start = table[FrameColumn.PROPERTIES_POS]
     gap = len(escaped) - len(text)
     assert (

@@ -127,7 +127,7 @@ def test_new_columns(tmp_path: Path, store: MessageStore, format: str) -> None:
 def test_an_iceberg_table_with_deleted_rows_is_refused(
     tmp_path: Path, store: MessageStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other writers may list deleted rows in files of their own, which readers of Parquet alone do not see."""
+    """Other writers may list deleted rows in separate files, which a reader of only the Parquet files would miss."""
     archive(tmp_path / "table", store=tmp_path / "store", format="iceberg")
     planned = DataScan.plan_files
 

@@ -100,7 +100,7 @@ def test_damage_costs_that_message_only_wherever_it_is(
         store = opened(path)
         assert store.put_message(message(99, T)).queue_offset == COUNT
         fill_log(store, 5 * SEGMENT)
-        # A record contains its size, so a wrong size in the entry costs nothing.
+        # A record contains its size, so a wrong size in the entry loses no message.
         lost = -1 if damage is unit_size else victim
         assert sorted(pulled(store, "T0", 0)) == [number for number in range(COUNT + 1) if number != lost]
         if victim >= store.min_queue_offset(T, 0):
@@ -202,8 +202,8 @@ def test_damage_of_a_foreign_killed_store_is_told_from_a_torn_tail(
 def test_a_length_of_queue_files_that_is_not_the_store_s_refuses_the_start(
     stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """The option for the length of queue files is changed. The store refuses to open at once; otherwise, new topics
-    would get files of the new length before a send to an old topic fails.
+    """The option for the length of queue files is changed, so the store refuses to open. If it opened, new topics would
+    get files of the new length until a send to an old topic failed.
     """
     path = tmp_path / "image"
     snapshot(stopped[0], path)

@@ -1,4 +1,4 @@
-"""The kernels that dispatch a batch at once, compiled and interpreted, compared with dispatch record by record."""
+"""The kernels that dispatch many records in one call, in both forms, compared with dispatch record by record."""
 
 from __future__ import annotations
 

@@ -280,7 +280,7 @@ def test_an_index_header_that_counts_every_put_is_accepted(tmp_path: Path) -> No
 
 
 def test_a_query_ends_in_a_chain_that_is_a_loop_and_has_a_limit(tmp_path: Path) -> None:
-    """Defect 11 (7948, 8018, 9265): a query follows a chain that points back to itself for ever, and the number of
+    """Defect 11 (7948, 8018, 9265): a query endlessly follows a chain that points back to itself, and the number of
     messages in its result has no limit.
     """
     store = opened(tmp_path)

@@ -119,7 +119,9 @@ def test_a_record_outside_its_neighbours_gets_no_entry(also: int, image: Path, k
 
 
 def test_a_record_with_an_entry_gets_no_other(image: Path, killed: tuple[Path, list[int]]) -> None:
-    """The damaged record 5 contains queue offset 1. Entries 1 and 2 are missing, so entry 2 cannot refute this."""
+    """The damaged record 5 contains queue offset 1. Entry 1 is missing, and so is entry 2, which would
+    show the damage.
+    """
     flip(image / LOG, killed[1][5] + 27, 5 ^ 1)
     zeroed(image, 1)
     zeroed(image, 2)

@@ -300,8 +300,8 @@ def test_a_damaged_queue_is_repaired(image: Path) -> None:
 def test_units_that_are_there_are_written_again_many_at_once(
     lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One queue has lost none, some or nearly all of its units, and in another queue a unit is damaged. Any unit may
-    not have reached the disk before the crash, so recovery writes all units again.
+    """One queue has lost none, some or nearly all of its units, and in another queue a unit is damaged. Recovery
+    cannot know which units reached the disk before the crash, so it writes all of them again.
     """
     store = opened(tmp_path / "live")
     fill(store, COUNT, topics=1)
@@ -345,8 +345,8 @@ def test_units_of_records_that_are_older_than_the_queue_are_left_out(tmp_path: P
 def test_only_units_that_may_be_missing_are_put_again(
     image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index is rebuilt from an earlier position in the log than the queues, but only those units are put again that
-    may be missing.
+    """The index is rebuilt from an earlier position in the log than the queues, but recovery writes only queue entries
+    that may be missing.
     """
     starts = log_end(image)[1]
     whole, at = units(image), starts[COUNT * 3 // 4]
@@ -374,7 +374,7 @@ def test_only_units_that_may_be_missing_are_put_again(
 
 @pytest.mark.parametrize("removed", [0, 1, 2])
 def test_a_removal_of_index_files_that_is_cut_short_ends_the_same(removed: int, tmp_path: Path) -> None:
-    """If an index file is impossible, all later index files are removed, too. If the removal is interrupted, the
+    """If an index file is invalid, all later index files are removed, too. If the removal is interrupted, the
     remaining files must not look like a complete index.
     """
 

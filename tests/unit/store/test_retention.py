@@ -183,7 +183,7 @@ def test_hours_ages_and_the_first_ratio(tmp_path: Path, hour: str, used: int, ho
 def test_want_of_space_removes_segments_before_their_time(tmp_path: Path, used: int, allowed: bool, gone: int) -> None:
     life = Life(tmp_path, delete_when=ELSEWHERE, delete_file_batch_max=2, clean_file_forcibly_enable=allowed)
     fill(life.store, 1500)
-    life.store._flush.flush()  # queues are not synced yet: the keeper does that first
+    life.store._flush.flush()  # the keeper syncs the queues before it removes segments
     count = len(life.segments())
     life.files.used = used
     life.keep()

@@ -102,7 +102,7 @@ def test_a_name_that_leads_elsewhere_touches_nothing(tmp_path: Path, name: bytes
 
 
 class Refusing(Files):
-    """A disk that fails at the ``nth`` change after this is set; 0 means never."""
+    """A disk that fails at the n-th change after ``nth`` is set to n; 0 means never."""
 
     nth = 0
 

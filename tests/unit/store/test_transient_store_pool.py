@@ -105,7 +105,7 @@ def test_buffers_come_back_and_without_one_a_segment_is_written_through_its_map(
     assert pool(store).free == 0 and log.buffered
     fill(store, 150, first=FULL_SEGMENTS)
     assert not log.buffered
-    # The content of a map is in the file, but it is not shown before older content.
+    # What is written through the map is in the file, but readers do not see it before the older, buffered content.
     assert log.max_offset == 0 and store.message_at(2 * SEGMENT) is None
     assert committer(store).commit()
     assert log.max_offset == log.written_offset and pool(store).free == 2
@@ -115,7 +115,7 @@ def test_buffers_come_back_and_without_one_a_segment_is_written_through_its_map(
     store.shutdown()
     again = pooled(tmp_path)
     assert sum(map(len, everything(again).values())) == 2 * FULL_SEGMENTS + 150
-    # The segment that a start finds is continued through its map.
+    # The newest segment of the earlier process is continued through its map, without a buffer.
     assert not again._log.buffered and pool(again).free == 2
     again.shutdown()
 
@@ -170,7 +170,7 @@ def test_when_the_thread_commits(tmp_path: Path) -> None:
     quiet.put_message(message(0))
     worker = committer(quiet)._worker
     assert isinstance(worker, ManualWorker) and not worker.wanted
-    # In the segment that existed at the start, a little is enough, because it is written through its map.
+    # The segment that existed at the start is written through its map, so the minimum for a commit does not apply.
     worker.run()
     assert quiet.confirm_offset == quiet.max_offset
     quiet.shutdown()

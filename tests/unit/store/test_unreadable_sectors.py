@@ -85,8 +85,8 @@ def test_a_start_refuses_with_the_place_and_is_not_killed(
 
 
 class BadPage(Files):
-    """A disk that cannot read the page at ``position`` of the first file whose path contains ``part``, until it is
-    written.
+    """A disk that cannot read the page at ``position`` of the first file whose path contains ``part``, until the page
+    is overwritten.
     """
 
     def __init__(self, part: str, position: int) -> None:

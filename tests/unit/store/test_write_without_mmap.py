@@ -84,7 +84,7 @@ def test_a_run_larger_than_the_memory_for_it(tmp_path: Path) -> None:
 
 
 def test_what_was_answered_is_in_the_file_when_the_process_ends(tmp_path: Path) -> None:
-    # With it, the pool's option has no effect.
+    # A log written by write calls ignores the option of the pool.
     store = writing(tmp_path / "store", transient_store_pool_enable=True)
     fill(store, 400)
     assert store.max_offset > SEGMENT and store._log.pool is None
@@ -99,7 +99,9 @@ def test_what_was_answered_is_in_the_file_when_the_process_ends(tmp_path: Path) 
 
 
 class Refusing:
-    """Lets ``passed`` writes succeed. The next ones fail after a part was written, a smaller part each time."""
+    """Lets ``passed`` writes succeed. Then one write fails with each of ``errors``, after it has stored a part; the
+    parts become smaller.
+    """
 
     def __init__(self, patch: pytest.MonkeyPatch, *errors: type[DiskError], passed: int = 0) -> None:
         self.calls, write = 0, MappedSegment.write

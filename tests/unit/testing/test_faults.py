@@ -207,7 +207,7 @@ def test_consumers_are_there_when_their_start_offsets_are_known(servers: RocketM
         await consumer.subscribe(topic)
         with servers.faults.delay(0.2, RequestCode.GET_MAX_OFFSET) as fault:
             async with consumer, Producer("pg", servers.namesrv) as producer:
-                await asyncio.to_thread(fault.wait, 2)  # each queue is empty and starts after its last message
+                await asyncio.to_thread(fault.wait, 2)  # the consumer requests the end of each queue, where it starts
                 with pytest.raises(AssertionError, match=f"group {topic}: 1, but not every queue is read"):
                     await asyncio.to_thread(servers.consumers, topic, 1, 0)
                 await asyncio.to_thread(servers.consumers, topic, 1)

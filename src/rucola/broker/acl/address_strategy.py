@@ -9,8 +9,8 @@ blank                                  matches nothing
 an address                             that address
 =====================================  ==============================================================
 
-Addresses are compared as numbers, never as texts. Different spellings of one address are equal, an IPv4 client of an
-IPv6 socket counts as IPv4, and ``10.10.103.1*`` is not a valid pattern.
+Addresses are compared as numbers, never as texts. Different spellings of one address are equal, and an IPv4-mapped IPv6
+address counts as IPv4. ``10.10.103.1*`` is not a valid pattern.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Segments = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class AddressStrategy:
-    """The addresses that a pattern matches. ``pattern`` is the text of the pattern. The ranges of an alternative apply
-    to the leading segments, and include both ends.
+    """The addresses that a pattern matches. ``pattern`` is the text of the pattern. An address needs to match only one
+    of the alternatives.
     """
 
     pattern: str
     alternatives: tuple[tuple[int, tuple[tuple[int, int], ...]], ...]
-    """For each alternative, the number of segments of an address, and the ranges of its leading segments. If there are
-    no ranges, every address with that number of segments matches.
+    """For each alternative, the number of segments of an address, and the ranges of its leading segments, both ends
+    included. If there are no ranges, every address with that number of segments matches.
     """
 
     def matches(self, address: Segments) -> bool:

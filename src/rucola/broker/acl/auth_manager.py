@@ -51,7 +51,7 @@ class AuthManager:
         yet.
 
         Raises:
-            ConfigError: the file is damaged, ``initial`` is not a user, or no user could create others.
+            ConfigError: the file is damaged, ``initial`` is not a user, or there is no super user.
             DiskError: the file cannot be read or written.
         """
         text = self._files.read_file(f"{self._directory}/{_FILE}")

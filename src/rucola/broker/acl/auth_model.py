@@ -2,7 +2,7 @@
 
 A rule names a resource (``Topic:orders``, ``Group:billing*``, ``*``), actions, source addresses and a decision. Rules
 of policy type Custom take precedence over rules of type Default. Within a type the exact name beats the longest prefix,
-and a prefix beats ``*``. If two rules are equal, Allow wins. Without a rule nothing is allowed.
+and a prefix beats ``*``. Between equally specific rules, Allow wins. A request that no rule matches is refused.
 """
 
 from __future__ import annotations

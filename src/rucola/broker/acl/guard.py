@@ -1,8 +1,8 @@
 """The guard checks every request: who sent it, and whether it is allowed (RocketMQ 5.3.2, ``PlainAccessValidator``).
 
-Every request is verified by itself. Of a connection, the guard remembers nothing but its origin. The guard answers
-refused requests and marks their rows in the table of frames as done, so that the kernels that run after the guard need
-not know of access control.
+Every request is verified by itself. About a connection, the guard remembers only its origin and whether others can read
+its traffic. The guard answers refused requests and marks their rows in the table of frames as done, so that the kernels
+that run after the guard need not know of access control.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ class AccessGuard:
         json_bodies: JsonBodies,
         process: Callable[[Channel, RemotingCommand], None],
     ) -> None:
-        """Sets where requests wait if their message is not in memory or their body is long, and who serves them
-        afterwards.
+        """Sets the parts that fetch messages and read long bodies before a request is judged, and the function that
+        then serves the request.
         """
         self._cold_reads = cold_reads
         self._json_bodies = json_bodies
@@ -152,8 +152,8 @@ class AccessGuard:
     def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> None:
         """Answers the forbidden requests in rows ``first`` to ``last`` and marks their rows as answered.
 
-        Also marks requests that can be decided only after a message is fetched. Those requests are served after the
-        fetch.
+        Also marks requests that can be judged only after a message is fetched or a long body is read. Those requests
+        are served or refused afterwards.
         """
         table, name = batch.table, ""
         for row in range(first, last):

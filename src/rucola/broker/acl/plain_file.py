@@ -147,8 +147,8 @@ def check_pattern(pattern: str, source: str) -> None:
 
 
 def is_weak_secret(secret: str, weak_secrets: bool) -> bool:
-    """Whether a secret must not be used: it is too short or comes from a sample file. ``weak_secrets`` allows short
-    ones, for tests.
+    """Whether a secret must not be used: it is too short or comes from a sample file. ``weak_secrets`` allows shorter
+    secrets and those from sample files, for tests.
     """
     if weak_secrets:
         return len(secret) < _NAME_CHARACTERS_MIN

@@ -1,8 +1,8 @@
 """The accounts of a broker: loaded from ACL files, reloaded when they change, and changed by administrators.
 
 The files are ``conf/plain_acl.yml`` and every ``*.yml`` and ``*.yaml`` below ``conf/acl``. They are read together. If
-all are valid, they become the new snapshot at once. Otherwise the last valid snapshot stays, and the error is logged
-and counted.
+all are valid, their accounts replace the snapshot. Otherwise the last valid snapshot stays, and the error is logged and
+counted.
 
 Threads: ``reload`` may run on any thread, one at a time, and replaces ``snapshot`` as a whole. Changes run on the event
 loop.

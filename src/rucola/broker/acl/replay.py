@@ -7,7 +7,7 @@ from collections import OrderedDict
 WINDOW_S = 300.0
 """Seconds by which a client's clock may differ; a request stays fresh for the same time."""
 _NONCES_BEHIND = 1024
-"""Number of requests by which one request of a client may overtake another."""
+"""A session remembers this many numbers, up to its highest. Requests with lower numbers are refused."""
 _SESSIONS_MAX = 65_536
 
 

@@ -227,7 +227,7 @@ REQUIREMENTS: Mapping[int, tuple[Need, ...] | None] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: (Group("consumerGroup"),),
     RequestCode.LOCK_BATCH_MQ: (InBody(_queues, "SUB on its group and the topics of its queues"),),
     RequestCode.UNLOCK_BATCH_MQ: (InBody(_queues, "SUB on its group and the topics of its queues"),),
-    # Tables, other clients' connections, and everything that changes what others see.
+    # Administrators only: requests that show whole tables or other clients' connections, or change what others see.
     RequestCode.UPDATE_AND_CREATE_TOPIC: ADMIN,
     RequestCode.DELETE_TOPIC_IN_BROKER: ADMIN,
     RequestCode.GET_ALL_TOPIC_CONFIG: ADMIN,

@@ -27,7 +27,7 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     clients: dict[Peer, ClientChannel] = field(default_factory=dict)
     changes: int = 0
-    """Number of heartbeats, from all clients, that differed from the heartbeat before them."""
+    """Number of heartbeats that changed the group's subscriptions, consume type, message model or start position."""
 
     def client_ids(self) -> list[str]:
         """Ids of the live clients, without duplicates."""
@@ -41,7 +41,8 @@ class ConsumerManager:
         on_change: called with the group when its clients or topics change and its members must rebalance.
 
     Attributes:
-        changes: a counter that rises when a group changes its topics or how it reads them.
+        changes: a counter that rises when a group changes its subscriptions or how it reads them, or loses its last
+            client.
     """
 
     def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:

@@ -93,8 +93,8 @@ class ConsumerFilterManager:
                 self._bury(groups, group)
 
     def persist(self) -> None:
-        """Drops filters that have had no consumers for long, and requests a write of the table if it changed since the
-        last write.
+        """Drops filters without consumers after ``CLEAN_AFTER_MS``, and requests a write of the table if it changed
+        since the last write.
         """
         self._clean()
         if self._changed:

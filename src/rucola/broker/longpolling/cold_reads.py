@@ -1,5 +1,4 @@
-"""Runs work that needs messages that are not in memory: threads wait for the disk while the event loop serves other
-requests.
+"""Runs work whose messages may not be in memory: threads wait for the disk while the event loop serves other requests.
 
 The work is a function, called the step, which gets a ``ColdRecords`` for its reads. If a read raises
 ``NotInMemoryError``, a thread fetches the missing messages and the step runs again from its beginning. A step must

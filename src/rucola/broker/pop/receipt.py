@@ -1,8 +1,8 @@
 """Receipts: texts about popped messages that consumers receive and send back (RocketMQ 5.3.3, ``ExtraInfoUtil``;
 protocol.md 2.9).
 
-A receipt, which clients call extra info, is a text of words: queue offset at which the pop began, pop time and
-invisible time in ms, revive queue, kind of the topic, broker, queue, queue offset of the message.
+A receipt, which clients call extra info, has these fields, separated by spaces: queue offset at which the pop began,
+pop time and invisible time in ms, revive queue, kind of the topic, broker, queue, queue offset of the message.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class ReviveQueue:
         self._waiting.popitem(last=False)
 
     def drop_acks_before(self, complete_ms: int) -> None:
-        """Forgets acknowledgements that came before ``complete_ms``. Their checkpoints are in the log before that time,
-        so no checkpoint can follow.
+        """Forgets acknowledgements that came before ``complete_ms``. All checkpoints due before that time have been
+        read, so theirs cannot follow.
         """
         for key in [key for key, early in self._early.items() if early.came_ms < complete_ms]:
             del self._early[key]

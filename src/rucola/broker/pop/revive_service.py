@@ -160,7 +160,7 @@ class ReviveService:
         self._undecided = []
 
     def settle(self) -> None:
-        """Commits the progress of the queues, as far as the copies of messages that belong to it are synced."""
+        """Commits the progress of each queue once the copies that were stored before it are synced."""
         while self._done and self._done[0][0] <= self._store.flushed_offset:
             _, queue_id, worked_off = self._done.popleft()
             if self._offsets.query(REVIVE_GROUP, self._log.topic, queue_id) != worked_off:
@@ -197,11 +197,11 @@ class ReviveService:
         return True
 
     def _decide(self, queue: ReviveQueue, left: int, cold: ColdRecords | None) -> int:
-        """Completes the checkpoints of a queue in order, up to the first one that is not due, or until nothing is left
-        of ``left``, the number of checkpoints and messages of this call.
+        """Completes the due checkpoints of a queue in order, until ``left`` is used up. Each checkpoint takes 1 of
+        ``left``, and so does each message that is delivered again.
 
         Returns:
-            What is left; at least 1 if no more checkpoints can be completed at the moment.
+            The rest of ``left``; at least 1 only if no more checkpoints can be completed at the moment.
         """
         while left > 0 and (waiting := queue.first()) is not None and waiting.checkpoint.revive_ms < self._complete_ms:
             left -= 1 + len(waiting.open_offsets)

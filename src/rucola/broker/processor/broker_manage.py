@@ -2,8 +2,8 @@
 28, 306, 329, 907).
 
 Anyone who reaches the port may send these requests, so they change only the options in ``REMOTE_KEYS``: numbers and
-switches, within the ranges that ``broker.conf`` allows. None of them names a file, an address, a program or a secret,
-or weakens a check.
+switches, within the ranges that ``broker.conf`` allows. None of these options names a file, an address, a program or a
+secret, or weakens a check.
 """
 
 from __future__ import annotations

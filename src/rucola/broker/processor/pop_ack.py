@@ -109,8 +109,8 @@ class PopAckProcessor:
         return self._log.put_ack(PopAck(receipt.key(*queue), offsets, batch=True), due_ms, batch.revive_queue_id)
 
     def _ack_in_order(self, channel: Channel, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> int:
-        """Moves the group's offset forward. Returns the physical offset of the end of the log record with which the
-        broker can repeat this step after a crash.
+        """Acknowledges a message popped in order, and moves the group's offset forward if possible. After a crash, the
+        broker repeats the move from a record in the log. Returns the end of this record; 0 if there is none.
         """
         before = self._committed(queue)
         if queue_offset < before:

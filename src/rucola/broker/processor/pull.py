@@ -220,7 +220,7 @@ class PullMessageProcessor:
         _answer(request, int(code), result)
 
     def _slow_down(self, request: PullRequest, may_wait: bool) -> bool:
-        """Slows down a group that has read enough from the disk: refuses the pull, or repeats it for one message.
+        """Slows down a group that has reached its limit of cold reads: refuses the pull, or repeats it for one message.
         Returns False if it did neither.
         """
         info = self._consumers.group(request.admission.consumer[0])

@@ -84,8 +84,8 @@ class SendResponses:
 
 
 def flush_not_confirmed(answers: bytes | bytearray, remark: str) -> bytes:
-    """Returns the same responses with FLUSH_DISK_TIMEOUT: the messages are stored, but not known to be synced. This is
-    rare, so it may cost time to decode the frames.
+    """Returns the same responses with FLUSH_DISK_TIMEOUT: the messages are stored, but not known to be synced. Such
+    responses are rare, so decoding the frames may take time.
     """
     changed = []
     position = 0

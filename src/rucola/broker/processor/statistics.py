@@ -218,8 +218,8 @@ class StatisticsProcessor:
         return MessageQueue(topic, self._config.broker_name, queue_id)
 
     def _store_time(self, topic: bytes, queue_id: int, queue_offset: int, cold: ColdRecords) -> int:
-        """Store time of a message; 0 if there is none. A message that must be fetched also gives 0, and is fetched
-        later together with the others.
+        """Store time of a message; 0 if there is none, or if the message must be fetched. ``cold`` collects such
+        messages, which are fetched together later.
         """
         with suppress(NotInMemoryError):
             return max(self._store.store_time_at(topic, queue_id, queue_offset, cold), 0) if queue_offset >= 0 else 0

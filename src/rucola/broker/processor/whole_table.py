@@ -24,8 +24,8 @@ class WholeTable:
 
     Args:
         copy: copies the table and returns the function that encodes the copy.
-        version: the table's version; while it is the same, the encoded table is kept. None: the table has no version
-            that all changes raise.
+        version: the table's version; while it is the same, the encoded table is kept. None if some changes leave the
+            version as it is; the encoded table is then never kept.
     """
 
     def __init__(self, copy: Callable[[], Encode], version: Callable[[], object] | None = None) -> None:
@@ -64,7 +64,7 @@ class WholeTable:
 
 
 async def _answer(waiting: _Waiting, text: bytes) -> None:
-    """Answers the requests; at most ``ANSWER_BYTES`` and one response in each turn of the event loop."""
+    """Answers the requests; lets the event loop do other work whenever more than ``ANSWER_BYTES`` were answered."""
     gathered = 0
     for command, future in waiting:
         if not future.done():  # cancelled meanwhile

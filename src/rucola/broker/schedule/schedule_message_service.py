@@ -150,8 +150,8 @@ class ScheduleMessageService:
             if self._new_queues >= NEW_QUEUES:
                 return 0
             physical_offset, _, due_ms = self._store.queue_unit(_TOPIC, level - 1, queue_offset)
-            # If the table of levels was changed, or the clock was set back while RocketMQ ran, a message must not wait
-            # for ever.
+            # A due time beyond the delay of the level comes from a changed table of levels or from a clock that was set
+            # back. Such a message is delivered now.
             if now_ms < due_ms <= now_ms + self._levels_ms[level - 1]:
                 return min(due_ms - now_ms, LOOK_AGAIN_MS)
             try:

@@ -1,5 +1,5 @@
-"""Schedules the work on messages with a delivery time: taking, delivering, syncing. Event loop only, except for the
-waits for the disk.
+"""Schedules the work on messages with a delivery time: taking, delivering, syncing. Event loop only; threads wait for
+the disk.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 _EXPIRE_INTERVAL_S = 30.0
 _FLUSH_PAUSE_S = 0.05
-"""Longest wait in seconds for a sync of the commit log. A message that is not synced by then is recorded the next
-time.
+"""Seconds for which a write of the progress waits for a sync of the commit log. Progress that is not synced by then is
+left to the next write.
 """
 
 

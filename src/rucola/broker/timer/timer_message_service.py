@@ -310,7 +310,9 @@ class TimerMessageService:
         return 0
 
     def _following(self, time_ms: int, step_now_ms: int) -> int:
-        """The step after ``time_ms``. If the whole wheel has been searched since start-up, no message waits."""
+        """The step to search after ``time_ms``. Once the whole wheel has been searched since start-up, this skips steps
+        that are older than half the wheel's span, because no message waits there.
+        """
         following = time_ms + self._step_ms
         oldest = step_now_ms - self._timers.geometry.span_ms // 2
         return max(following, oldest) if following >= self._walk_end else following
@@ -422,8 +424,8 @@ class TimerMessageService:
         return -1 if waiting is None else waiting.queue_offset
 
     def _put(self, messages: list[StoreMessage]) -> int:
-        """Stores messages in order; returns how many were stored before the store refused more, or before enough new
-        queues were created.
+        """Stores messages in order; returns how many were stored or skipped. Stops early if the store refuses messages,
+        or after the first messages of ``NEW_QUEUES`` queues.
         """
         done = self._new_queues = 0
         for _, neighbours in groupby(messages, key=lambda m: (m.topic, m.born_host, m.store_host)):
@@ -446,7 +448,9 @@ class TimerMessageService:
         return done
 
     def _small(self, messages: list[StoreMessage]) -> list[list[StoreMessage]]:
-        """Splits ``messages`` into groups. Each group fits into one segment and leaves little of the segment empty."""
+        """Splits ``messages`` into groups that are small compared with a log segment, so that little of a segment stays
+        empty. A large message is a group of its own.
+        """
         groups: list[list[StoreMessage]] = [[]]
         size = 0
         for message in messages:

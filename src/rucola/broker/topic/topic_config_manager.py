@@ -119,8 +119,8 @@ class TopicConfigManager:
 
         Returns:
             The future ends when the topics are synced and the name servers know them or could not be reached.
-            If the future fails with ``DiskError``, the topics were not written and the table is unchanged; otherwise a
-            crash could remove a topic with messages.
+            If the future fails with ``DiskError``, the topics were not written and the change is undone. Without the
+            undo, a crash could remove a topic with messages.
         """
         for config in configs:
             self._undo.note(config.topic_name, self.table.get(config.topic_name))

@@ -37,7 +37,7 @@ HALF = TRANS_HALF_TOPIC.encode()
 OP = TRANS_OP_HALF_TOPIC.encode()
 GIVEN_UP = TRANS_CHECK_MAX_TIME_TOPIC.encode()
 RESUMED_CHECKS = "0"
-"""``TRANSACTION_CHECK_TIMES`` of a copy that starts over after the message was given up; other copies count from 1."""
+"""``TRANSACTION_CHECK_TIMES`` of the copy that puts a given-up message back; other copies count from 1."""
 OP_BODY_CHARS_MAX = 4096
 _OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d\x02"
 

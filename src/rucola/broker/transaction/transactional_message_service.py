@@ -156,8 +156,8 @@ class TransactionalMessageService:
         return self._old(half, now_ms) or self._hopeless(half, now_ms)
 
     def check(self, half: Half, cold: ColdRecords | None = None) -> None:
-        """Gives ``half`` up, or asks its producers. Does nothing if no producer is connected, or if the transaction has
-        ended meanwhile.
+        """Gives ``half`` up if its checks are used up or it is too old, else asks one connected producer of its group.
+        Does nothing if there is no such producer, or if the transaction has ended meanwhile.
 
         ``cold`` is as in ``end``.
         """
@@ -167,7 +167,7 @@ class TransactionalMessageService:
         clients = self._producers.clients(half.group)
         is_removed = half.physical_offset < self._store.min_offset
         if not (hopeless or clients or is_removed):
-            return  # before the record is read, because thousands may wait for one producer
+            return  # without reading the record, because thousands of messages may wait for one absent producer
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
@@ -232,7 +232,7 @@ class TransactionalMessageService:
         """Stores a newer copy of a half message, which replaces the one before.
 
         Args:
-            renewed: whether the age of the message is counted from the copy on.
+            renewed: whether the message's age is counted from the store time of this copy.
         """
         result = self._store.put_message(copy)
         if result.status is PutMessageStatus.PUT_OK:
@@ -290,11 +290,12 @@ class TransactionalMessageService:
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
         """True if ``half`` should be given up: its checks are used up, or it is too old. The age counts only if no
-        producer can be asked or if no producer has decided, because a clock that jumps forward makes all messages old.
+        producer is connected or the message was checked before, because a clock that jumps forward makes all messages
+        old.
         """
         if half.checks >= self._rules.check_max:
             return True
-        # The log may already remove older messages. Even with a retention of zero hours, producers must still be asked.
+        # After this time the log may remove the message. With a retention of zero hours, producers must still be asked.
         old = now_ms - half.stored_ms > max(self._store.config.file_reserved_time_h, 1) * _HOUR_MS
         return old and (half.checks > 0 or not self._producers.clients(half.group))
 
@@ -321,7 +322,7 @@ class TransactionalMessageService:
         self._on_finished()
 
     def _question(self, copy: StoreMessage, properties: dict[str, str], result: PutMessageResult) -> RemotingCommand:
-        """Sends request 39 about the stored copy, with the message as its consumers would receive it."""
+        """Builds request 39 about the stored copy. Its body is the message as consumers would receive it."""
         unique_key = properties.get(UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
             result.queue_offset,

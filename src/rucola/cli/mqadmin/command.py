@@ -110,7 +110,7 @@ def client_config() -> ClientConfig:
 
 
 def settings(config: ClientConfig) -> dict[str, Any]:
-    """The values of ``config`` for the constructor of another client configuration."""
+    """The options of ``config`` as keyword arguments for another client's configuration."""
     return {each.name: getattr(config, each.name) for each in fields(ClientConfig)}
 
 
@@ -134,7 +134,7 @@ def time_ms(option: str, text: str) -> int:
 
 
 def json_list(path: str, kind: str, make: Callable[[dict[str, Any]], T]) -> list[T]:
-    """Reads a JSON list of objects from a file and converts each with ``make``; errors call an object a ``kind``.
+    """Reads a JSON list of objects from a file and converts each with ``make``; ``kind`` is their type in error texts.
 
     Raises:
         ConfigError: the file does not exist, or has other content.

@@ -2,9 +2,9 @@
 """Kernel that evaluates a compiled SQL92 expression over the property texts of messages.
 
 ``program.py`` describes the program, an ``array('q')``. Its jumps, positions and depths come from the compiler and are
-trusted here; everything from messages is checked against its bounds before it is read. Values are on a stack of three
-integers each: the type, then either the integer or the position and length of a string. A string's position refers to
-the message's bytes or, from ``POOL`` on, to the pool of literals. Doubles are in a separate array.
+trusted here; everything from messages is checked against its bounds before it is read. The stack has three integers for
+each value: the type, then either the integer or the position and length of a string. A string's position refers to the
+message's bytes or, from ``POOL`` on, to the pool of literals. Doubles are in a separate array.
 """
 
 from __future__ import annotations

@@ -249,7 +249,7 @@ def plannable_queues(options: ReadOptions, catalog: Catalog) -> list[MessageQueu
 
 
 def commit_rebased(table: TableLog, base: Snapshot, change: Change) -> int:
-    """Commits ``change`` after ``base``, or after a newer commit if the two do not conflict; returns the new version.
+    """Commits ``change`` after ``base``, or after a newer commit that does not conflict; returns the new version.
 
     Raises:
         TableConflictError: another commit advanced the same queues or removed the same files.

@@ -47,7 +47,7 @@ def arrow_of(schema: dict[str, Any]) -> pa.Schema:
 
 
 def merged_schema(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any] | None:
-    """The columns of a table with columns ``old`` that gets rows with columns ``new``; None if ``old`` has them all.
+    """The columns ``old`` of a table, extended by the columns ``new`` of further rows; None if ``old`` has them all.
 
     A column that only ``old`` or only ``new`` has is kept, and is null in the rows of the other.
 

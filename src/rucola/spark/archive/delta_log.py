@@ -1,8 +1,8 @@
 """The log of a Delta table, through delta-rs: any engine that reads Delta reads the table.
 
-Archived offsets are application transactions. Each queue has one whose version is the archived offset, and two for the
-mark of its last archived record. Delta commits them in one step with the files. It refuses the second of two commits
-with the same application transaction, so the rules are those of plain tables.
+Archived offsets are the versions of application transactions. Each queue has one transaction for its archived offset,
+and two for the mark of its last archived record. Delta commits them in one step with the files. Of two concurrent
+commits with the same application transaction, Delta refuses the second.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def file_statistics(path: str) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    """A value in its JSON form; a store time is written with milliseconds and nothing finer."""
+    """A value in its JSON form; a store time is written to the millisecond."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return value

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PLANS_MAX = 20
-"""Largest number of plans in a row, each made useless by retention before it could be used."""
+"""Largest number of plans in a row that may become useless because retention removed messages meanwhile."""
 _DAY_OF = "date_add(DATE'1970-01-01', CAST(floor(unix_micros(storeTimestamp) / 86400000000) AS INT))"
 """SQL expression for the day of the store time in UTC, whatever time zone the session has."""
 PLACE = ("brokerName", "queueId", "queueOffset")

@@ -47,7 +47,7 @@ class RebuildJob:
         options: the store's options, by RocketMQ's keys.
         batch_topics: for each topic with a known kind, whether its queues are batch consume queues.
         deleted: for each deleted topic, the physical offset below which its records belong to no queue.
-        gaps: parts of the log whose messages were lost: first offset and offset after the last.
+        gaps: physical offsets of the start and the end (excluded) of each part of the log whose messages were lost.
         trusted_to: see ``Placement.trusted_to``.
     """
 

@@ -150,7 +150,7 @@ class QueueLayout:
         plain = not work.light and not self._factory.by_record(queue.topic)
         fresh = queue.max_offset == queue.min_offset == 0 and not queue.files.segments
         if plain and fresh and run.count > 1 and 0 < run.queue_offset < _QUEUE_OFFSET_MAX:
-            # The second record confirms the queue offset of the first one.
+            # The queue offset of the run's second record confirms that of the first.
             queue.begin_at(run.queue_offset)
         for first, units in self._parts(run):
             if plain and first == queue.max_offset:

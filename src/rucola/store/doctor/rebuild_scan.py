@@ -262,9 +262,7 @@ class SegmentScan:
 
 
 def _runs(offsets: Sequence[int], position: int) -> list[Run]:
-    """Splits consecutive units wherever their queue offsets do not follow each other. The first unit lies at
-    ``position``.
-    """
+    """Splits units into runs with consecutive queue offsets. The first unit lies at ``position`` of the file."""
     runs: list[Run] = []
     begin = 0
     for at in range(1, len(offsets) + 1):

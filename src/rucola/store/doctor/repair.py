@@ -185,8 +185,7 @@ def flipped_bit(data: bytes, physical_offset: int) -> int:
     """Returns the only bit whose flip turns the bytes at ``physical_offset`` into a valid record; -1 if there is no
     such bit, or more than one.
 
-    The end of the record must be proved: another record or a blank record follows, or the record's own checksum is
-    right.
+    The end of the record must be proved: another record, a blank record or zeros follow, or the data ends there.
     """
     content, table = bytearray(data), new_table(2)
     view = memoryview(content)
@@ -206,8 +205,8 @@ def flipped_bit(data: bytes, physical_offset: int) -> int:
 
 
 def _likely_size(data: bytes) -> int:
-    """Returns the bytes in which the flipped bit may lie: all bytes up to the next record, which is recognized by its
-    magic code.
+    """Returns how many bytes of ``data`` may hold the flipped bit: all bytes up to the next record, which is recognized
+    by its magic code.
     """
     for at in range(91, len(data) - BLANK.size):
         if data[at + 4 : at + 7] == b"\xda\xa3\x20" or data[at + 4 : at + 8] == b"\xcb\xd4\x31\x94":
@@ -216,7 +215,7 @@ def _likely_size(data: bytes) -> int:
 
 
 def _is_certain(content: bytearray, size: int, physical_offset: int) -> bool:
-    """Whether a record of this size ends where the next record begins, or where the data ends."""
+    """Whether a record of this size ends before another record, a blank record or zeros, or at the end of the data."""
     if size + BLANK.size > len(content):
         return size <= len(content)
     length, magic = BLANK.unpack(content, size)
@@ -284,8 +283,8 @@ def _replace_queue(files: Files, root: str, journal: Journal, part: str, new: st
 
 
 def _with_expired(right: bytes, there: bytes, position: int, log_start: int) -> bytes:
-    """Returns a copy of ``right`` in which units that point nowhere are replaced by the existing units, if these point
-    to expired records.
+    """Returns a copy of ``right`` that keeps the existing units of expired records where ``right`` has units that point
+    nowhere.
     """
     merged = bytearray(right)
     first = -position % UNIT_BYTES

@@ -385,7 +385,7 @@ def _write_log(files: Files, work: Staged, length: int, chosen: list[Found], new
     gaps = [Gap(*gap) for result in results for gap in result["gaps"]]
     for result in results:
         path = f"{work.path}/{result['path']}"
-        if files.exists(path):  # if not, an interrupted salvage has already moved it
+        if files.exists(path):  # an interrupted salvage may already have moved the file
             files.rename(path, f"{new}/commitlog/{path.rpartition('/')[2]}")
     files.sync_directory(f"{new}/commitlog")
     for gap in gaps:

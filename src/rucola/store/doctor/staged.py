@@ -40,7 +40,7 @@ def run_task(phase: str, staging: str, number: int, attempt: str) -> None:
         StoreDamagedError: a log is damaged.
         DiskError: a file cannot be read or written.
     """
-    from rucola.store.doctor import rebuild, salvage  # both modules import this one
+    from rucola.store.doctor import rebuild, salvage  # imported here, because both import this module
 
     files, name = Files(), f"{phase}-{number}.{attempt}"
     task = salvage.task if phase in salvage.PHASES else rebuild.task

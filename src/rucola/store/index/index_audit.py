@@ -122,7 +122,8 @@ class _FileAudit:
             The index of the first incomplete row and the number of its keys that were compared; None if an entry
             differs.
         """
-        # Since 5.4.0, RocketMQ also puts the tags. Between two of these records, RocketMQ may have been upgraded.
+        # Since 5.4.0, RocketMQ also puts the tags into the index. RocketMQ may have been upgraded between two of the
+        # compared records.
         for last in (rows, row + 1):
             for tags in (False, True):
                 step = self._match(segment, table, row, last, done, tags)

@@ -51,7 +51,7 @@ def next_name(time_ms: int, previous: str) -> str:
 
 
 class IndexFile:
-    """One index file. Header fields are read from the map, where the kernel keeps them up to date.
+    """One index file. Header fields are read from the map, where the Cython kernel updates them.
 
     Attributes:
         name: name of the file, 17 digits.
@@ -78,7 +78,7 @@ class IndexFile:
 
     @property
     def buffer(self) -> object:
-        """The memory map of the file, for the kernel."""
+        """The memory map of the file, for the Cython kernel."""
         return self._file.segment.buffer
 
     @property
@@ -316,8 +316,10 @@ class IndexService:
             self._files.sync_directory(self.path)
 
     def _find_end(self, *begins: int) -> None:
-        """Finds the physical offset from which keys must be put: the lowest of ``begins`` or, if lower, the offset of
-        the newest record in the index, because some keys of this record may be missing.
+        """Finds the physical offset from which keys must be put.
+
+        This is the lowest of ``begins`` or, if lower, the offset of the newest record in the index, because some keys
+        of that record may be missing.
 
         Notes that all full files were synced when they became full.
         """
@@ -326,7 +328,7 @@ class IndexService:
         self._end_offset = min([end, *begins])
         self._keys_done = 0
         if self._end_offset == end:
-            # Both files have entries for a record whose keys did not all fit into the first file.
+            # Two files have entries for a record whose keys did not all fit into the first of them.
             self._keys_done = sum(
                 file.keys_at_end() for file, last in zip(self.files, ends, strict=True) if last == end
             )

@@ -40,7 +40,7 @@ class LogPart(Protocol):
 
     @property
     def buffer(self) -> Buffer:
-        """The bytes as a buffer, for kernels."""
+        """The bytes as a buffer, for Cython kernels."""
 
     @property
     def view(self) -> memoryview:

@@ -223,8 +223,8 @@ class CommitLog(LogReader):
                     crc32,
                 )
             except ValueError:
-                # The rows before the illegal row were encoded. An encoded row holds the offset of its record; a lower
-                # offset is left from an older call.
+                # The rows before the illegal row were encoded. An encoded row holds the physical offset of its
+                # new record; in other rows, a lower offset may remain from an earlier call.
                 done = self._encoded(table, first, last)
                 self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
                 return self._advance(table, first, done, queue_offsets, now)
@@ -317,7 +317,7 @@ class CommitLog(LogReader):
         try:
             self._erase()
         except DiskFullError:
-            return not self.failed  # The next write erases the bytes.
+            return not self.failed  # The next write first erases what the failed write left.
         except DiskError:
             return False
         return True
@@ -328,7 +328,8 @@ class CommitLog(LogReader):
             assert self._file is not None
             segment = self._file.segment
             segment.write(self.written_offset - self._file.start, bytes(self._left_behind))
-            # The kernel reports a sync error once. The flush thread must not miss it because of this sync.
+            # The operating system reports a sync error only once. If this sync gets the error, ``failed`` passes it on
+            # to the flush thread.
             self.failed = True
             segment.sync()
             self.failed = False
@@ -349,7 +350,7 @@ class CommitLog(LogReader):
         """
         need = 8 + (last - first) * (_FIXED_MAX + extra)
         for column in (FrameColumn.BODY_LEN, FrameColumn.PROPERTIES_LEN):
-            # Slices are used, because a batch may have 32,768 rows.
+            # A slice is faster than one table access per row, and a batch may have 32,768 rows.
             lengths = table[first * ROW_WIDTH + column : last * ROW_WIDTH : ROW_WIDTH]
             need += sum(length for length in lengths if length > 0)
         if need > self.queue.segment_bytes:
@@ -404,7 +405,8 @@ class CommitLog(LogReader):
 
     def _use(self, file: MappedFile, end: int) -> None:
         self._file, self._target = file, self._run or file.target
-        # The thread has as much time as it takes to fill half a segment. Small stores never need a second segment.
+        # The allocating thread has the time that appends take to fill half a segment. Small stores never need a
+        # second segment.
         self._request_at = file.start + file.size // 2
         self._populated_to = end - (end - file.start) % _POPULATE_BYTES
         if self._target is not file.segment:

@@ -1,8 +1,8 @@
 """Syncs the commit log to the disk: by group commit (``SYNC_FLUSH``) or at intervals (``ASYNC_FLUSH``).
 
 A separate thread waits for the disk while appends and reads continue. One sync confirms everything that was appended
-before it began. A failed sync is never retried, because the kernel reports an error only once: from then on, the
-flushed offset stays unchanged until the process ends.
+before it began. A failed sync is never retried, because the operating system reports an error only once: from
+then on, the flushed offset stays unchanged until the process ends.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class FlushService:
         self._worker.wake()
 
     def stop(self) -> None:
-        """Ends the threads, then syncs the rest."""
+        """Ends the threads, then syncs everything that was appended."""
         self.end()
         if not self.flush():
             self.fail()

@@ -1,4 +1,4 @@
-"""Finds the end of a log: a walk from a record that is known to be good, up to the first bytes that are none."""
+"""Finds the end of a log by a walk from the start of a record to the first bytes that are not a good record."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
 
     Args:
         trusted_to: physical offset; below it, a record whose only fault is a wrong physical offset field does not end
-            the log. Either the next record must have the right offset, or the queue entry that the faulty record states
-            must point to that record.
-        is_entry: reads the queue entry that a record states, to tell whether it points to the record.
+            the log. As proof, a good record or a blank record must follow, or the queue entry that the faulty record
+            states must point to the faulty record.
+        is_entry: reads the queue entry that a record states; None excludes this proof.
     """
     table, offset, timestamp_ms, last = new_table(_ROWS_MAX), start, 0, -1
     walk = CheckedWalk(table)

@@ -35,8 +35,8 @@ def records_of_kind(
 
 
 def queues_from(log: LogReader, physical_offset: int, limit: int) -> set[tuple[bytes, int]] | None:
-    """Returns topic and queue id of the records from ``physical_offset``, where a record starts, to ``limit``, and
-    perhaps of some records after ``limit``. None if the log cannot be read up to ``limit``.
+    """Returns topic and queue id of the records from ``physical_offset`` to ``limit``; may include records after
+    ``limit``. A record must start at ``physical_offset``. None if the log cannot be read up to ``limit``.
     """
     found: set[tuple[bytes, int]] = set()
     reached = physical_offset

@@ -114,7 +114,7 @@ class MappedFile:
 
     @property
     def buffer(self) -> Buffer:
-        """The map as a buffer, for kernels."""
+        """The map as a buffer, for Cython kernels."""
         return (self._segment or self.segment).buffer
 
     @property
@@ -192,7 +192,7 @@ class MappedFile:
                     yield start, end
 
     def sync(self) -> None:
-        """Syncs the file if it is mapped, or was mapped until ``park``. A file that has not been mapped has not been
+        """Syncs the file if it is mapped, or if ``park`` kept its descriptor. A file that was never mapped was never
         written.
         """
         parked = self._parked
@@ -209,7 +209,7 @@ class MappedFile:
             unsynced: whether the file was written after the last sync, so that the descriptor is kept for the next one.
 
         Returns:
-            True if a descriptor is kept, either that of this map or that of an earlier map.
+            True if a descriptor is kept for the next sync, from this map or from an earlier one.
         """
         segment = self._segment
         if segment is not None and unsynced:

@@ -55,8 +55,8 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         configured = split_paths(config.store_path_commit_log)
         read_only = [files.expand(path) for path in split_paths(config.read_only_commit_log_store_paths)]
         paths = log_directories(files, root, config.store_path_commit_log)
-        # New files are created beside the directory, because other programs also load all its files. If the directory
-        # may be a mount point, they are created inside it.
+        # New files are created beside the directory, because other programs load every file in it. If the directory may
+        # be a mount point, new files are created inside it.
         staging = None if configured else f"{root}/commitlog-"
         return cls(files, paths, read_only, config.mapped_file_size_commit_log, staging=staging)
 

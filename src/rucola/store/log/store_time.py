@@ -2,8 +2,8 @@
 
 The wall clock is behind the newest message if it was set back, or if it was ahead for a while. Store time then
 continues from the newest message, more slowly than the clock, until the clock has caught up. Store time must not stand
-still: messages that wait for a time after their store time (delayed messages, retries) could otherwise not tell how
-long they have waited. A slower store time is ahead of the clock for a shorter period, but makes those waits longer:
+still, because the waits of delayed messages and retries are measured in store time. A slower store time is ahead of the
+clock for a shorter period, but makes those waits longer:
 
 =================== ============= ===================================================================
 clock is behind by  store time    waits take
@@ -84,7 +84,7 @@ class StoreTime:
 
 
 def _far_ms(behind_ms: int) -> int:
-    """Returns how many milliseconds store time runs at nine tenths of the clock's speed: until the clock is only one
+    """Returns for how many milliseconds store time runs at nine tenths of the clock's speed; the clock is then one
     minute behind store time.
     """
     return max(behind_ms - _NEAR_MS, 0) * 10

@@ -6,7 +6,7 @@ sent to other processes, which then map the files themselves.
 While a broker runs, everything below ``end_offset`` is final: the broker never removes a whole record that it has
 written to the files, nor the blank record that ends a segment (``CommitLog``). If the process is killed, these records
 are still in the files. A power failure may remove bytes above the broker's flushed offset. The log may then end before
-records that a reader has seen. The same holds for a write that failed with an input/output error.
+records that a reader has seen. A write that failed with an input/output error can have the same effect.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ class OfflineStore:
         """Searches for the end of the log, from the watermark on, or from the last segment that begins with a record.
 
         Args:
-            known: an end that was found before, at which a record ends; the log below it is not checked again.
+            known: the end that an earlier search found; the log below this end is not checked again.
         """
         queue = self.log.queue
         watermark = WatermarkFile(self._files, self.path).read()

@@ -67,7 +67,7 @@ class OffsetAssigner:
             taken = [str(self._next(name)) if name is not None else "" for name in names]
             values[INNER_MULTI_QUEUE_OFFSET] = ",".join(taken)
             if WAIT in values:
-                values[WAIT] = values.pop(WAIT)  # RocketMQ removes the property and adds it again
+                values[WAIT] = values.pop(WAIT)  # RocketMQ also removes ``WAIT`` and adds it again
         ordered = java_order(values.items(), message.properties_capacity)
         return "".join(f"{name}\x01{value}{PROPERTY_SEPARATOR}" for name, value in ordered.items()).encode()
 

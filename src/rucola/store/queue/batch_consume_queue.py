@@ -239,8 +239,8 @@ class BatchConsumeQueue(ConsumeQueue):
         return decode_batch_unit(file.segment.view, position - file.start)
 
     def number_of(self, queue_offset: int) -> int:
-        """Returns the number of the unit whose record holds ``queue_offset``; that of the first unit if all records
-        begin after it.
+        """Returns the number of the unit whose record holds ``queue_offset``; the number of the first unit if all
+        records begin after ``queue_offset``.
         """
         low, high = self._first, self._end
         while low < high:
@@ -334,7 +334,7 @@ class BatchConsumeQueue(ConsumeQueue):
         return min(max(found, self.min_offset), self.max_offset)
 
     def _search_time(self, timestamp_ms: int, boundary: Boundary) -> int:
-        """Returns the number of the unit; -1 if RocketMQ's search would find no unit."""
+        """Returns the number of the unit that RocketMQ's search by time would find; -1 if it would find none."""
         left, right = self._segment_at_time(timestamp_ms)
         if timestamp_ms >= self.unit_at(right).store_timestamp_ms:
             return right
@@ -354,8 +354,8 @@ class BatchConsumeQueue(ConsumeQueue):
         return -1
 
     def _segment_at_time(self, timestamp_ms: int) -> tuple[int, int]:
-        """Returns the first and the last unit of the newest segment that begins at or before the time; if there is
-        none, of the first segment.
+        """Returns the numbers of the first and the last unit of a segment: the newest one that begins at or before the
+        time or, if there is none, the first segment.
         """
         starts = [file.start // BATCH_UNIT_BYTES for file in self.files.segments]
         starts = [start for start in starts if start < self._end]

@@ -140,7 +140,7 @@ class ConsumeQueue:
 
         A binary search ends early at a damaged unit, or at a unit whose record is damaged. The queue offsets of that
         unit and of the units after it are in use nevertheless. Therefore units after the end found by the search are
-        checked, newest first. Usually there are only zeros.
+        checked, newest first. Usually only zeros follow that end.
         """
         low, high = self.files.start // self.unit_bytes, self.files.end // self.unit_bytes
         while low < high:
@@ -172,8 +172,8 @@ class ConsumeQueue:
         return _physical_offset(file.segment.buffer, position - file.start)[0]  # type: ignore[no-any-return]
 
     def _data_end(self, number: int) -> int:
-        """Returns the number after the last unit that has a nonzero byte, among those from ``number`` on; ``number`` if
-        there is none.
+        """Returns the number after the last unit that is not all zeros; ``number`` if all units from ``number`` on are
+        zeros.
         """
         position = number * self.unit_bytes
         for file in reversed(self.files.segments):
@@ -391,11 +391,11 @@ class ConsumeQueue:
         )
 
     def mend(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> bool:
-        """Writes the entry of a record during recovery, if the existing entry points to no record, or if the record's
-        entry follows the last entry of the queue; returns whether the entry was written.
+        """Writes the entry of a record during recovery; returns whether the entry was written.
 
-        Does nothing if the entry points to its record, if the record already has another entry, or if the record does
-        not lie between the records of the neighbouring entries. The queue must be opened again afterwards.
+        The entry must follow the last entry of the queue, or replace an entry that points to no record. Does nothing if
+        the existing entry points to its record, if the record already has another entry, or if the record does not lie
+        between the records of the neighbouring entries. The queue must be opened again afterwards.
 
         Args:
             queue_offset: the queue offset that the record states; topic and queue id of the record are those of this

@@ -50,9 +50,9 @@ class ConsumeQueueStore:
         lengths_right: whether ``load`` found only segments with the configured length.
         next_offset_tables: the tables that ``next_offsets`` has returned so far, by topic.
         first_counts: for each of those tables, the sum of its offsets when the table was created.
-        maps_max: number of mapped segments beyond which the queues that were mapped first are unmapped.
+        maps_max: largest number of mapped segments; beyond it, queues are unmapped, beginning with those mapped first.
         held_max: largest number of descriptors of unsynced segments that may outlive their maps; beyond this number, a
-            queue is synced at once.
+            queue is synced before it is unmapped.
 
     Args:
         files: access to the disk.
@@ -90,8 +90,8 @@ class ConsumeQueueStore:
         self.held_max = max(limit * 3 // 8 - 2 * self.maps_max, 1)
 
     def free_descriptors(self) -> None:
-        """Frees descriptors when the process has none left: unmaps half of the mapped segments, and limits mapping to
-        the other half for one round of ``park_idle``.
+        """Frees descriptors when the process has none left: unmaps about half of the mapped segments, and allows no
+        more than half of them to be mapped until the next round of ``park_idle`` begins.
         """
         self.maps_max = max(self._map_count // 2, 1)
         self._park(None)
@@ -129,8 +129,8 @@ class ConsumeQueueStore:
             expected = self.factory.segment_bytes(topic)
             second = segment_name(expected)
             for name in names:
-                # Most queues still have their first segment. Looking for it takes a third of the time that it takes to
-                # list the directory.
+                # Most queues still have their first segment. Looking for that file takes a third of the time of
+                # listing the directory.
                 length = files.length(f"{directory}/{name}/{first}")
                 if length < 0 or (several and files.exists(f"{directory}/{name}/{second}")):
                     sizes = files.list_sizes(f"{directory}/{name}")

@@ -33,7 +33,7 @@ _QUEUE_OFFSET_MAX = 1 << 48
 """A queue offset that no queue can reach."""
 ALL_OFFSETS = (1 << 63) - 1
 NOWHERE = -1
-"""Returned if the record is no entry of the queue."""
+"""Returned if the record has no place in the queue."""
 
 RawUnit = Callable[[bytes, int, int], tuple[int, int]]
 """Returns the physical offset and the size that a unit holds. Takes topic, queue id and queue offset; the queue need
@@ -179,8 +179,8 @@ class Placement:
         return self._raw_unit(identity.topic, identity.queue_id, identity.queue_offset) == (physical_offset, size)
 
     def _is_in_foreign_file(self, queue: PlacedQueue, identity: RecordIdentity, queue_offset: int) -> bool:
-        """Whether this record and the record of a neighbouring unit both state the same queue, but not ``queue``; then
-        the file belongs to that other queue.
+        """Whether this record and the record of a neighbouring unit state the same other queue instead of ``queue``;
+        the file then belongs to that queue.
         """
         named = identity.topic, identity.queue_id
         if named == (queue.topic, queue.queue_id):

@@ -1,10 +1,10 @@
 """Rewrites single queue entries that were synced but no longer point to their records.
 
-After a crash, RocketMQ fills its queues again from the newest segment that was synced. This restores entries of that
-part of the log that were damaged on the disk. Recovery of Rucola trusts entries that were synced. It therefore compares
-the records of the same part of the log with their entries in a separate step. Only an entry that points to no record of
-its own is rewritten, and only from a record that passes all checks (``ConsumeQueue.mend``). A damaged record therefore
-changes no entry of another record.
+After a crash, RocketMQ fills its queues again from the newest synced segment on, which also restores damaged entries of
+that part of the log. Rucola's recovery trusts synced entries instead. It therefore compares the records of the same
+part of the log with their entries in a separate step. Only an entry that points to no record of its own is rewritten,
+and only from a record that passes all checks (``ConsumeQueue.mend``). A damaged record therefore changes no entry of
+another record.
 
 The number of compared records is limited. Damaged entries of further records stay; ``verify`` reports them, and
 ``repair`` corrects them.

@@ -2,8 +2,8 @@
 against the log.
 
 One walk over the log (``log``) provides the records for all checks (``queues``, ``batch_queues``, ``index``). Entries
-that belong to no record are checked afterwards. A store in use is checked up to the end that it had at the beginning;
-what is written during the check is not reported.
+that belong to no record are checked afterwards. A store in use is checked up to the end that its log had when the
+check began; later writes cause no findings.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Compares the file ``checkpoint`` with the log.
 
-Each time in it is the store time of a record: of the newest one that was synced, was put into its queue, or ended a
-full index file. The times may lag behind the log, so that only a time that no record has is wrong.
+Each of the file's three times is the store time of a record: the newest synced record, the newest one with an entry in
+its queue, or the last one in a full index file. The times may lag behind the log; only a time that no record has is
+wrong.
 """
 
 from __future__ import annotations

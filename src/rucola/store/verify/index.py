@@ -1,8 +1,8 @@
 """Compares index files with the log: every entry must point to a record that has a key with the entry's hash, and every
 chain must end.
 
-The kernel that writes index files puts the keys of a batch of records into an empty index. The entries of this index
-are compared with the next entries of the file, as columns. Only entries that differ are examined one by one.
+The Cython kernel that writes index files puts the keys of a batch of records into an empty index. The entries of this
+index are compared with the next entries of the file, as columns. Only entries that differ are examined one by one.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
     """Determines the numbers of slots and entries (``maxHashSlotNum``, ``maxIndexNum``), which a file does not contain.
 
     The default numbers are used if they fit. Otherwise the numbers are computed from the position of the last nonzero
-    byte. That byte belongs to the newest entry, because an entry's hash and offset are not both zero; if it is a stray
-    byte, the last but one is taken. In all cases the first entries must be plausible. Another process may add entries
-    during the call.
+    byte. That byte belongs to the newest entry, because an entry's hash and offset are not both zero. If no numbers
+    fit, it may be a stray byte, and the nonzero byte before it is used. In all cases the first entries must be
+    plausible. Another process may add entries during the call.
 
     Returns:
         The numbers of slots and entries; None if no numbers fit, or if they would have to be computed from a file
@@ -74,14 +74,15 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
 
 
 def _nonzero_before(view: memoryview, position: int) -> int:
-    """Returns the position of the last nonzero byte in the MiB before ``position``, or the one before that MiB."""
+    """Returns the position of the last nonzero byte in the MiB before ``position``; if there is none, the position
+    before that MiB."""
     first = max(position - _LOOK_BYTES, 0)
     return first + len(bytes(view[first:position]).rstrip(b"\0")) - 1
 
 
 def _agrees(view: memoryview, newest: int, slots: int, entries: int) -> bool:
-    """Whether the entries begin at ``position``: entry 0 is unwritten, entry 1 is written, and most of the next ones
-    point backwards.
+    """Whether these numbers of slots and entries fit the file: entry 0 is unwritten, entry 1 is written, and more than
+    three quarters of the first entries point backwards.
     """
     at = INDEX_HEADER.size + INDEX_SLOT.size * slots
     if not newest < entries or any(_entry(view, at)) or not any(_entry(view, at + INDEX_ENTRY.size)):
@@ -200,7 +201,8 @@ class IndexFileCheck:
             found.add(FindingKind.INDEX_HEADER, path, INDEX_HEADER.position("hash_slot_count"), detail)
 
     def check_rest(self, found: Findings) -> None:
-        """Reports bytes after the last entry. A crash may leave some, but the next start removes such a file."""
+        """Reports nonzero bytes after the last entry. After a crash, the next start-up removes a file with such bytes.
+        """
         end = self.position(self.count)
         stop = self.file.data_end(end)
         if stop > end:
@@ -298,7 +300,7 @@ class IndexChecks:
                 self._compare_entries(check, _by_offset(entries), first_offset, end)
 
     def _find_missing(self, file: MappedFile, table: array[int], rows: int, first_offset: int, end: int) -> None:
-        """Reports records whose keys are in no file. A store without index files may have no index."""
+        """Reports records whose keys are in no file. A store without index files gets no findings."""
         spans = [(check.first_offset, check.last_offset) for check in self._checks]
         if first_offset >= self._complete_to or any(first <= first_offset and end <= last for first, last in spans):
             return
@@ -421,7 +423,7 @@ class IndexChecks:
         said = span(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN)
         topic = self._identities.topics.get(physical_offset, said)
         keys = span(RecordColumn.KEYS_POS, RecordColumn.KEYS_LEN).split(b" ")
-        # Since 5.4.0, RocketMQ also puts the tags, as a key that begins with "T#".
+        # Since 5.4.0, RocketMQ also puts the tags into the index, as a key that begins with "T#".
         tags = b"T#" + span(RecordColumn.TAGS_POS, RecordColumn.TAGS_LEN)
         keys += [span(RecordColumn.UNIQ_KEY_POS, RecordColumn.UNIQ_KEY_LEN), tags]
         return any(key and key_hash(topic, key) == wanted_hash for key in keys)

@@ -207,7 +207,7 @@ class LogCheck:
         return self.is_blank(physical_offset)
 
     def is_blank(self, physical_offset: int) -> bool:
-        """Whether an end-of-file record starts at ``physical_offset``."""
+        """Whether a blank record starts at ``physical_offset``."""
         at = bisect_right(self._segments, physical_offset, key=lambda file: file.start) - 1
         if at < 0 or physical_offset >= self._segments[at].end:
             return False

@@ -1,8 +1,8 @@
 """Compares consume queues with the log: every record has its unit, every unit has its record, and no unit is missing in
 between.
 
-The units that the records of a batch should have are produced queue by queue, in the kernel that also writes them, and
-compared with the file as bytes. Only records whose bytes differ are examined one by one.
+The units that the records of a batch should have are produced queue by queue, in the Cython kernel that also writes
+them, and compared with the file as bytes. Only records whose bytes differ are examined one by one.
 """
 
 from __future__ import annotations
