@@ -233,7 +233,7 @@ class Producer:
             timeout_ms: for the send, the consumer and the reply together; by default as configured for a send.
 
         Returns:
-            The reply, with the content that the consumer gave it, but without a position in a queue.
+            The reply, with the consumer's body and properties but without queue offset and physical offset.
 
         Raises:
             RequestTimeoutError: no reply arrived in time. The errors of ``send`` apply too.
