@@ -68,7 +68,7 @@ class BrokerStats:
         self._day = local_time_digits(self._clock.wall_ms())[:8]
 
     def sample(self) -> Steps[None]:
-        """Takes a sample in steps, between which the event loop serves requests; call it every ``SAMPLE_INTERVAL_S``."""
+        """Takes a sample in steps, between which other requests are served; call it every ``SAMPLE_INTERVAL_S``."""
         self._taken += 1
         due = [window for window, (_, every) in zip(self._samples, _WINDOWS, strict=True) if self._taken % every == 0]
         now = yield from self._look()

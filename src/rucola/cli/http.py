@@ -37,6 +37,29 @@ class Health(NamedTuple):
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
 
 
+class SharedMetrics:
+    """Collects metrics for several requests together, because each collection takes a part of every turn of the event
+    loop. A response never holds figures from before its request. Event loop only.
+    """
+
+    def __init__(self, collect: Callable[[], Awaitable[tuple[bytes, str]]]) -> None:
+        self._collect = collect
+        self._one = asyncio.Lock()
+        self._next: asyncio.Task[tuple[bytes, str]] | None = None
+        """The collection that begins after the current one; requests that come until then share it."""
+
+    async def get(self) -> tuple[bytes, str]:
+        """The text of the metrics and its content type. Raises whatever the collection raises."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._collect_next())
+        return await asyncio.shield(self._next)
+
+    async def _collect_next(self) -> tuple[bytes, str]:
+        async with self._one:
+            self._next = None
+            return await self._collect()
+
+
 class HttpServer:
     """One HTTP listener. Call ``bind``, ``start`` and ``stop``, once each."""
 
@@ -172,8 +195,10 @@ def _application(health: Health) -> Any:
         trouble = health.trouble()
         return PlainTextResponse(f"{trouble or 'ok'}\n", status_code=503 if trouble else 200)
 
+    shared = SharedMetrics(health.metrics)
+
     async def metrics(_request: Request) -> Response:
-        content, content_type = await health.metrics()
+        content, content_type = await shared.get()
         return Response(content, headers={"content-type": content_type})
 
     return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)])

@@ -47,9 +47,7 @@ def test_a_queue_is_blocked_until_its_messages_are_acknowledged(tmp_path: Path) 
             assert (bodies(again), again.ext_fields["orderCountInfo"]) == ([b"0", b"1"], "0 0 0")
             waiting = asyncio.create_task(pop_in_order(cluster, "c", poll_ms=60_000))
             assert (await ack(cluster, again, 0)).code == SUCCESS
-            assert (
-                await ack(cluster, first, 1)
-            ).code == SUCCESS  # a receipt of an earlier pop has no effect
+            assert (await ack(cluster, first, 1)).code == SUCCESS  # a receipt of an earlier pop has no effect
             assert not waiting.done()
             assert (await ack(cluster, again, 1)).code == SUCCESS
             assert bodies(await waiting) == [b"2", b"3"]

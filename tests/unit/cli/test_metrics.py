@@ -17,10 +17,11 @@ from tests.unit.broker.administered import Administered, administered
 from tests.unit.cli.test_cli import SMALL, get, running
 
 from rucola.cli import http
-from rucola.cli.http import Health, HttpServer
+from rucola.cli.http import Health, HttpServer, SharedMetrics
 from rucola.cli.metrics import BrokerCollector, metrics_of
 from rucola.cli.topic_metrics import group_metrics, topic_metrics
 from rucola.remoting.turn import at_once, in_turns
+from rucola.testing.event_loop import run_stepped, settle
 
 NODE = {"cluster": "DefaultCluster", "node_type": "broker", "node_id": "broker-a"}
 
@@ -85,6 +86,37 @@ def test_others_are_served_while_figures_are_collected(tmp_path: Path) -> None:
             assert len(await in_turns(steps)) > 30
 
     run(play())
+
+
+def test_requests_that_come_during_a_collection_share_the_next_one() -> None:
+    """Before the fix, 64 requests each took a part of every turn of the event loop, together 0.4 s."""
+    results: list[asyncio.Future[tuple[bytes, str]]] = []
+
+    async def collect() -> tuple[bytes, str]:
+        results.append(asyncio.get_running_loop().create_future())
+        return await results[-1]
+
+    async def play() -> None:
+        shared = SharedMetrics(collect)
+        first = [asyncio.create_task(shared.get()) for _ in range(3)]
+        await settle()
+        later = [asyncio.create_task(shared.get()) for _ in range(60)]
+        await settle()
+        assert len(results) == 1
+        later[0].cancel()  # whose client has gone
+        results[0].set_result((b"old", ""))
+        await settle()
+        assert [task.result() for task in first] == [(b"old", "")] * 3
+        assert len(results) == 2 and not any(task.done() for task in later[1:])
+        results[1].set_exception(OSError("broken"))
+        await settle()
+        assert all(isinstance(task.exception(), OSError) for task in later[1:])
+        last = asyncio.create_task(shared.get())
+        await settle()
+        results[2].set_result((b"new", ""))
+        assert await last == (b"new", "")
+
+    run_stepped(play())
 
 
 async def no_metrics() -> tuple[bytes, str]:
