@@ -201,7 +201,7 @@ class IndexFileCheck:
             found.add(FindingKind.INDEX_HEADER, path, INDEX_HEADER.position("hash_slot_count"), detail)
 
     def check_rest(self, found: Findings) -> None:
-        """Reports nonzero bytes after the last entry. After a crash, the next start-up removes a file with such bytes."""
+        """Reports nonzero bytes after the last entry. After a crash, the next start removes a file with such bytes."""
         end = self.position(self.count)
         stop = self.file.data_end(end)
         if stop > end:
