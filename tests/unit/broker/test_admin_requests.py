@@ -8,11 +8,8 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.brokers import Cluster, run
-from tests.tables import keep_nothing
 from tests.unit.broker.administered import CLIENT_ID, administered
 
-from rucola.broker.broker_stats import BrokerStats
-from rucola.broker.offset.consumer_offset_manager import ConsumerOffsetManager
 from rucola.common.java import parse_properties
 from rucola.common.message_queue import MessageQueue
 from rucola.common.subscription_group import SubscriptionGroupConfig
@@ -33,9 +30,6 @@ from rucola.protocol.bodies.statistics import (
 )
 from rucola.protocol.bodies.topic_list import GroupList, TopicList
 from rucola.protocol.command import RemotingCommand
-from rucola.store.message_store import MessageStore
-from rucola.store.stats import StoreStats
-from rucola.testing.clock import ManualClock
 
 
 def queue(queue_id: int, topic: str = "T_live") -> MessageQueue:
@@ -304,41 +298,6 @@ def test_figures_of_the_broker(tmp_path: Path) -> None:
                 assert BrokerStatsData.decode(answer.body).stats_minute.sum == count
 
     run(scene())
-
-
-class _CountingStore(MessageStore):
-    def __init__(self) -> None:
-        self.stats = StoreStats()
-        self.counts: dict[bytes, int] = {}
-
-    def appended_counts(self) -> dict[bytes, int]:
-        return dict(self.counts)
-
-
-def test_rates_over_time() -> None:
-    clock, store = ManualClock(), _CountingStore()
-    offsets = ConsumerOffsetManager(keep_nothing(), clock.wall_ms)
-    offsets.commit("g", "T", 0, 100)
-    stats = BrokerStats(store, offsets, clock)
-    stats.start()
-    for _ in range(12):
-        clock.advance(10_000)
-        store.counts[b"T"] = store.counts.get(b"T", 0) + 50
-        store.stats.put_messages += 50
-        offsets.commit("g", "T", 0, 100 + store.counts[b"T"] // 2)
-        stats.sample()
-    minute, hour, _ = stats.topic_puts("T") or ()
-    assert (minute.count, minute.seconds, minute.per_second) == (250, 50, 5.0)
-    assert (hour.count, hour.seconds) == (600, 120)
-    gets = (stats.group_gets("T", "g") or ())[0]
-    assert (gets.count, gets.per_second) == (125, 2.5)
-    assert stats.topic_puts("none") is None and stats.group_gets("none", "g") is None
-    offsets.commit("g", "T", 0, 0)
-    assert (stats.group_gets("T", "g") or ())[0].count == 0
-    for _ in range(2):
-        clock.advance(86_400_000)
-        stats.sample()
-    assert (stats.put_today_morning, stats.put_yesterday_morning) == (600, 600)
 
 
 def test_a_silent_client_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
