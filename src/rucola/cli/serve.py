@@ -22,6 +22,11 @@ from rucola.runtime.supervision import Supervisor
 _log = logging.getLogger(__name__)
 Stop = Callable[[], Coroutine[Any, Any, None]]
 _HELD_RECORDS_MAX = 10_000
+SWITCH_S = 0.0005
+"""Seconds for which a thread may keep the interpreter while another one waits for it; Python's default is ten times as
+long. The event loop waits for this time after each system call if another thread computes, for example while it parses
+JSON, and creating a queue takes dozens of system calls.
+"""
 _TRIM_S = 2.0
 """Seconds between two trims of the heap. In this time, requests seldom free more than 100 MiB, which a trim returns in
 6 ms.
@@ -77,6 +82,7 @@ def run_servers(
         # Objects made at start-up live until the end; each full garbage collection would scan them again for 7 ms. No
         # collection runs before the freeze: it would find only two dozen objects, and delay the first request by 7 ms.
         freeze_survivors()
+        sys.setswitchinterval(SWITCH_S)
         trims = Supervisor().every("trim heap", lambda: _TRIM_S, _trim_heap, loop)
         try:
             await stopping.wait()
