@@ -21,6 +21,10 @@ from rucola.store.results import StoreState
 _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
 """Delay of a dispatch in seconds, as long as the pause between two rounds of the reference's dispatcher."""
+MAPS_A_TURN = 32
+"""Number of queue segments that a dispatch may map; each takes system calls and up to 0.4 ms. The dispatch then
+continues in the next iteration of the event loop.
+"""
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _ANSWERS = "answers that waited for the disk"
 
@@ -94,8 +98,10 @@ class Dispatching:
         if store.state is StoreState.STOPPED:
             return
         try:
-            store.dispatch()
+            store.dispatch(MAPS_A_TURN)
             self.failed = False
+            if store.dispatch_paused:
+                self._call = self._loop.call_soon(self._dispatch)
         except Exception as error:  # noqa: BLE001 - even a defect must not end dispatch unnoticed
             if not self.failed:
                 self.failed = True

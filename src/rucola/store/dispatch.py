@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from math import inf
 from typing import Protocol, TypeAlias
 
 from rucola.common.columns import ROW_WIDTH, RecordColumn, WalkStop, new_table
@@ -102,6 +103,7 @@ class Dispatcher:
         deleted: for each deleted topic, the physical offset below which its records get no entry
             (``TopicDeletion.ends``).
         levels_ms: the delay of each level of the schedule topic.
+        paused: whether the last ``dispatch`` ended early because of ``maps_max``.
 
     Args:
         log, queues, index, deleted: the objects kept as ``log``, ``queues``, ``index_service`` and ``deleted``.
@@ -129,13 +131,16 @@ class Dispatcher:
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
         self.deleted = deleted if deleted is not None else {}
+        self.paused = False
+        self._maps_end: float = inf
+        """Value of ``queues.maps_made`` at which the current ``dispatch`` ends."""
         self._touched: list[ConsumeQueue] = []
         self._arrived: dict[ConsumeQueue, int | None] = {}
         light = config.enable_multi_dispatch and config.enable_lmq
         self._multi = MultiDispatch(queues, stats or StoreStats()) if light else None
         self._by_record = queues.factory.by_record
 
-    def dispatch(self, end: int, queues_from: int = 0, index_from: int = 0) -> int:
+    def dispatch(self, end: int, queues_from: int = 0, index_from: int = 0, maps_max: float = inf) -> int:
         """Dispatches the records from ``position`` up to ``end``.
 
         Args:
@@ -143,6 +148,8 @@ class Dispatcher:
             queues_from: physical offset; a batch that ends at or below this offset is not put into the queues, because
                 recovery knows that they have its entries.
             index_from: the same for the index.
+            maps_max: ends early once this number of queue segments was mapped; a topic that has been begun is finished
+                up to the end of its records in the batch.
 
         Returns:
             The number of records dispatched.
@@ -153,8 +160,9 @@ class Dispatcher:
             StoreDamagedError: the log cannot be read further.
         """
         count = 0
+        self.paused, self._maps_end = False, self.queues.maps_made + maps_max
         try:
-            while self.position < end:
+            while self.position < end and not self.paused:
                 position = self.position
                 file = self.log.queue.find(position)
                 if file is None or not file.start <= position < file.end:
@@ -238,7 +246,10 @@ class Dispatcher:
         )
         if rows:
             if start + position > queues_from:
-                self._put_units(file, table, rows)
+                done = self._put_units(file, table, rows)
+                if done < rows:
+                    self.paused, rows = True, done
+                    position, stop = table[done * ROW_WIDTH], WalkStop.LIMIT
                 if self._multi is not None:
                     for queue, tags_code in self._multi.put(file, table, rows, self.deleted):
                         self._touch(queue, tags_code)
@@ -250,11 +261,17 @@ class Dispatcher:
         self.position = file.end if stop == WalkStop.BLANK else start + position
         return rows
 
-    def _put_units(self, file: MappedFile, table: array[int], rows: int) -> None:
-        """Puts a unit for each record of the batch: topic by topic, and within a topic queue by queue."""
+    def _put_units(self, file: MappedFile, table: array[int], rows: int) -> int:
+        """Puts a unit for each record of the batch: topic by topic, and within a topic queue by queue.
+
+        Returns:
+            The number of records whose units were put: ``rows``, or fewer if too many segments were mapped.
+        """
         same_topic = table[_SAME_TOPIC : rows * ROW_WIDTH : ROW_WIDTH]
         view, first = file.segment.view, 0
         while first < rows:
+            if first and self.queues.maps_made >= self._maps_end:
+                return first
             try:
                 last = same_topic.index(0, first + 1)
             except ValueError:
@@ -280,6 +297,7 @@ class Dispatcher:
             if not few or not self._put_queues(topic, queue_ids, table, first, last, file.start):
                 self._put_rows(topic, file, table, first, last)
             first = last
+        return rows
 
     def _put_screened(
         self, screen: Screen, topic: bytes, file: MappedFile, table: array[int], first: int, last: int

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
+from math import inf
 
 from rucola.common.message import StoreMessage
 from rucola.errors import DiskError, DiskFullError, StoreError, TooManyFilesError
@@ -186,9 +187,13 @@ class MessageStore:
         """
         return self._appender.put_messages(messages)
 
-    def dispatch(self) -> int:
+    def dispatch(self, maps_max: float = inf) -> int:
         """Makes appended messages visible: adds them to queues and index, and records their arrival. With SYNC_FLUSH,
         only synced messages become visible.
+
+        Args:
+            maps_max: number of mapped queue segments after which the dispatch ends early; ``dispatch_paused`` is then
+                True.
 
         Returns:
             The number of messages dispatched.
@@ -196,7 +201,7 @@ class MessageStore:
         if self._retention.waiting:
             self._retention.hand_over()
         try:
-            count = self._dispatch_with_descriptors()
+            count = self._dispatch_with_descriptors(maps_max)
         except TooManyFilesError:
             return 0  # The maintenance thread requests the next attempt.
         except DiskFullError as error:
@@ -214,10 +219,10 @@ class MessageStore:
             self._condition.tell()
         return count
 
-    def _dispatch_with_descriptors(self) -> int:
+    def _dispatch_with_descriptors(self, maps_max: float) -> int:
         """Dispatches; if no descriptor is left, closes those of some queues and tries once more."""
         try:
-            count = self._dispatcher.dispatch(self.confirm_offset)
+            count = self._dispatcher.dispatch(self.confirm_offset, maps_max=maps_max)
         except TooManyFilesError as error:
             self._condition.descriptors_are_gone(error)
             self._queues.free_descriptors()
@@ -454,6 +459,11 @@ class MessageStore:
     def dispatch_behind_bytes(self) -> int:
         """Number of bytes of the log that may be read but are not dispatched yet."""
         return self.confirm_offset - self._dispatcher.position
+
+    @property
+    def dispatch_paused(self) -> bool:
+        """Whether the last ``dispatch`` ended early because of ``maps_max``."""
+        return self._dispatcher.paused
 
     @property
     def index_behind_bytes(self) -> int:

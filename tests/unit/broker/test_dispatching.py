@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from rucola.broker.dispatching import Dispatching
+from rucola.broker.dispatching import MAPS_A_TURN, Dispatching
 from rucola.broker.timer.timer_rewrite import TIMER
 from rucola.common.key_builder import SCHEDULE_TOPIC
 from rucola.runtime.supervision import Supervisor
@@ -47,7 +47,11 @@ class Scene:
         self.loop = ManualLoop(ManualClock())
         self.dispatching = Dispatching(sync_flush=False)
         self.store = SimpleNamespace(
-            state=StoreState.RUNNING, dispatch=self._dispatch, take_arrivals=self._take, flushed_offset=7
+            state=StoreState.RUNNING,
+            dispatch=self._dispatch,
+            dispatch_paused=False,
+            take_arrivals=self._take,
+            flushed_offset=7,
         )
         services = SimpleNamespace(
             store=self.store,
@@ -67,7 +71,8 @@ class Scene:
             raise ValueError(what)
         self.heard.append(what)
 
-    def _dispatch(self) -> int:
+    def _dispatch(self, maps_max: float) -> int:
+        assert maps_max == MAPS_A_TURN
         assert not self.heard or self.heard[0] != "pull", "a request was notified inside the store's call"
         if self.error is not None:
             raise self.error
@@ -126,3 +131,18 @@ def test_nobody_is_looked_for_where_nobody_waits() -> None:
     finally:
         Hold.waiting = 1
     assert sum(scene.supervisor.failures.values()) == 0
+
+
+def test_a_paused_dispatch_continues_in_the_next_turn() -> None:
+    scene = Scene((b"T", 0, 1, None))
+    scene.store.dispatch_paused = True
+    scene.dispatching._dispatch()
+    assert ("pull", b"T", 0, 1, None) in scene.heard, "what was dispatched is told at once"
+    scene.heard.clear()
+    scene.store.dispatch_paused = False
+    scene.arrivals = [(b"T", 1, 1, None)]
+    scene.loop.run()
+    assert ("pull", b"T", 1, 1, None) in scene.heard
+    scene.arrivals = [(b"T", 2, 1, None)]
+    scene.loop.run()
+    assert scene.arrivals, "nothing more is scheduled"

@@ -51,6 +51,7 @@ class ConsumeQueueStore:
         next_offset_tables: the tables that ``next_offsets`` has returned so far, by topic.
         first_counts: for each of those tables, the sum of its offsets when the table was created.
         maps_max: largest number of mapped segments; beyond it, queues are unmapped, beginning with those mapped first.
+        maps_made: number of segments mapped so far.
         held_max: largest number of descriptors of unsynced segments that may outlive their maps; beyond this number, a
             queue is synced before it is unmapped.
 
@@ -77,6 +78,7 @@ class ConsumeQueueStore:
         self.held_max = _HELD_MAX
         self._maps: dict[ConsumeQueue, int] = {}
         self._map_count = 0
+        self.maps_made = 0
         self._held: dict[ConsumeQueue, int] = {}
         self._held_count = 0
         self._looks_left = 0
@@ -309,6 +311,7 @@ class ConsumeQueueStore:
     def _mapped(self, queue: ConsumeQueue) -> None:
         self._maps[queue] = self._maps.get(queue, 0) + 1
         self._map_count += 1
+        self.maps_made += 1
         if self._map_count > self.maps_max:
             self._park(queue)
 

@@ -1,0 +1,49 @@
+"""A dispatch that ends early because it has mapped many queue segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.store.stores import message, opened
+
+from rucola.store.results import GetMessageStatus, PutMessageStatus
+
+TOPICS = 60
+MAPS_MAX = 8
+
+
+@pytest.mark.parametrize("queues", [1, 3])
+def test_a_dispatch_maps_few_segments_and_continues_where_it_ended(tmp_path: Path, queues: int) -> None:
+    """Before the fix, sends to 500 topics that were not in use made one turn of the event loop take 0.4 s."""
+    store = opened(tmp_path)
+    count = TOPICS * queues * 2
+    for number in range(count):
+        put = store.put_message(message(number, b"T%d" % (number % TOPICS), number // TOPICS % queues))
+        assert put.status is PutMessageStatus.PUT_OK
+    dispatched, mapped = [], []
+    while True:
+        before = store._queues.maps_made
+        dispatched.append(store.dispatch(MAPS_MAX))
+        mapped.append(store._queues.maps_made - before)
+        if not store.dispatch_paused:
+            break
+        assert store.dispatch_behind_bytes > 0
+    assert store.dispatch_behind_bytes == 0 and sum(dispatched) == count
+    assert sum(mapped) == TOPICS * queues and set(mapped[:-1]) == {MAPS_MAX}
+    for number in range(TOPICS * queues):
+        topic, queue_id = b"T%d" % (number % TOPICS), number // TOPICS % queues
+        found = store.get_message(topic, queue_id, 0, 32, 1 << 20)
+        assert (found.status, found.message_count) == (GetMessageStatus.FOUND, 2)
+        assert len(store.query_by_key(topic, b"key-%d" % number, 32, 0, 1 << 62).views) == 1
+    store.shutdown()
+
+
+def test_a_dispatch_without_a_limit_goes_to_the_end(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    for number in range(TOPICS):
+        store.put_message(message(number, b"T%d" % number))
+    store.dispatch(MAPS_MAX)
+    assert store.dispatch_paused and store.dispatch_behind_bytes > 0
+    assert store.dispatch() == TOPICS - MAPS_MAX and not store.dispatch_paused
+    store.shutdown()
