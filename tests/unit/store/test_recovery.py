@@ -353,9 +353,9 @@ def test_only_units_that_may_be_missing_are_put_again(
     put: list[int] = []
     putting = Dispatcher._put_units
 
-    def noted(self: Dispatcher, file: MappedFile, table: array[int], rows: int) -> None:
+    def noted(self: Dispatcher, file: MappedFile, table: array[int], rows: int) -> int:
         put.extend(file.start + table[row] for row in range(0, rows * ROW_WIDTH, ROW_WIDTH))
-        putting(self, file, table, rows)
+        return putting(self, file, table, rows)
 
     monkeypatch.setattr(Dispatcher, "_put_units", noted)
     for clean, expected in ((False, [start for start in starts if start >= at]), (True, [])):
