@@ -103,6 +103,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.name if name not in MEASUREMENTS]:
         parser.error(f"no measurement {', '.join(unknown)}; there are {', '.join(MEASUREMENTS)}")
+    if options.rounds is not None and options.rounds < 1:
+        parser.error(f"--rounds {options.rounds}: at least 1")
     if options.before and (wrong := [name for name in options.name if name not in BEFORE]):
         parser.error(f"--before cannot compare {', '.join(wrong)}; it compares {', '.join(BEFORE)}")
     if options.before and options.publish:
@@ -128,7 +130,7 @@ def main(arguments: list[str]) -> int:
                 failed.append(f"{name}: {error}")
         status.update("stopping the servers")
     if options.before:
-        figures = [_beside_before(figure) for figure in figures]
+        figures = [beside_before(figure) for figure in figures]
     console.print(table(figures))
     missed = [figure for figure in figures if figure.met is False]
     for figure in missed:
@@ -143,8 +145,10 @@ def main(arguments: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _beside_before(figure: Figure) -> Figure:
-    """The figure with the limit for an earlier version. A latency gets no limit: it varies too much in three rounds."""
+def beside_before(figure: Figure) -> Figure:
+    """Replaces the budgets of a figure by the limit for an earlier version. Latencies have no limit, because they vary
+    by more than 3 % between rounds.
+    """
     budgets = (at_least(BEFORE_MIN),) if figure.unit in ("/s", "µs") else ()
     return replace(figure, peer_name="before", budgets=budgets)
 

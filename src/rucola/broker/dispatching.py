@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
 """Delay of a dispatch in seconds, as long as the pause between two rounds of the reference's dispatcher."""
 MAPS_A_TURN = 32
-"""Number of queue segments that a dispatch may map; each takes system calls and up to 0.4 ms. The dispatch then
-continues in the next iteration of the event loop.
+"""Number of queue segments after which a dispatch pauses until the next iteration of the event loop. To map a segment
+takes several system calls and up to 0.4 ms.
 """
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 _ANSWERS = "answers that waited for the disk"
@@ -76,7 +76,9 @@ class Dispatching:
         self._schedule()
 
     def pending(self) -> None:
-        """Runs a scheduled dispatch now, so that the next read sees every confirmed message."""
+        """Runs a scheduled dispatch now, so that the next read sees every confirmed message. If the dispatch must map
+        more than ``MAPS_A_TURN`` segments, the remaining messages become visible in later iterations.
+        """
         if self._call is not None:
             self._call.cancel()
             self._dispatch()

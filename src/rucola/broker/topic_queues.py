@@ -62,22 +62,18 @@ class TopicQueues:
         """The queues of a topic. Callers that come while the name servers are being asked wait for the same answer."""
         asked = self._asked.get(topic)
         if asked is None:
-            asked = self._asked[topic] = asyncio.ensure_future(self._find(topic))
+            asked = self._asked[topic] = asyncio.ensure_future(self._find(topic, self._asked, self._kept))
         return await asyncio.shield(asked)
 
-    async def _find(self, topic: str) -> Queues:
-        me = asyncio.current_task()
+    async def _find(self, topic: str, asked: dict[str, asyncio.Task[Queues]], kept: dict[str, Kept]) -> Queues:
         try:
             queues = await self._queues(topic)
         finally:
-            is_current = self._asked.get(topic) is me
-            if is_current:
-                del self._asked[topic]
-        if is_current:
-            if len(self._kept) >= _KEPT_MAX:
-                del self._kept[next(iter(self._kept))]
-            self._kept.pop(topic, None)
-            self._kept[topic] = Kept(queues, self._monotonic() + KEPT_S)
+            del asked[topic]
+        kept.pop(topic, None)
+        if len(kept) >= _KEPT_MAX:
+            del kept[next(iter(kept))]
+        kept[topic] = Kept(queues, self._monotonic() + KEPT_S)
         return queues
 
     async def _queues(self, topic: str) -> Queues:
@@ -93,6 +89,5 @@ class TopicQueues:
         return [MessageQueue(topic, self._broker_name, queue_id) for queue_id in range(config.read_queue_nums)]
 
     def _discard(self) -> None:
-        """Drops the kept answers because a topic of this broker changed; answers to pending requests are not kept."""
-        self._kept.clear()
-        self._asked.clear()
+        """Drops the kept answers because a topic of this broker changed. Pending answers are not kept either."""
+        self._kept, self._asked = {}, {}

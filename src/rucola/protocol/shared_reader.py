@@ -177,9 +177,7 @@ class SharedFrameReader(FrameReader):
     def _move_out(self) -> None:
         self._is_aside = True
         rest = self._end - self._start
-        if rest == 0 and not self.is_large:
-            self._begun = b""
-        elif rest <= min(BEGUN_BYTES, self._capacity // 4):
+        if rest <= min(BEGUN_BYTES, self._capacity // 4):
             self._begun = bytes(self._view[self._start : self._end])
             self._share()
         elif not self.is_large or self._start:

@@ -87,8 +87,7 @@ class Turn:
     def is_long(self, loop: asyncio.AbstractEventLoop) -> bool:
         """True if the requests of a new read should wait for a later turn. Call this once for each read."""
         now_s = loop.time()
-        if now_s - self._looked_s >= _LOOK_S:
-            self._look(now_s)
+        self._look(now_s)
         if self._reads:
             self._reads += 1
             took_s = now_s - self._first_read_s

@@ -226,7 +226,7 @@ class MessageStore:
         except TooManyFilesError as error:
             self._condition.descriptors_are_gone(error)
             self._queues.free_descriptors()
-            count = self._dispatcher.dispatch(self.confirm_offset)
+            count = self._dispatcher.dispatch(self.confirm_offset, maps_max=maps_max)
         self._condition.descriptors_are_back()
         return count
 

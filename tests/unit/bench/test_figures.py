@@ -17,7 +17,8 @@ from bench.figure import Budget, Figure, at_least, at_most, cost, rate, share
 from bench.kernels import WORKLOADS
 from bench.program import Round
 from bench.report import SHORT, in_short, markdown, merged, number, publish, table
-from bench.run import MEASUREMENTS
+from bench.run import BEFORE_MIN, MEASUREMENTS, beside_before
+from bench.run import main as run_bench
 from tools.peers.packages import ROOT, PeerError
 from tools.peers.servers import Servers
 
@@ -156,3 +157,46 @@ def test_a_store_that_the_disk_has_no_room_for_is_not_begun(tmp_path: Path, monk
     with pytest.raises(PeerError, match=r"up to 32\.4 GiB, the disk has room for 26\.5 GiB until 85% of it is in use"):
         memory.fill(cast("Context", None), str(tmp_path), 1000, 4, int(28.6 * gib))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_beside_an_earlier_version_judges_rates_and_costs() -> None:
+    assert BEFORE_MIN == 0.97
+    judged = [
+        beside_before(figure)
+        for figure in (
+            rate("g", "as fast", 98, 100, "Java broker", at_least(3)),
+            rate("g", "slower", 96, 100, "Java broker"),
+            cost("g", "as cheap", 102, 100, "Java broker", at_least(4)),
+            cost("g", "dearer", 104, 100, "Java broker"),
+            share("g", "latency", 9, 1, "Java broker", at_most(0.5)),
+        )
+    ]
+    assert [figure.met for figure in judged] == [True, False, True, False, None]
+    assert {figure.peer_name for figure in judged} == {"before"}
+
+
+def test_the_other_side_is_the_earlier_version(tmp_path: Path) -> None:
+    begun: list[str] = []
+    with ExitStack() as stack:
+        context = Context(True, stack, begun.append, before=tmp_path)
+        with pytest.raises(PeerError, match="make lint"):
+            context.servers("before")
+        with pytest.raises(PeerError, match="make lint"):
+            context.other_store("directory")
+    assert begun == ["starting before with async flush"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (["--before", ".", "start"], "cannot compare start"),
+        (["--before", ".", "--publish"], "--publish is for"),
+        (["--rounds", "0", "send"], "--rounds 0: at least 1"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(
+    arguments: list[str], refusal: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        run_bench(arguments)
+    assert refusal in capsys.readouterr().err

@@ -95,6 +95,8 @@ def test_a_server_process_returns_free_memory(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(serve, "freeze_survivors", gc.enable)  # The original would also freeze objects of other tests.
     monkeypatch.setattr(serve, "trim_heap", lambda: os.kill(os.getpid(), signal.SIGTERM))
     stopped: list[bool] = []
+    switched: list[float] = []
+    monkeypatch.setattr(sys, "setswitchinterval", switched.append)  # The interval would stay for other tests.
 
     async def stop() -> None:
         stopped.append(True)
@@ -104,6 +106,7 @@ def test_a_server_process_returns_free_memory(monkeypatch: pytest.MonkeyPatch) -
 
     serve.run_servers(start, serve.LogOptions())
     assert stopped == [True]
+    assert switched == [serve.SWITCH_S]
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
