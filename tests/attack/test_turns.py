@@ -24,6 +24,7 @@ from rucola.remoting.channel import Channel
 from rucola.remoting.large_frames import GRACE_AFTER_WAIT_S, GRACE_S, RATE_MIN, LargeFrames
 from rucola.remoting.processors import ProcessorTable
 from rucola.remoting.server import RemotingServer, ServerOptions
+from rucola.store.queue.consume_queue_store import MAPS_MAX
 from rucola.testing.event_loop import advance, run_stepped, settle
 
 VALUE = 200_000
@@ -298,6 +299,39 @@ def test_sends_that_are_no_work_of_a_kernel_end_with_their_turn(
             assert bool(put_off) == (kind != "plain")
             if kind != "new topics":
                 assert await cluster.bodies("T") == [b"body", *(b"%d" % number for number in range(300))]
+            connection.close()
+
+    run(play())
+
+
+@pytest.mark.parametrize(("mapped", "turns"), [(True, (10, 40)), (False, (250, 300))])
+def test_sends_whose_queues_must_be_mapped_look_at_the_time(
+    tmp_path: Path, put_off: list[int], mapped: bool, turns: tuple[int, int]
+) -> None:
+    """Sends to hundreds of topics that were not in use were stored in one turn, and mapping their queues delayed the
+    messages of all others by half a second.
+    """
+
+    async def play() -> None:
+        async with Cluster(tmp_path) as cluster:
+            topics = [f"T{number}" for number in range(300)]
+            for topic in topics:
+                await cluster.send(topic)
+            store, queues = cluster.broker.store, cluster.broker.store._queues
+            while store.dispatch_behind_bytes:
+                await asyncio.sleep(0.001)
+            if not mapped:
+                while queues._map_count > 1:
+                    queues.free_descriptors()
+                queues.maps_max = MAPS_MAX
+            put_off.clear()
+            connection = await cluster.connect()
+            for number, topic in enumerate(topics):
+                connection.send(cluster.send_command(topic, b"again"), number)
+            codes = [(found.opaque, found.code) for found in [await connection.receive() for _ in topics]]
+            assert codes == [(number, 0) for number in range(300)]
+            assert turns[0] <= len(put_off) <= turns[1]
+            assert not store.maps_awaited and await cluster.bodies("T299") == [b"body", b"again"]
             connection.close()
 
     run(play())

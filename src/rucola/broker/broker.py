@@ -319,6 +319,7 @@ class Broker:
         register_requests(services, self._processors)
         self._dispatching.wire(loop, services, self._delivery)
         self._handler = RequestHandler(
+            store,
             sends,
             pull,
             self._processors,

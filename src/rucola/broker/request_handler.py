@@ -22,6 +22,7 @@ from rucola.protocol.frame import FrameBatch
 from rucola.remoting.processors import OVERLOAD, ProcessorTable
 from rucola.remoting.server import Channel
 from rucola.runtime.logs import event
+from rucola.store.message_store import MessageStore
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +36,8 @@ _PLAIN = int(FrameKind.PLAIN)
 _SEND = int(FrameKind.SEND)
 _PULL = int(FrameKind.PULL)
 _UNASKED_ROWS = 16
-"""Number of sends that are served before the time is checked: a kernel serves them quickly, unless each creates a
-topic.
+"""Number of sends that are served before the time is checked: a kernel serves them quickly, unless their queues are not
+mapped.
 """
 _UNASKED_PULLS = 4
 """Number of pulls that are served before the time is checked; each pull takes at most 10 ms."""
@@ -49,6 +50,7 @@ class RequestHandler:
 
     Args:
         table: processors of plain requests; processors for sends and pulls with unusual headers are added here.
+        store: tells whether sends have caused work that takes longer than storing their messages.
         before_read: called before a request that may read messages.
         waiters: responses that wait for a sync; None without SYNC_FLUSH.
         waiting_max: maximum number of waiting responses; further sends are refused.
@@ -60,6 +62,7 @@ class RequestHandler:
 
     def __init__(
         self,
+        store: MessageStore,
         send: SendMessageProcessor,
         pull: PullMessageProcessor,
         table: ProcessorTable,
@@ -75,8 +78,8 @@ class RequestHandler:
         self._waiting_max = waiting_max
         self._monotonic = monotonic
         self._before_read = before_read
+        self._store = store
         self._send = send
-        self._targets = send.targets
         self._pull = pull
         self._table = table
         for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
@@ -105,7 +108,6 @@ class RequestHandler:
                 self._guard(channel, batch, first, batch.judged)
             count = batch.judged
         row = asked_row = first
-        topics_made = self._targets.topics_made
         while row < count:
             base = row * ROW_WIDTH
             kind = table[base + _KIND]
@@ -124,10 +126,9 @@ class RequestHandler:
                     event(_log, logging.ERROR, "request failed", error, peer=channel.remote_address)
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
             row = last
-            if self._targets.topics_made != topics_made:
-                # Creating the files of new queues takes longer than storing thousands of messages, so the time is
-                # checked after new topics.
-                topics_made = self._targets.topics_made
+            if self._store.maps_awaited:
+                # To create or map the file of a queue takes longer than to store a thousand messages. It is done now,
+                # so that the time of these sends includes it.
                 self._before_read()
             elif row == count or row - asked_row < _unasked(kind, not table[row * ROW_WIDTH + _SAME_TOPIC], channel):
                 continue

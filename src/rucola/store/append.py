@@ -105,6 +105,7 @@ class MessageAppender:
                 source, view, table, done, last, topic, offsets, born_host, suffix, together, store_host
             )
         self._stats.put_messages += last - first
+        self._queues.appended(topic, table[first * ROW_WIDTH + _QUEUE_ID])
         self._flush.wake()
         self._on_append()
         return status

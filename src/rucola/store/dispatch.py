@@ -172,6 +172,7 @@ class Dispatcher:
                     raise StoreDamagedError(
                         file.path, position - file.start, f"no record ends before {end}", "verify the store"
                     )
+            self.queues.maps_awaited = self.paused
             if self.index is not None and self.index.due:
                 self.index.catch_up(self.position)
         finally:

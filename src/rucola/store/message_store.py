@@ -466,6 +466,13 @@ class MessageStore:
         return self._dispatcher.paused
 
     @property
+    def maps_awaited(self) -> bool:
+        """Whether messages were appended that the next ``dispatch`` can put into their queues only after mapping
+        segments.
+        """
+        return self._queues.maps_awaited
+
+    @property
     def index_behind_bytes(self) -> int:
         """Number of bytes of the log whose messages cannot be found by key yet, because there was no space for an index
         file.

@@ -315,3 +315,22 @@ def test_a_file_that_was_closed_after_its_sync_is_synced_by_its_new_descriptor(t
     file.sync()
     assert synced == [file.segment._descriptor]
     file.close()
+
+
+def test_a_queue_keeps_its_maps_while_it_is_used(tmp_path: Path) -> None:
+    """More of its segments are used at once than may be mapped."""
+    store = opened(tmp_path, mapped_file_size_consume_queue=200)
+    store._queues.maps_max = 1
+    fill(store, 60, topics=1, queues=1)
+    assert len(read(store, b"T0", 0)) == 60
+    store.shutdown()
+    assert verify(str(tmp_path)).clean
+
+
+def test_free_descriptors_unmaps_half(mapped: set[str], tmp_path: Path) -> None:
+    store = opened(tmp_path, **ALONE)
+    store._queues.maps_max = QUEUES
+    fill_all(store, 1)
+    store._queues.free_descriptors()
+    assert len(mapped) == store._queues.maps_max == QUEUES // 2
+    store.shutdown()

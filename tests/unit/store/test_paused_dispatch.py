@@ -47,3 +47,24 @@ def test_a_dispatch_without_a_limit_goes_to_the_end(tmp_path: Path) -> None:
     assert store.dispatch_paused and store.dispatch_behind_bytes > 0
     assert store.dispatch() == TOPICS - MAPS_MAX and not store.dispatch_paused
     store.shutdown()
+
+
+def test_an_append_to_an_unmapped_queue_is_awaited_until_it_is_dispatched(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    assert not store.maps_awaited
+    for number in range(MAPS_MAX + 1):
+        store.put_message(message(number, b"T%d" % number))
+    assert store.maps_awaited, "no queue has a file yet"
+    store.dispatch(MAPS_MAX)
+    assert store.dispatch_paused and store.maps_awaited
+    store.dispatch(MAPS_MAX)
+    assert not store.maps_awaited
+    store.put_message(message(0, b"T0"))
+    assert not store.maps_awaited, "the queue is mapped"
+    store.put_message(message(0, b"T0", 1))
+    assert store.maps_awaited, "the topic's other queue is not"
+    store.dispatch()
+    store._queues.free_descriptors()
+    store.put_message(message(1, b"T0"))
+    assert store.maps_awaited, "the queue was unmapped"
+    store.shutdown()

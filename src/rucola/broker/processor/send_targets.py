@@ -49,11 +49,7 @@ class SendTarget:
 
 
 class SendTargets:
-    """Checks the topics of sends, and creates those that a send may create. Event loop only.
-
-    Attributes:
-        topics_made: number of topics created by sends so far.
-    """
+    """Checks the topics of sends, and creates those that a send may create. Event loop only."""
 
     def __init__(
         self,
@@ -67,7 +63,6 @@ class SendTargets:
         self._groups = groups
         self._random_below = random_below
         self._targets: dict[bytes, SendTarget] = {}
-        self.topics_made = 0
         topics.on_change(self._targets.clear)
         groups.on_change(self._targets.clear)
 
@@ -127,7 +122,6 @@ class SendTargets:
             if created is None:
                 raise topic_missing(topic)
             known, registration = created
-            self.topics_made += 1
         else:
             registration = self._topics.registering(topic)
         target = SendTarget(name, known, max(known.read_queue_nums, known.write_queue_nums), registration)

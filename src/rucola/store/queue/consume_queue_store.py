@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import threading
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from rucola.errors import DiskError
 from rucola.formats.segment_name import segment_name
@@ -32,7 +34,9 @@ _HELD_MAX = 4096
 """Largest number of segments that are unmapped but not synced yet. Each of them keeps a descriptor until its sync."""
 
 _INT32_MAX = 0x7FFFFFFF
-_PARKED_SHARE = 4
+_NO_QUEUES: dict[int, ConsumeQueue] = {}
+_PARKED_AT_ONCE = 2
+"""Number of queues that are unmapped when one too many is mapped. To unmap hundreds at a time would delay requests."""
 
 
 class ConsumeQueueStore:
@@ -52,6 +56,7 @@ class ConsumeQueueStore:
         first_counts: for each of those tables, the sum of its offsets when the table was created.
         maps_max: largest number of mapped segments; beyond it, queues are unmapped, beginning with those mapped first.
         maps_made: number of segments mapped so far.
+        maps_awaited: whether messages were appended whose dispatch must map a segment; False after a complete dispatch.
         held_max: largest number of descriptors of unsynced segments that may outlive their maps; beyond this number, a
             queue is synced before it is unmapped.
 
@@ -76,9 +81,10 @@ class ConsumeQueueStore:
         self._error: DiskError | None = None
         self.maps_max = self._maps_limit = MAPS_MAX
         self.held_max = _HELD_MAX
-        self._maps: dict[ConsumeQueue, int] = {}
+        self._maps: OrderedDict[ConsumeQueue, int] = OrderedDict()
         self._map_count = 0
         self.maps_made = 0
+        self.maps_awaited = False
         self._held: dict[ConsumeQueue, int] = {}
         self._held_count = 0
         self._looks_left = 0
@@ -96,7 +102,7 @@ class ConsumeQueueStore:
         more than half of them to be mapped until the next round of ``park_idle`` begins.
         """
         self.maps_max = max(self._map_count // 2, 1)
-        self._park(None)
+        self._park(len(self._maps), None)
 
     def names(self) -> Iterator[tuple[bytes, int]]:
         """Yields topic and queue id of every queue directory."""
@@ -186,6 +192,12 @@ class ConsumeQueueStore:
         if not 0 <= queue_id <= _INT32_MAX or not self._files.exists(self.factory.directory(topic, queue_id)):
             return None
         return self.get(topic, queue_id)
+
+    def appended(self, topic: bytes, queue_id: int) -> None:
+        """Records that a message was appended that is not in its queue yet."""
+        if not self.maps_awaited:
+            queue = self._topics.get(topic, _NO_QUEUES).get(queue_id)
+            self.maps_awaited = queue is None or (queue not in self._maps and type(queue) is ConsumeQueue)
 
     def first_offset(self, topic: bytes, queue_id: int) -> int:
         """Returns the queue offset of the oldest message of a queue as reported to clients: -1 for an empty queue of
@@ -313,17 +325,16 @@ class ConsumeQueueStore:
         self._map_count += 1
         self.maps_made += 1
         if self._map_count > self.maps_max:
-            self._park(queue)
+            self._park(_PARKED_AT_ONCE, queue)
 
-    def _park(self, busy: ConsumeQueue | None) -> None:
-        """Unmaps several queues, beginning with those mapped first. Queues that are still in use are soon mapped again.
+    def _park(self, count: int, busy: ConsumeQueue | None) -> None:
+        """Unmaps up to ``count`` queues while too many are mapped, beginning with those mapped first. Queues that are
+        still in use are soon mapped again.
 
-        The descriptors of unsynced segments are kept. If there are too many of these, only as many queues as necessary
-        are unmapped, and each is synced first.
+        The descriptors of unsynced segments are kept. If there are too many of these, the queue is synced first.
         """
-        enough = self.maps_max - self.maps_max // _PARKED_SHARE
-        for queue in list(self._maps):
-            if self._map_count <= enough:
+        for queue in list(islice(self._maps, count + 2)):
+            if self._map_count <= self.maps_max:
                 break
             if queue is busy:
                 continue
@@ -331,8 +342,6 @@ class ConsumeQueueStore:
                 if queue is self._syncing:
                     continue
                 if self._error is None and queue.unsynced and self._held_count + self._maps[queue] > self.held_max:
-                    if self._map_count <= self.maps_max:
-                        break
                     self._sync_now(queue)
                 self._park_one(queue)
 
