@@ -25,7 +25,7 @@ KERNELS = [
 ]
 
 MEMORY_VIEWS = "rucola._memory_views"
-"""What Cython adds to every module with memory views: compiled once, as it is nine tenths of a kernel's C code."""
+"""What Cython adds to modules with memory views. It is compiled once, as it is nine tenths of a kernel's C code."""
 COMPILER_OPTIONS = ["-O3", "-g0"]
 
 

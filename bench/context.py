@@ -64,7 +64,7 @@ class Context:
         return self.servers("rucola", flush), self.servers("before" if self.before else "java", flush)
 
     def other_store(self, *arguments: str) -> Program:
-        """Starts the load program of the store to compare with: the official store, or that of an earlier version."""
+        """Starts the load program of the store to compare with: the official store, or an earlier version's."""
         if self.before is not None:
             return python_load("load_store", *arguments, tree=self.before)
         return java_load("StoreLoad", *arguments)

@@ -173,7 +173,7 @@ def _sweep(parent: Path) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes with one call, because the system accepts only whole texts."""
+    """Writes with one call, because the kernel takes each write as a complete value."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.write(descriptor, text.encode())

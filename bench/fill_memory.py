@@ -1,9 +1,9 @@
 """``python -m bench.fill_memory DIRECTORY``: fills free memory with page cache, as on a machine that has run for a
 while.
 
-A virtual machine gets a page from its host at the first access, and returns it soon after it is freed. On the machine
-of these figures, a page from the host costs 10 µs, and a page from the machine's own page cache costs 1.5 µs. The
-process that first uses a new page pays this cost; a broker uses a new page for every few messages. With a full page
+A virtual machine gets a page from its host at the first access, and returns the page soon after freeing it. On the
+machine of these figures, a page from the host costs 10 µs, and a page from the machine's own page cache costs 1.5 µs.
+The process that first uses a page pays this cost, and a broker uses a new page for every few messages. With a full page
 cache, both sides of a comparison use pages that the machine already has. A measurement frees pages when it deletes its
 files, so memory is filled before each measurement.
 """
@@ -26,8 +26,8 @@ ENOUGH_BYTES = 1 << 30
 
 
 def fill_memory(directory: str) -> str:
-    """Fills the page cache in a separate process, by reading a new file in ``directory``, which is kept; returns a line
-    for the user.
+    """Fills the page cache: a separate process reads a new file, which stays in ``directory``. Returns a line for the
+    user.
     """
     command = [sys.executable, "-m", "bench.fill_memory", directory]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=TIMEOUT_S)

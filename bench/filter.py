@@ -20,9 +20,7 @@ SAMPLES = [
     f"TAGS=Tag{'ABCD'[number % 4]};a={number % 8};price={number % 16}.25;region={('hz', 'bj')[number % 2]};"
     for number in range(64)
 ]
-"""Property texts, with = and ; as separators. A batch of Rucola and one of RocketMQ contain each text
-equally often.
-"""
+"""Property texts, with = and ; as separators. Rucola's batches and RocketMQ's contain each text equally often."""
 
 
 def measure(context: Context) -> Iterator[Figure]:

@@ -190,7 +190,7 @@ def _read_send_answers(module: ModuleType) -> Callable[[], object]:
 
 
 def _chain_units(module: ModuleType) -> Callable[[], object]:
-    """Reads the chain of units of messages that are due at the same time, newest first."""
+    """Reads the chain of timer log units with the same due time, newest first."""
     log = b"".join(
         TIMER_UNIT.struct.pack(TIMER_UNIT_BYTES, (number - 1) * TIMER_UNIT_BYTES, 0, 0, 0, number * 1400, 1400, 0, 0)
         for number in range(COUNT)

@@ -21,8 +21,7 @@ HEARTBEAT_S = 30.0
 _OPENING = 64
 """Maximum number of connections that are being opened at the same time."""
 _CLIENTS_PER_ADDRESS = 4000
-"""Number of clients with the same IP address: a broker limits connections per address, and an address has a limited
-number of ports.
+"""Number of clients with the same IP address; brokers limit connections per address, and ports per address are limited.
 """
 
 

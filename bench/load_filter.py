@@ -13,7 +13,7 @@ from array import array
 from rucola.filter.sql import compile_sql
 
 BATCH = 256
-"""Number of messages that each call evaluates; in a broker, a read of a queue passes similar numbers."""
+"""Number of messages that each call evaluates; a broker evaluates about as many per read of a queue."""
 
 
 def main(text: str, *property_texts: str) -> None:

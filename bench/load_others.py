@@ -41,7 +41,7 @@ def cpp(address: str, topic: str, body: bytes) -> Callable[[int, int], int]:
 
 
 def grpc(address: str, topic: str, body: bytes) -> Callable[[int, int], int]:
-    """Prepares asynchronous sends; returns a function that runs one round and counts failures, like that of ``cpp``."""
+    """Prepares asynchronous sends; returns a function that runs one round and counts failures, as ``cpp`` does."""
     from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
     producer = Producer(ClientConfiguration(address, Credentials(), request_timeout=10), (topic,))

@@ -28,7 +28,7 @@ from rucola.spark.source import RocketMQDataSource
 
 LOOK_INTERVAL_S = 0.02
 TELL_INTERVAL_S = 10.0
-"""Seconds between progress lines: the process that reads the output gives up after a long time without a line."""
+"""Seconds between progress lines, because the process that reads the output gives up after a long time without one."""
 WORKER = b"pyspark.daemon"
 """Text that the command lines of Python workers contain."""
 ALL = "*"

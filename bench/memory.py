@@ -264,9 +264,7 @@ def _topic(number: int) -> str:
 
 
 def main(directory: str, topics: str, queues: str, size: str) -> None:
-    """Writes the store in rounds: every topic gets at least one batch per round, and about one queue is synced per
-    round.
-    """
+    """Writes the store in rounds. In each round, every topic gets at least one batch, and about one queue is synced."""
     signal.alarm(FILL_TIMEOUT_S)
     names = [_topic(number) for number in range(int(topics))]
     root = Path(directory) / "store"
@@ -278,7 +276,7 @@ def main(directory: str, topics: str, queues: str, size: str) -> None:
         if many
         else MessageStoreConfig().mapped_file_size_consume_queue,
     )
-    # Filling the store is not measured, so it need not wait for the disk.
+    # The filling is not measured, so it need not wait for the disk.
     os.fsync = _no_sync  # type: ignore[assignment]
     files = Files()
     files.data_sync = _no_sync

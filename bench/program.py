@@ -27,10 +27,10 @@ from tools.peers.servers import JAVA_OPTIONS, Servers, cpu_seconds, python_of
 
 ROUND_TIMEOUT_S = 120.0
 FAILED_SHARE_MAX = 0.01
-"""Largest fraction of sends that may fail: the official broker refuses a send that it has not begun within 200 ms."""
+"""Largest tolerated fraction of failed sends; the official broker refuses a send that it has not begun in 200 ms."""
 HEAP = ("-Xms1g", "-Xmx1g")
 SETTLE_S = 0.2
-"""Seconds that a continued process gets to catch up before it is measured."""
+"""Seconds for which a resumed process may catch up before it is measured."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Program:
         return Round(messages, seconds, load, server, facts)
 
     def kill(self) -> None:
-        """Kills the program, as in a crash; leave the block directly afterwards."""
+        """Kills the program, as in a crash; leave the ``with`` block directly afterwards."""
         self._process.kill()
         self._process.wait()
 
@@ -201,8 +201,8 @@ def alternate(
 ) -> list[list[Round]]:
     """Runs rounds of several programs alternately, so that other work on the machine affects all programs.
 
-    During a round, the other programs and their servers are stopped. An idle Java broker looks for work a thousand
-    times per second; this would slow down the program that is measured, and no figure would show it.
+    During a round, the other programs and their servers are stopped. An idle Java broker polls for work a thousand
+    times per second. Its polls would slow down the measured program, and no figure would show it.
 
     Args:
         line: returns the input line for a round of a given number of messages.

@@ -57,7 +57,7 @@ def main() -> int:
     parser.add_argument("--lookups", action="store_true", help="rebuild only once, then look up keys")
     parser.add_argument("--directory", default=None, help="where to make the store")
     options = parser.parse_args()
-    # Processes of Spark outlive the command; as children of this process, their CPU time is counted.
+    # Spark's processes outlive the command. They become children of this process, so their CPU time is counted.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with (
         tempfile.TemporaryDirectory(prefix="rucola-rebuild-", dir=options.directory) as directory,

@@ -94,10 +94,10 @@ def number(value: float, unit: str) -> str:
 
 
 def publish(figures: list[Figure], where: str, some: bool) -> None:
-    """Writes the figures between two marks of the page.
+    """Writes the figures between two marker comments of the page.
 
     Args:
-        some: whether only some groups were measured; the tables of the other groups then stay.
+        some: whether only some groups were measured; the other groups keep their tables.
     """
     before, _, rest = PAGE.read_text().partition(BEGIN)
     block, _, after = rest.partition(END)
@@ -125,8 +125,8 @@ def in_short(tables: str) -> str:
 def merged(old: str, new: str) -> str:
     """Replaces tables in ``old`` by those of the same groups in ``new``; additional tables come at the end.
 
-    If both were measured on the same machine, the line about the machine stays as in ``old``, because most tables come
-    from that run.
+    If both were measured on the same machine, the result keeps the machine's description in ``old``, because most
+    tables come from that run.
     """
     (old_head, *kept), (head, *fresh) = HEADING.split(old), HEADING.split(new)
     if _same_machine(old_head, head):

@@ -48,7 +48,7 @@ from bench.report import machine, publish, table
 BEFORE = ("store", "send", "send-frames", "send-java", "send-java-small", "batch", "end-to-end", "pull", "push")
 """Measurements that ``--before`` can compare: they run the same load on both sides."""
 BEFORE_MIN = 0.97
-"""Smallest ratio to an earlier version at which a rate or a cost counts as kept."""
+"""A rate or a cost counts as worse if its ratio to the earlier version is below this value."""
 RESULTS = ROOT / ".bench" / "results.json"
 WIDTH = 150
 """Width of the report in columns if there is no terminal."""
@@ -146,8 +146,8 @@ def main(arguments: list[str]) -> int:
 
 
 def beside_before(figure: Figure) -> Figure:
-    """Replaces the budgets of a figure by the limit for an earlier version. Latencies have no limit, because they vary
-    by more than 3 % between rounds.
+    """Replaces the budgets of a figure by the limit for the comparison with an earlier version. Latencies have no
+    limit, because they vary by more than 3 % between rounds.
     """
     budgets = (at_least(BEFORE_MIN),) if figure.unit in ("/s", "µs") else ()
     return replace(figure, peer_name="before", budgets=budgets)
@@ -160,7 +160,7 @@ def save(figures: list[Figure], where: str, quick: bool) -> None:
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:
-    """Ends the run when it is terminated; servers, stores and control groups are removed as at a normal end."""
+    """Handles SIGTERM: ends the run, which removes servers, stores and control groups as at a normal end."""
     sys.exit(128 + number)
 
 

@@ -56,11 +56,13 @@ WORKERS = 3
 """Number of consumer processes."""
 BODY_BYTES = 512
 RATE_MAX = 40_000
-"""Messages per second for which the ledger has space: more than half the maximum rate of the producer process."""
+"""The ledger has space for this many messages per second: more than half the maximum rate of the producer process."""
 CONNECTIONS_MIN = 200
 SEGMENT_BYTES = 256 << 20
 KEEP_S = 120.0
-"""Age in seconds at which a segment gets an older modification time, so that it exceeds ``fileReservedTime``."""
+"""Age in seconds at which a segment's modification time is set back, so that the segment exceeds
+``fileReservedTime``.
+"""
 AGED_S = 7_200.0
 FLOOD_S, FLOOD_MEASURED_S = 25.0, 15.0
 DRAIN_S = 120.0
@@ -81,7 +83,7 @@ SETTINGS = {
 
 
 class Ended(Exception):  # noqa: N818 - a reason, not a defect
-    """Raised when the soak cannot continue, or was told to end."""
+    """Raised when the soak cannot continue, or when the user ends it."""
 
 
 class Broker:
@@ -130,7 +132,7 @@ class Broker:
                 self.errors.append(line)
 
     def age_segments(self) -> None:
-        """Makes files written some time ago look hours old, because ``fileReservedTime`` is counted in hours."""
+        """Makes old segments look hours older than they are, because the unit of ``fileReservedTime`` is an hour."""
         now = time.time()
         for path in (self.store / "commitlog").iterdir():
             modified = path.stat().st_mtime
@@ -319,7 +321,7 @@ class Soak:
             )
             outcome.samples.append(sample)
             totals, then, cpu, steady = now_totals, now, now_cpu, now_steady
-            if sample.lag < outcome.rate * KEEP_S / 4:  # A segment that a consumer still has to read may not expire.
+            if sample.lag < outcome.rate * KEEP_S / 4:  # A segment that a consumer still has to read must not expire.
                 broker.age_segments()
             self._show(_line(outcome, sample, self._ledger))
 

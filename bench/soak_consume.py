@@ -44,13 +44,13 @@ CHURN_S = 3.0
 """Mean time in seconds from the end of one member in this process to the end of the next one."""
 BACK_S = (1.0, 8.0)
 GROUP_TURN_S = 15.0
-"""Time in seconds until the next group is away for a while: all its members leave, in all processes."""
+"""Every so many seconds, the next group is away for a while: all its members leave, in all processes."""
 GROUP_AWAY_S = 10.0
 GROUP_STEP = 7
 
 
 class Taken:
-    """Records pulled messages in the ledger."""
+    """Enters pulled messages in the ledger."""
 
     def __init__(self, ledger: Ledger, row: int) -> None:
         self.counts = ledger.row(row)
@@ -258,9 +258,9 @@ class Places:
         self._churn = asyncio.create_task(self._come_and_go(began))
 
     async def calm(self) -> None:
-        """Brings all members back; they then stay."""
+        """Brings all members back, and lets none leave any more."""
         if self._churn is not None:
-            self._calm = True  # The starts are not cancelled: a member must not stay half started.
+            self._calm = True  # The starts of members are not cancelled, because a member must not stay half started.
             await self._churn
             self._churn = None
         await self.fill()

@@ -20,13 +20,13 @@ ALL = "*"
 STATISTICS = "tags,queueId,storeTimestamp"
 """The columns that are needed to count messages over time."""
 MESSAGES = {1024: 1024 << 10, 100: 2048 << 10}
-"""Numbers of messages by body size. They make about 1.3 and 0.7 GB of log."""
+"""Number of messages for each body size: 1.3 GB of log with bodies of 1 KiB, 0.7 GB with 100 bytes."""
 QUICK_PART = 4
 SETTINGS = ("spark.driver.memory=3g", "spark.driver.extraJavaOptions=-XX:+UseG1GC")
 """Java's own defaults, as on a cluster: ``local_session`` is for short work and switches off Java's C2 compiler."""
 SIDES = ("store", "parquet", "prepared")
 WARM_UP = 6
-"""Rounds before those that count: Java's C2 compiler still works in the first scans of a session."""
+"""Number of warm-up rounds, because Java's C2 compiler still works during the first scans of a session."""
 ROUNDS = 7
 """Rounds of each side that count; a scan takes about a second and varies by a tenth."""
 FILL_TIMEOUT_S = 300.0

@@ -23,7 +23,7 @@ from rucola.store.results import PutMessageStatus
 
 BATCH = 1024
 FIRST = 10_000_000
-"""Number of the first message: all numbers have eight digits, so that all frames are equally long."""
+"""Number of the first message, so that all numbers have eight digits and all frames are equally long."""
 TAGS = b"ABCDE"
 MESSAGES_A_MS = 10
 

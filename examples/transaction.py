@@ -25,7 +25,7 @@ class Accounts:
         return LocalTransactionState.COMMIT_MESSAGE
 
     def check_local_transaction(self, message: MessageExt) -> LocalTransactionState:
-        """Called if the broker did not receive the outcome; this may be in another process of the producer group."""
+        """Called if the broker did not receive the outcome, perhaps in another process of the producer group."""
         known = message.uniq_key in self.done
         return LocalTransactionState.COMMIT_MESSAGE if known else LocalTransactionState.ROLLBACK_MESSAGE
 

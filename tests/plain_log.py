@@ -52,8 +52,8 @@ class PlainRecord:
 
     @property
     def light_queues(self) -> list[str]:
-        """Names of the light queues that also contain the message; even there, a pulled message has the offset of its
-        own queue.
+        """Names of the light queues that also contain the message. A message pulled from them has the offset in its own
+        queue.
         """
         return [name for name in self.properties.get(b"INNER_MULTI_DISPATCH", b"").decode().split(",") if name]
 
@@ -71,12 +71,12 @@ class PlainLog:
 
     @property
     def sound_end(self) -> int:
-        """Position at which the first record with wrong checksums begins; without one, the end of the last record."""
+        """Position of the first record with wrong checksums; if all checksums are right, the end of the last record."""
         return next((record.physical_offset for record in self.records if not record.sound), self.end)
 
 
 def read_log(segments: dict[str, bytes], segment_bytes: int) -> PlainLog:
-    """Walks through segments by name, from the oldest on; files of another length are skipped."""
+    """Walks through segments by name, from the oldest on; files that are not ``segment_bytes`` long are skipped."""
     starts = {int(name): data for name, data in segments.items() if name.isdigit() and len(data) == segment_bytes}
     records: list[PlainRecord] = []
     offset = min(starts, default=0)

@@ -14,7 +14,7 @@ from rucola.testing.manual_worker import ManualWorker, manual_workers
 
 
 class Tables:
-    """Creates tables whose files are replaced by calls of ``take``; the method ``write`` writes changed tables."""
+    """Creates tables whose content is passed to ``take`` instead of a file, each time that ``write`` finds changes."""
 
     def __init__(self, take: Callable[[bytes], object]) -> None:
         self.clock = ManualClock()
@@ -27,7 +27,7 @@ class Tables:
 
     @property
     def keep(self) -> Keep:
-        """Returns the arguments with which managers are created."""
+        """The argument with which managers create their tables."""
         return partial(self.writer.table, "table.json", lambda pieces: self._take(b"".join(pieces)))
 
     def write(self) -> None:

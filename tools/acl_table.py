@@ -22,7 +22,7 @@ from rucola.protocol.codes import RequestCode  # noqa: E402
 
 
 def rendered() -> str:
-    """The table, which stands between the marks."""
+    """The table, which stands between ``BEGIN`` and ``END``."""
     lines = ["| request | code | needs | publisher | consumer | administrator |", "|---|---|---|---|---|---|"]
     for code in sorted(set(RequestCode) & set(REQUIREMENTS)):
         name = RequestCode(code).name

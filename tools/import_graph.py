@@ -1,7 +1,7 @@
 """Draws the import graph of the packages into docs/modules.md, from the imports in the code.
 
 python tools/import_graph.py           rewrites the picture
-python tools/import_graph.py --check   exit 1 when the picture is not that of the code
+python tools/import_graph.py --check   exits with 1 if the picture differs from the code
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EVERYWHERE = {"common", "errors"}
 
 
 def edges() -> set[tuple[str, str]]:
-    """Pairs of packages below ``rucola`` of which the first imports the second."""
+    """Pairs of packages below ``rucola``; the first package imports the second."""
     graph = grimp.build_graph("rucola")
     pairs = {
         (package(module), package(imported))

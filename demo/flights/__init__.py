@@ -4,7 +4,7 @@ killed half-way.
 Each part has its own process, as in real use: the broker (``rucola up``), two producers (`produce`), and this process,
 which drives Spark and draws the screen. `job` runs everything; each of the other modules has one task:
 
-    java        is there a Java that Spark can run on
+    java        finds the Java that Spark would start
     data        rows of the packaged CSV files as messages
     produce     the producer process
     workplace   the working directory, which belongs to one run at a time

@@ -40,9 +40,7 @@ QUERY = "flights"
 TRIGGER = "700 milliseconds"
 """Shorter intervals make more micro-batches, and each of them has a fixed cost."""
 WARM_UP_BATCHES = 10
-"""Number of micro-batches over the first rows, into tables that nobody reads, after which Java has compiled the
-plan.
-"""
+"""Number of warm-up micro-batches over the first rows, until Java has compiled the plan. Nobody reads their tables."""
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 RECORDS_PER_BATCH_MAX = 50_000
 """Largest number of records in a micro-batch, so that the first micro-batch after an outage does not take long."""
@@ -162,9 +160,7 @@ class Job:
     def _first_rows(
         self, spark: SparkSession, broker: BrokerProcess, producers: list[ProducerProcess], tables: Tables
     ) -> StreamingQuery:
-        """Starts the stream and brings the producers' first rows to gold, after which the topic exists and Spark is
-        warm.
-        """
+        """Starts the stream and brings the producers' first rows to gold. Then the topic exists and Spark is warm."""
         for _ in self._waiting(FIRST_ROWS_TIMEOUT_S, "acknowledging the first rows", broker):
             if all(not producer.done() and producer.progress.waiting for producer in producers):
                 break

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DELAY_BOUND_MIN = 40.0
-"""Delays beyond this many minutes, early or late, share the darkest colour; their numbers are in the cells."""
+"""Means beyond this many minutes, early or late, share the darkest colour; the cells show their values."""
 
 # Okabe and Ito's colours, which people with any kind of colour blindness can distinguish.
 BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#555555"
@@ -98,7 +98,7 @@ def _heat_map(axes: Axes, gold: Sequence[CarrierMonth], figure: str, title: str)
 
 
 def _whole(value: float) -> str:
-    """A value in whole minutes as text, with a real minus sign, but none before zero."""
+    """A value as text in whole minutes, with a typographic minus sign; zero has no sign."""
     return str(round(value)).replace("-", "−")
 
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def sums_of_new_flights(records: DataFrame, task: BatchTask) -> DataFrame:
     """Adds a micro-batch to bronze and silver and returns the sums of its new flights, all in one stage.
 
-    Java only moves the records: each row is kept, decoded, joined and counted in Arrow's columns by Python tasks.
-    Nothing is shuffled, because both copies of a flight that was sent twice are in the same queue.
+    Java only moves the records: Python tasks write, decode, join and count them in Arrow's columns. Nothing is
+    shuffled, because both copies of a flight that was sent twice are in the same queue.
 
     Args:
         records: rows with ``BRONZE_COLUMNS``, each queue in one partition, as the source returns them.

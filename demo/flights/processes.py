@@ -1,7 +1,7 @@
 """Starts, kills and restarts the job's processes: the broker and the producers.
 
-Children run in separate sessions, so that Ctrl-C reaches only this process, which then ends them in order. `Processes`
-ends whatever is left, however the job ends. The output of the children goes to files in the job's directory.
+Children run in separate sessions, so Ctrl-C reaches only this process, which then ends them in order. However the job
+ends, `Processes` ends the children that still run. The output of the children goes to files in the job's directory.
 """
 
 from __future__ import annotations
@@ -236,9 +236,7 @@ class ProducerProcess:
 
 @contextmanager
 def stderr_to(log: Path) -> Iterator[None]:
-    """Gives programs that are started inside the block, such as Spark's Java, a file as standard error until they
-    end.
-    """
+    """Sends the standard error of programs that start inside the block, such as Spark's Java, to a file."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

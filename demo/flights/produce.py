@@ -154,8 +154,7 @@ async def produce(namesrv: str, part: int, parts: int, rows: int, rate: float) -
     await producer.start()
     try:
         publisher = Publisher(producer, rate)
-        # Reading the CSV takes as long as sending, so it is done first: in real use, other machines would have this
-        # load.
+        # Reading the CSV takes as long as sending, so it is done first. In real use, it would load other machines.
         messages = iter(_messages(rows, part, parts))
         reporting = asyncio.create_task(_report(publisher))
         await publisher.publish(islice(messages, FIRST_ROWS))

@@ -24,7 +24,7 @@ def progress_of(query: StreamingQuery) -> list[Progress]:
     found = {}
     for report in query.recentProgress:
         values = json.loads(report.json)
-        # In these reports the offsets are objects; for a listener they would be text.
+        # In these reports the offsets are objects; a listener would get them as text.
         sources = [
             SimpleNamespace(endOffset=json.dumps(one["endOffset"]), latestOffset=json.dumps(one["latestOffset"]))
             for one in values["sources"]

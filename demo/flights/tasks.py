@@ -1,4 +1,4 @@
-"""One task of a micro-batch: it keeps the records of one queue in bronze, and adds its flights to silver, each once.
+"""One task of a micro-batch: writes the records of one queue to bronze, and adds its flights to silver, each once.
 
     bronze/batch=7/broker-a-1.parquet     the records that batch 7 brought from queue 1
     silver/batch=7/broker-a-1.parquet     the flights among them

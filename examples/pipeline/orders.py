@@ -5,7 +5,7 @@ silver  one row per order: the body's columns typed, each order once
 gold    one row per item: number of orders, and their total
 poison  records that are not orders, with the reason, for a topic of their own
 
-In a declarative pipeline, such a function must not inspect a DataFrame (``columns``, ``schema``, ``isStreaming``) or
+In a declarative pipeline, these functions must not inspect a DataFrame (``columns``, ``schema``, ``isStreaming``), nor
 pass a schema as a DDL string, because Spark would have to parse it.
 """
 

@@ -2,8 +2,8 @@
 
 spark-submit examples/pipeline/stream.py 127.0.0.1:9876 /tmp/orders [SECONDS]
 
-Without SECONDS it processes the existing messages and ends. With SECONDS it continues, and looks for new messages at
-this interval.
+Without SECONDS the program processes the existing messages and ends. With SECONDS it continues, and looks for new
+messages at this interval.
 """
 
 import sys
@@ -31,7 +31,7 @@ class Runner:
         self._seconds = seconds
 
     def run(self) -> None:
-        """Runs the queries one after another; with a time between micro-batches, all at once, until one fails."""
+        """Runs the queries one after another. If ``seconds`` was given, runs all at once until one of them fails."""
         for start in (self._bronze, self._silver, self._gold, self._poison):
             query = start()
             if self._seconds is None:

@@ -261,7 +261,7 @@ class SendManyError(RucolaError):
 
 
 class TaskFailedError(RucolaError):
-    """A job on Spark ended with an error; ``reason`` is that of the task."""
+    """A job on Spark ended with an error; ``reason`` is the error of the task."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -275,10 +275,10 @@ class RefusedRowError(RucolaError):
     """Rows of a Spark query cannot be made into messages, or brokers refuse them.
 
     Args:
-        count: number of refused rows among those sent together.
+        count: number of refused rows among the rows sent together.
         topic: topic of the first refused row.
         msg_id: message id of the first refused row; empty if it has none.
-        reason: why the first refused row is refused.
+        reason: why the first refused row was refused.
     """
 
     def __init__(self, count: int, topic: str, msg_id: str, reason: str) -> None:
@@ -321,7 +321,7 @@ class QueryError(ConfigError):
 
 
 class OptionsError(ConfigError):
-    """Errors of several options; ``key``, ``value`` and ``allowed`` are those of the first.
+    """Errors of several options; ``key``, ``value`` and ``allowed`` belong to the first error.
 
     Args:
         errors: one for each option, at least one.

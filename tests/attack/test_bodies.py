@@ -107,8 +107,8 @@ def test_others_are_served_while_a_body_is_read(tmp_path: Path, monkeypatch: pyt
 
 
 def test_parsed_bodies_are_served_one_in_a_turn_and_few_are_parsed_ahead(readers: list[str]) -> None:
-    """Before the fix, heartbeats with 1,000 groups each were all registered in one turn, which took up to 190 ms. When
-    they waited for later turns instead, their parsed bodies took 1.2 GB.
+    """Before the fix, heartbeats with 1,000 groups each were all registered in one turn, which took up to 190 ms. With
+    registrations put off to later turns, up to 1.2 GB of parsed bodies waited in memory.
     """
 
     async def scene() -> None:

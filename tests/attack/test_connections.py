@@ -146,8 +146,8 @@ def test_s08_a_byte_now_and_then_is_not_enough_to_stay(caplog: pytest.LogCapture
 
 
 def test_s07_requests_without_reading_their_answers() -> None:
-    """A peer sends 100,000 requests: the server stops reading once a limited number of responses waits, and closes the
-    connection when the peer takes none for 30 s.
+    """A peer sends 100,000 requests and reads no responses. The server stops reading when the unsent responses reach a
+    limit, and closes the connection when the peer has read nothing for 30 s.
     """
 
     async def scene() -> None:
@@ -217,8 +217,8 @@ def test_s07_who_is_not_read_is_not_slow() -> None:
 
 
 def test_s07_who_waits_for_a_turn_is_not_slow() -> None:
-    """Before the fix, a peer counted as slow if its next request was only half read 15 s later, although the server
-    itself read nothing meanwhile, because earlier requests waited to be served.
+    """The server reads nothing from a peer whose earlier requests wait to be served. Before the fix, it counted such a
+    peer as slow if the next request was still half read after 15 s.
     """
     busy = True
 

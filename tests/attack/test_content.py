@@ -254,8 +254,8 @@ def test_s13_a_registration_is_unpacked_within_bounds(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", ["1e300", "1e999", "9" * 30, '"' + "9" * 30 + '"', '"x"', "[]", "{}"])
 @pytest.mark.parametrize("name", ["readQueueNums", "perm", "timestamp", "counter"])
 def test_s15_numbers_that_nobody_could_be_told(name: str, number: str, tmp_path: Path) -> None:
-    """A registration with a number that cannot be encoded is refused: if it were accepted, the name server could not
-    answer any request for the route.
+    """A registration with a number that cannot be encoded is refused, because the name server could not answer requests
+    for the route afterwards.
     """
 
     async def scene() -> None:
@@ -359,7 +359,7 @@ def test_s18_batches_that_do_not_add_up(body: bytes, tmp_path: Path) -> None:
 
 
 def test_s18_a_batch_of_too_many_messages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of 100,000 equal bytes once blocked the event loop for a quarter of a second."""
+    """Before the fix, a batch body of 100,000 equal bytes blocked the event loop for a quarter of a second."""
     monkeypatch.setattr(send, "BATCH_MESSAGES_MAX", 100)
     member = (23).to_bytes(4, "big") + bytes(12) + b"\0\0\0\x01x" + bytes(2)
 
@@ -375,7 +375,9 @@ def test_s18_a_batch_of_too_many_messages_is_refused(tmp_path: Path, monkeypatch
 
 
 def test_batches_share_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Making a table of 4,096 rows for a batch of more than 64 messages once took longer than storing the batch."""
+    """Before the fix, each batch of more than 64 messages made a table of 4,096 rows, which took longer than storing
+    the batch.
+    """
     rows: list[int] = []
 
     def counted(count: int) -> array[int]:
@@ -438,7 +440,8 @@ def test_s54_s55_the_log_of_hostile_requests_has_no_secrets_and_one_line_an_even
             for code in sorted(int(code) for code in RequestCode):
                 names = ("topic", "b", "group", "consumerGroup", "clientID", "brokerName", "key", "recallHandle")
                 fields = dict.fromkeys(names, hostile) | {"queueId": hostile, "offset": hostile}
-                # Each request has another name: the connection of a sender whose name fails again and again is closed.
+                # Each request has a different account name, because repeated failures with one name close the
+                # connection.
                 for account in (ALICE, (f"unknown{code}{hostile}", "planted-secret-of-nobody")):
                     command = RemotingCommand(code, ext_fields=dict(fields), body=b"planted body " * 20)
                     answer = await cluster.as_account(account, command)
@@ -461,7 +464,7 @@ def test_s54_s55_the_log_of_hostile_requests_has_no_secrets_and_one_line_an_even
 
 
 def test_s61_a_message_that_is_always_sent_back_becomes_a_dead_letter(tmp_path: Path) -> None:
-    """A message becomes a dead letter after at most sixteen deliveries, unless the consumer sets another limit."""
+    """A message becomes a dead letter after at most sixteen deliveries, unless the consumer sets a different limit."""
 
     async def scene() -> None:
         async with Cluster(tmp_path) as cluster:

@@ -1,4 +1,6 @@
-"""Every attack that this project prevents has a test in this directory with its number, and is in docs/security.md."""
+"""Every attack that this project prevents has a test in this directory that states its number, and is in
+docs/security.md.
+"""
 
 from __future__ import annotations
 

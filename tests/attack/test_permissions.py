@@ -52,7 +52,8 @@ EXAMPLES: dict[int, tuple[dict[str, str], object]] = {
     400: ({}, {"consumerGroup": "GA", "topic": "B"}),
     200151: ({}, {"acks": [{"c": "GA", "t": "B"}]}),
 }
-"""Requests by alice about bob's topics and groups. Codes without an entry name topic and group in the usual fields."""
+"""Requests by alice about bob's topics and groups. Requests with other codes state topic and group in the usual fields.
+"""
 
 
 def test_s39_nothing_of_others_by_any_request_code(tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_s39_each_role_may_do_its_part(tmp_path: Path) -> None:
 
 def test_s39_a_message_of_others_is_not_fetched_by_its_position(tmp_path: Path) -> None:
     """Requests 33 and 36 contain a physical offset. The permission for the topic of the message at this offset decides,
-    not that for the topic in the request.
+    not the permission for the topic in the request.
     """
 
     async def body() -> None:
@@ -116,7 +117,7 @@ def test_s39_a_message_of_others_is_not_fetched_by_its_position(tmp_path: Path) 
 
 
 def test_s39_a_header_that_can_be_read_in_two_ways(tmp_path: Path) -> None:
-    """If a header has a name twice or escaped, the kernel must read the same value that was authorized."""
+    """If a header has a field name twice, or in escaped form, the kernel must read the value that was authorized."""
 
     async def body() -> None:
         async with Guarded(tmp_path) as cluster:

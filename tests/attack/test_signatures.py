@@ -170,7 +170,7 @@ def test_s32_nonces_are_remembered_within_bounds() -> None:
 
 
 def test_s32_legacy_signatures_only_where_nobody_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A legacy signature is refused from another machine without TLS, because others may have overheard it."""
+    """Without TLS, a legacy signature from a different machine is refused, because others may have overheard it."""
     monkeypatch.setattr(guard_module, "is_loopback", lambda address: False)
 
     async def body(folder: Path, **options: bool) -> list[int]:

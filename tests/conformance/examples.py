@@ -1,7 +1,7 @@
 """Runs the projects of ``examples/`` in languages other than Python, as a reader of them would.
 
-``python -m tests.conformance.examples``. JUnit and Go start ``rucola`` from the path and use the official clients. Exit
-status: 0 if both passed, 1 if one failed, 2 if a program is missing.
+``python -m tests.conformance.examples``. The JUnit and Go projects start ``rucola`` from the ``PATH`` and use the
+official clients. Exit status: 0 if both passed, 1 if one failed, 2 if a program is missing.
 """
 
 from __future__ import annotations

@@ -102,7 +102,9 @@ def main(arguments: list[str]) -> int:
 
 
 async def _warm_up(namesrv: str) -> None:
-    """Sends one message: on a busy machine, a Java broker needs longer for it than the default timeout of a send."""
+    """Sends one message with a long timeout. A Java broker on a busy machine needs longer for its first message than
+    the default timeout.
+    """
     async with Producer("python", namesrv, ProducerConfig(send_msg_timeout_ms=30_000)) as producer:
         await producer.send(Message("warm_up", b"first"))
 

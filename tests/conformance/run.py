@@ -32,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 CLIENT_TIMEOUT_S = 900
 CLIENTS_AT_ONCE = 3
 KILLING = "crash_"
-"""Beginning of the names of scenarios during which the servers are killed."""
+"""Prefix of the names of scenarios during which the servers are killed."""
 TARGETS = ("rucola", "java")
 ELSEWHERE = ("cluster_two_brokers",)
 """Scenarios that need other servers: see ``tests.conformance.cluster``."""
@@ -40,7 +40,7 @@ FEATURES = (
     *("send", "pull", "lite", "push", "query", "retry", "rpc", "group", "delay", "filter", "transaction", "pop"),
     *("crash", "cluster"),
 )
-"""The features that scenarios test; the name of a scenario begins with one, before its first underscore."""
+"""The features that scenarios test. The name of a scenario begins with its feature and an underscore."""
 SETTINGS = {
     "messageDelayLevel": "1s" + 16 * " 2s" + " 4s",
     "enablePropertyFilter": "true",
@@ -77,7 +77,7 @@ class Client:
 
     @property
     def makes_topics(self) -> bool:
-        """Whether the runner must create topics: some clients give up if a topic does not exist yet."""
+        """Whether the runner must create topics, because the client fails if a topic does not exist yet."""
         return self.name == "java"
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ def run_clients(clients: list[Client], target: Servers, scenarios: list[str], co
 
 
 def chosen_of(client: Client, scenarios: list[str]) -> list[str]:
-    """Returns the scenarios of ``scenarios`` that the client has; all its scenarios when none is given."""
+    """Returns those of ``scenarios`` that the client has; if none are given, all its scenarios except ``ELSEWHERE``."""
     listed = subprocess.run(client.command("names"), capture_output=True, text=True, check=True, timeout=60)
     return [name for name in listed.stdout.split() if name in scenarios or (not scenarios and name not in ELSEWHERE)]
 

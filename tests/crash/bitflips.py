@@ -15,8 +15,8 @@ with what the official store of that version serves from the same bytes (``damag
 * a store that refuses to start reports file and position, and serves the same messages with ``quarantine``;
 * ``verify`` reports only this record, and leaves no descriptor open.
 
-If the official store does not open a variant, and for stores of Rucola, all other messages are served. The exit code
-after a violation is 1.
+If Rucola wrote the store, or the official store does not open the variant, all other messages must be served. The exit
+code is 1 after a violation.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def _written(options: dict[str, str], killed: bool) -> dict[str, bytes]:
         else:
             store.dispatch()
             store.shutdown()
-        # The lock file is not read: closing it would release the lock.
+        # The lock file is not read, because closing it would release the lock.
         files = {str(one.relative_to(path)): one.read_bytes() for one in sorted(path.rglob("*")) if _is_kept(one)}
         if killed:
             store.shutdown()

@@ -3,7 +3,8 @@
     python -m tests.crash.broker_explore --states 5000
     python -m tests.crash.broker_explore --workload hide --flush sync --seed 7 --states 1
 
-The second command repeats a violation with the options in its message. The exit code is 1 at the first violation.
+The message of a violation gives the options of the second command, which reproduces it. The exit code is 1 at the first
+violation.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     python -m tests.crash.broker_kills --rounds 4 --flush sync --seed 7
 
 Every process continues with the store of the previous process. At the end, no message may be missing or early, no
-acknowledged message may have been delivered again, and no half message may be both committed and given up. The exit
-code is 1 if a promise was broken.
+acknowledged message may have been delivered again, and no half message may be both committed and moved to
+TRANS_CHECK_MAX_TIME_TOPIC. The exit code is 1 if a promise was broken.
 """
 
 from __future__ import annotations

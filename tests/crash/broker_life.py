@@ -157,7 +157,7 @@ class BrokerLife:
         self.disk.step("flushed", ROOT)
 
     def write_tables(self) -> None:
-        """Runs the thread that writes tables, then the event loop, which responds to requests that waited for it."""
+        """Runs the table-writing thread, then the event loop, which responds to requests that waited for a table."""
         self.loop.run()
         worker = self.broker.services.writer._worker
         assert isinstance(worker, ManualWorker)
@@ -204,7 +204,7 @@ class BrokerLife:
         self.work()
 
     def persist(self) -> None:
-        """Writes all progress about messages that are on the disk."""
+        """Writes the progress of all services, but only for messages that are on the disk."""
         broker = self.broker
         broker._delivery.persist()
         broker.services.persist_now()

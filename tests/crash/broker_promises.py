@@ -3,7 +3,8 @@
 * A popped message is never delivered again if its acknowledgement got a response under SYNC_FLUSH or is on the disk.
   Every other popped message is delivered again, but not before the end of its invisible time.
 * A delayed message that is on the disk is delivered, and never before its time.
-* A half message has one outcome: its producer's decision. Without a decision, it is given up.
+* A half message has one outcome: its producer's decision. Without a decision, the broker gives the message up, and
+  moves it to TRANS_CHECK_MAX_TIME_TOPIC.
 """
 
 from __future__ import annotations
@@ -59,11 +60,11 @@ class Promises:
         sent: ends of messages to be popped.
         acknowledged: ends of the acknowledgements of popped messages.
         answered: keys whose acknowledgement got a response from a SYNC_FLUSH broker.
-        hidden: end of a change of invisible time, and the time before which the message must not come.
+        hidden: end of the latest change of invisible time, and the time before which the message must not come.
         due_ms: end and due time of a delayed message.
         halves: ends of half messages.
         decided: end of the producer's decision, and the decision.
-        put_back: ends of half messages that were given up and wait again.
+        put_back: ends of half messages that were given up, and then resumed by ``RESUME_CHECK_HALF_MESSAGE``.
     """
 
     durable: int = 0
@@ -148,7 +149,7 @@ class Clients(BrokerLife):
             self._note_delay(key, half.properties)
 
     def put_back(self, key: str) -> None:
-        """Puts back a message that was given up; its producer commits it when the broker asks again."""
+        """Resumes a half message that was given up; its producer commits it when the broker checks again."""
         (given_up,) = [found for found in self.messages(_GIVEN_UP) if found.properties["UNIQ_KEY"] == key]
         host = self.broker.store.store_host
         names = {"topic": TRANS_CHECK_MAX_TIME_TOPIC, "msgId": offset_message_id(host, given_up.physical_offset)}

@@ -121,7 +121,7 @@ def last_moment(life: Clients) -> None:
 
 
 def behind(life: Clients) -> None:
-    """Progress is written before the records that it covers are on the disk: pop checkpoints and revived messages."""
+    """Progress is written while the newest pop checkpoints and revived messages are not on the disk yet."""
     life.open()
     for number in range(3):
         life.send(f"b{number}")
@@ -161,8 +161,8 @@ def in_order(life: Clients) -> None:
 
 
 def delays(life: Clients) -> None:
-    """Messages with delay levels and messages with delivery times. Progress is written before the disk has the
-    deliveries; the process is killed.
+    """Some messages have delay levels, others delivery times. Progress is written while deliveries are not on the disk
+    yet; the process is killed.
     """
     life.open()
     for level in (1, 2, 3):
@@ -235,9 +235,7 @@ def delayed_commits(life: Clients) -> None:
 
 
 def put_back(life: Clients) -> None:
-    """A prepared message that was given up is put back, and committed after a check; in between, the process is
-    killed.
-    """
+    """A half message that was given up is resumed. After a kill, the broker checks it again, and it is committed."""
     life.open()
     life.online()
     life.prepare("again")

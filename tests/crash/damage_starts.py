@@ -75,7 +75,7 @@ def check(one: Damage, official: Served | None, directory: Path) -> Result:
     Args:
         one: the damage.
         official: the messages that the official store serves; None if it does not open the store.
-        directory: must not exist.
+        directory: the directory to create for the store.
 
     Raises:
         Violation: start-up took too long or failed with an error that is not allowed, or the store serves too few

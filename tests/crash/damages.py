@@ -4,8 +4,8 @@
     python -m tests.crash.damages --seed 217 --variants 1
 
 The same seed always gives the same variant. Seeds go through stores and targets in turn; item and bit are random. The
-stores of RocketMQ and of Rucola are those of ``tests.crash.bitflips``. Targets are every field of log, queues, index
-and checkpoint, missing units, and files that are cut, lost, exchanged or foreign.
+stores, written by RocketMQ or by Rucola, come from ``tests.crash.bitflips``. Targets are every field of log, queues,
+index and checkpoint, missing units, and files that are cut, lost, exchanged or foreign.
 
 Some damage cannot be seen, because nothing in the store repeats the bytes or depends on them. ``unseen`` says why, and
 is computed from the damaged bytes; such variants are counted by reason. The exit code is 1 if other damage was not
@@ -318,7 +318,7 @@ def _borders(store: Base) -> set[int]:
 
 
 def _lags(one: Damage, place: tuple[int, int]) -> bool:
-    """True if this time in the checkpoint is that of a record."""
+    """True if this time in the checkpoint equals a record's store time."""
     time_ms = int.from_bytes(one.files["checkpoint"][place[0] : sum(place)], "big", signed=True)
     return any(_store_ms(one.files, one.base, offset) == time_ms for offset, _ in one.base.places)
 

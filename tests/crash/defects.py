@@ -438,8 +438,8 @@ def _encode_to_find_out(
     host: bytes,
     suffix: bytes,
 ) -> bool:
-    """Encodes the batch into the current segment to find out how much of it fits, then erases these records, which a
-    reader in place may have seen.
+    """Encodes the batch into the current segment to find out how much of it fits, then erases these records, although a
+    reader in place may have seen them.
     """
     file, target = self._file, self._target
     assert file is not None and target is not None

@@ -3,8 +3,8 @@
     python -m tests.crash.explore --states 100000
     python -m tests.crash.explore --workload roll --flush sync --seed 7 --states 1
 
-The second command repeats a violation with the options in its message: the same seed always leads to the same run of a
-workload. The exit code is 1 at the first violation.
+The message of a violation gives the options of the second command, which reproduces it, because the same seed always
+leads to the same run of a workload. The exit code is 1 at the first violation.
 """
 
 from __future__ import annotations

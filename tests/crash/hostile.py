@@ -8,8 +8,8 @@ The same seed always gives the same variant: a golden store, one of its files, a
 compared with a walk of the log that shares no code with the package (``tests.plain_log``):
 
 * either the store refuses to start with a path and a position, and has changed nothing;
-* or it serves, by queue and by key, exactly the records before the end of its log whose position and checksums are
-  right. The end of its log must not be before the first bytes that are not a record;
+* or it serves, by queue and by key, exactly those records of its log that have the right position and checksums. Its
+  log must not end before the first bytes that are not a record;
 * no byte of the log is lost: each is at its old position or in ``quarantine/``;
 * start-up takes at most 10 s.
 
@@ -77,7 +77,7 @@ class Variant:
 
 
 def variant(seed: int, names: list[str] | None = None) -> Variant:
-    """Returns the variant that belongs to a seed, of one of the stores ``names``; without ``names``, of any store."""
+    """Returns the variant that belongs to a seed. Its store is one of ``names``, or any store if there are no names."""
     random = Random(seed)
     name = random.choice(names or [*CASES, *BROKER_CASES])
     known = {entry.key for entry in options_of(MessageStoreConfig)}

@@ -1,7 +1,8 @@
 """Runs the rounds of an exploration in several processes. Findings and counts do not depend on the number of processes.
 
 A row is one workload in one configuration; it must explore its share of all requested states. Its rounds have ascending
-seeds and count in this order, until the share is explored; further rounds that were begun in advance do not count.
+seeds, and count in this order until the share is explored. Rounds beyond that do not count, even if they were begun in
+advance.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Tally:
         self.seconds += seconds
 
     def take(self, number: int, found: Round) -> None:
-        """Adds the result of round ``number``; it counts once the results of all earlier rounds are there."""
+        """Adds the result of round ``number``; it counts as soon as all earlier rounds have results."""
         self._ahead[number] = found
         while not self.done and self.rounds in self._ahead:
             found = self._ahead.pop(self.rounds)
@@ -102,7 +103,8 @@ def explore_rows(
     """Explores each row until it reaches its share of the states, or a promise is broken.
 
     Args:
-        explore: runs one round of a row, given the number of the round; called in another process.
+        explore: runs one round of a row, given the number of the round; called in a separate process if there are
+            several jobs.
         on_row: called for each finished row, in order.
 
     Returns:

@@ -1,4 +1,4 @@
-"""The promises that a broker made to its clients although it was killed again and again, and whether it kept them.
+"""The promises that a broker makes to its clients between kills, and whether it keeps them after the next kills.
 
 Everything that a killed process has written stays, so every response counts, also under ASYNC_FLUSH.
 """
@@ -79,7 +79,7 @@ class Ledger:
         return sorted(self.sent - self.maybe_acknowledged)
 
     def check_delayed(self, came_ms: Mapping[str, Sequence[int]], complete: bool) -> bool:
-        """Compares the arrival times of delayed messages; returns whether all of them have arrived.
+        """Compares arrival times with the due times of delayed messages; returns whether all of them have arrived.
 
         Raises:
             Lie: a message came too early; or ``complete`` says that all messages are due, and a message is missing.
@@ -100,8 +100,8 @@ class Ledger:
             self.asked_in_vain.add(key)
 
     def check_halves(self, committed: Counter[str], given_up: Counter[str], complete: bool) -> bool:
-        """Compares the half messages that were committed or given up with the decisions of their producers; returns
-        whether each half message has the outcome that its producer chose.
+        """Compares the outcomes of half messages (``committed``, ``given_up``) with the decisions of their producers;
+        returns whether each half message has the outcome that its producer chose.
 
         Raises:
             Lie: a message has two outcomes, or an outcome that its producer did not choose, or ``complete`` is set and

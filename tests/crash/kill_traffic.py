@@ -183,7 +183,7 @@ class Traffic:
             await self._pop(wait_ms=200, all_of_them=False)
 
     async def _pop(self, wait_ms: int, all_of_them: bool) -> None:
-        """Pops messages and handles most of them, or all."""
+        """Pops messages, and acknowledges or hides most of them; if ``all_of_them``, acknowledges all."""
         names: dict[str, object] = {"consumerGroup": GROUP, "topic": POPPED, "queueId": 0, "maxMsgNums": 16}
         names |= {"invisibleTime": INVISIBLE_MS, "pollTime": wait_ms, "bornTime": _wall_ms(), "initMode": 0}
         answer = await self._ask(RequestCode.POP_MESSAGE, names)

@@ -1,4 +1,4 @@
-"""Files of access control that administrators change stay whole after power cuts, errors and kills."""
+"""ACL files that administrators change stay whole after power cuts, errors and kills."""
 
 from __future__ import annotations
 

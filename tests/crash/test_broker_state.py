@@ -66,8 +66,8 @@ def revived_before_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def finished_only_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The defect: after a clean stop, the next process does not know which checkpoints were completed. Our broker once
-    had this defect; workload ``killed`` found it.
+    """The defect: after a clean stop, the next process does not know which checkpoints were completed. An earlier
+    version of our broker had this defect; workload ``killed`` found it.
     """
     load = ReviveService.load
 

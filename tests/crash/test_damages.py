@@ -13,9 +13,9 @@ from rucola.store.verify.findings import FindingKind
 from rucola.store.verify.index import IndexChecks
 
 SEEDS = [len(TARGETS) * (number % len(STORES)) + number for number in range(len(TARGETS))]
-"""Seeds that damage each target once, in each of the stores in turn."""
+"""One seed for each target; the stores are used in turn."""
 MISSED_BEFORE = [1234, 1628, 1810, 259, 142, 524]
-"""Seeds of variants whose damage ``verify`` once did not name."""
+"""Seeds of variants whose damage an earlier ``verify`` did not name."""
 
 
 @pytest.mark.parametrize("seed", [*SEEDS, *MISSED_BEFORE])

@@ -1,4 +1,4 @@
-"""Tests the explorer itself: it notices every planted defect, and finds again the defects that it once found."""
+"""Tests the explorer itself: it notices every planted defect, and every defect that it had found in the store."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ FLUSH = pytest.mark.parametrize("sync", [True, False], ids=["sync", "async"])
 
 
 CENTRAL = ("put", "roll", "kill")
-"""Workloads that are explored in both flush modes and with random states, as ``make crash`` explores all of them."""
+"""Workloads explored in both flush modes and with random states; ``make crash`` explores all workloads in this way."""
 LONG = ("expired_and_deleted",)
 """Workloads with very many steps; they are explored here only with threads that take turns."""
 

@@ -1,4 +1,4 @@
-"""Runs the first variants of hostile directories in ``make crash``; ``rucola broker`` also serves some of them."""
+"""Runs the first variants of ``tests.crash.hostile``; starts ``rucola broker`` on some of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """SIGKILL while messages are appended: no acknowledged message is lost, and none is incomplete.
 
-Each of four stores is killed five times, and continues after each kill. The seed in the name of the test determines the
+Each of four stores is killed four times, and continues after each kill. The seed in the name of the test determines the
 moment of a kill: after how many acknowledged messages, and how many milliseconds later.
 """
 

@@ -8,8 +8,8 @@ line  fields                                                 meaning
 S     number, topic, queue id                                a message is about to be appended
 A     number, physical offset, size, queue offset            a message was acknowledged
 L     number                                                 a later process did not find a message without A
-B     topic, physical offset                                 a topic is about to be deleted, up to the offset
-D     topic, physical offset                                 a topic was deleted, up to the offset
+B     topic, physical offset                                 messages of a topic below the offset are to be deleted
+D     topic, physical offset                                 messages of a topic below the offset were deleted
 ====  =====================================================  ==========================================================
 """
 

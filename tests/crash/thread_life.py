@@ -94,7 +94,7 @@ class ThreadLife:
         )
 
     def run(self, ended: Callable[[], bool]) -> None:
-        """Opens the store, checks it, and works until ``ended`` is set; then stops."""
+        """Opens the store, checks it, and uses it until ``ended`` returns true; then stops it."""
         store = self._store
         store.load()
         self._check_all()
@@ -202,7 +202,7 @@ class ThreadLife:
             self._guarded(lambda: self._watch.check_log(self._store.flushed_offset))
 
     def _answer(self, reached: int) -> None:
-        """Acknowledges the messages that wait for an offset below ``reached``."""
+        """Acknowledges the messages that wait for ``reached`` or a lower offset."""
         while self._waiting and self._waiting[0][1] <= reached:
             self._ledger.acknowledged(self._waiting.pop(0)[2])
 
@@ -294,7 +294,7 @@ class ThreadLife:
         self.counts["deleted"] += 1
 
     def _expire(self) -> None:
-        """Makes all segments except the newest count as old; the maintenance thread may then remove them."""
+        """Makes all segments except the newest three count as old; the maintenance thread may then remove them."""
         old = time.time() - 7200
         for path in sorted(self._root.glob("commitlog/*"))[:-3]:
             with suppress(FileNotFoundError):
@@ -364,7 +364,7 @@ class ThreadLife:
                 elif again != record:
                     place = f"at {physical_offset}, in the log from {begin} to {end}"
                     raise Broken(f"a reader in place was given a record {place} that changed: {record!r} to {again!r}")
-            # The newest come first, because a recovery might still remove them.
+            # Read on from the last position: a recovery might still remove the newest records.
             position = self._tail if self._tail >= begin else begin
             while position < end and (record := _record(reader, position)) is not None:
                 known[position] = record

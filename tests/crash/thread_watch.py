@@ -1,6 +1,4 @@
-"""Watches in the process which bytes a running store syncs, and compares them with the offsets that the store
-reports.
-"""
+"""Records which bytes a running store syncs, and compares them with the offsets that the store reports."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ class SyncWatch:
         return files
 
     def loaded(self, end: int) -> None:
-        """Called at the end of a recovery. Records the present content of all files as synced: an earlier process or
-        this recovery has synced it.
-        """
+        """Records, at the end of a recovery, that the present content of all files is synced."""
         self._log_checked = end
         for path in self._root.rglob("*"):
             if path.is_file():

@@ -51,8 +51,8 @@ class Promises:
         withdrawn: physical offset after the record of each accepted withdrawal, by the key of the withdrawn message.
         acked_end: records below this offset are acknowledged.
         read_time_ms: the progress on the disk says that all messages due before this time were delivered.
-        rolled: keys of messages that are due later than a unit can express; a crash may duplicate them, as it may
-            duplicate a delivery.
+        rolled: keys of messages that are due later than a unit can express; a crash may duplicate each roll, as it may
+            duplicate each delivery.
     """
 
     due_ms: dict[str, int] = field(default_factory=dict)
@@ -223,7 +223,7 @@ class TimerExplorer:
         self._seen: set[int] = set()
 
     def life(self) -> TimerLife:
-        """Starts on an empty disk whose calls are observed, so that each of them is a step."""
+        """Returns a ``TimerLife`` with an empty disk; from now on, each call to this disk counts as a step."""
         life = TimerLife(empty_disk(), self._sync, ManualClock(1_700_000_000_000), Promises(), self._threads)
         life.disk.observer = lambda kind, path: self._at_step(life, f"before {kind} {path}")
         return life
@@ -255,7 +255,7 @@ class TimerExplorer:
 
 
 def check(promises: Promises, before: dict[str, list[int]], came: dict[str, list[int]]) -> None:
-    """Compares the delivered messages, before a recovery and in total, with the promises.
+    """Compares the deliveries with the promises: those before the crash, and all of them at the end.
 
     Raises:
         Broken: a promise is not kept.

@@ -1,4 +1,6 @@
-"""The workloads of the explored stores. Each is short: if a crash breaks a promise, it does so within a few calls."""
+"""The workloads of the explored stores. Each is short, because a crash that breaks a promise does so within a few
+calls.
+"""
 
 from __future__ import annotations
 

@@ -4,9 +4,9 @@
     python -m tests.fuzz --target "framed header" --seed 17 --inputs 1000
     python -m tests.fuzz --target live --seed 4 --inputs 1
 
-The same seed always gives the same inputs of a target, so the seed in the message of a failure repeats it. ``--inputs``
-counts inputs of the decoders; for each hundred of them, one goes to the live servers. The exit code is 1 at the first
-failure.
+The same seed always gives the same inputs of a target, so the seed in the message of a failure reproduces it.
+``--inputs`` counts inputs of the decoders; the live servers get one more input for each hundred of them. The exit code
+is 1 at the first failure.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ COLUMNS = "{:<14} {:>7} {:>11} {:>9} {:>10}"
 
 
 def rounds(name: str, inputs: int, seed: int) -> Iterator[int]:
-    """Runs seeds from ``seed`` on until there were ``inputs`` inputs; yields the number of inputs of each round."""
+    """Runs one round per seed, from ``seed`` on, until ``inputs`` inputs were tried; yields the count of each round."""
     done = 0
     while done < inputs:
         if name == LIVE:

@@ -56,7 +56,7 @@ class Requests:
         self._bodies = Mutator(sorted({bytes(request.body) for request in requests if request.body}))
 
     def draw(self, random: Random) -> RemotingCommand:
-        """Returns a recorded request, of which some fields are changed."""
+        """Returns a recorded request with some fields changed."""
         below = random.random
         code = self._codes[int(below() * len(self._codes))]
         recorded = self._by_code[code][int(below() * len(self._by_code[code]))]

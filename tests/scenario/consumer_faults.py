@@ -30,7 +30,7 @@ from rucola.testing.queue_checker import Commit, Delivery, Finding, History, Out
 SENDER = ProducerConfig(send_msg_timeout_ms=1_000, retry_times_when_send_failed=0, poll_name_server_interval_ms=500)
 SEND_PAUSE_S = 0.01
 DRAIN_S = 100.0
-"""Time limit in seconds: the locks of a killed orderly consumer last 60 s."""
+"""Time limit in seconds; longer than the 60 s for which the locks of a killed orderly consumer last."""
 FAULTS = (
     "consumer_slow",
     "broker_killed",
@@ -299,7 +299,7 @@ class Run:
 def run(
     faults: Sequence[str], seed: int = 0, kinds: Sequence[Kind] = KINDS, spared: Sequence[str] = ()
 ) -> tuple[Run, dict[str, list[Finding]]]:
-    """Runs through these faults; returns what is wrong, by kind."""
+    """Runs ``faults``, one after another; returns the run, and the findings of the queue checker by kind."""
     with tempfile.TemporaryDirectory(prefix="rucola-faults-") as directory, FaultServers() as servers:
         one = Run(kinds, servers, seed, spared, directory)
         return one, asyncio.run(one.run(faults))

@@ -11,7 +11,7 @@ from tools.peers.servers import MixedServers
 
 
 class FaultServers(MixedServers):
-    """Servers of which each can be killed, stopped and started."""
+    """A name server and a broker that can each be killed, stopped and started."""
 
     def __init__(self) -> None:
         settings = {
@@ -26,7 +26,7 @@ class FaultServers(MixedServers):
         self._kill(self._processes.pop())
 
     def start_broker(self) -> None:
-        """Starts the broker over the same store, on another port."""
+        """Starts the broker over the same store, on a different port."""
         self.broker = self._rucola_broker("broker-rucola")
 
     def restart_namesrv(self) -> None:

@@ -185,7 +185,7 @@ def test_everything_submitted_over_a_restart_arrives(tmp_path):
         while len(futures) < 1_000:
             await asyncio.sleep(0)
         await broker.shutdown()
-        broker = new_broker(names, tmp_path)  # the broker has another port, which clients learn from the route
+        broker = new_broker(names, tmp_path)  # the broker has a new port, which clients learn from the route
         await broker.start()
         await submitting
         results = await asyncio.gather(*futures)

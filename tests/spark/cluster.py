@@ -4,8 +4,8 @@ this.
     python -m tests.spark.cluster [--archive FILE]
 
 A standalone master with two workers, ``local-cluster[2,1,2048]`` and a Spark Connect server each run `cluster_job`: it
-reads a topic, and a stream copies it to another. The processes of Spark see a PATH without a compiler and a Python
-without this package; what the tasks need comes out of the archive. The exit status is 1 if a result is wrong.
+reads a topic, and a stream copies it to a second topic. The processes of Spark see a PATH without a compiler and a
+Python without this package; what the tasks need comes out of the archive. The exit status is 1 if a result is wrong.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def result(log: Path) -> dict[str, object]:
         if line.startswith("RESULT "):
             said: dict[str, object] = json.loads(line.removeprefix("RESULT "))
             return said
-    told = [line for line in text.splitlines() if not line.lstrip().startswith("at ")]  # without the stacks of Java
+    told = [line for line in text.splitlines() if not line.lstrip().startswith("at ")]  # without Java's stack traces
     raise RuntimeError("the job gave no result; the end of its log:\n" + "\n".join(told[-LOG_LINES:]))
 
 

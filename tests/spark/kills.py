@@ -39,7 +39,7 @@ START_S = 25.0
 END_S = 600.0
 MASTERS = {"table": "local-cluster[2,1,1024]", "topic": "local[2,8]"}
 DAEMON, EXECUTOR = "daemon", "CoarseGrainedExecutorBackend"
-"""Text by which the command lines of the processes are known."""
+"""Text in the command lines of Python workers' daemons and of executors."""
 
 
 def drive(to: str, namesrv: str, directory: str, until_end: bool) -> None:
@@ -110,7 +110,9 @@ class Sender(threading.Thread):
         self.count = 0
 
     def run(self) -> None:
-        """Sends until stopped; a batch that fails is sent again, so the source has repeats of its own."""
+        """Sends until stopped; a batch that fails is sent again, so the topic that the stream reads contains
+        duplicates.
+        """
         with Producer("kills", self._namesrv) as producer:
             while not self.stopping.wait(0.05):
                 batch = [Message(READ, str(self.count + number).encode() + b" " * 500) for number in range(200)]

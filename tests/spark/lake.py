@@ -110,7 +110,7 @@ def archive_until_killed(store: str, table: str, countdown: int) -> None:
 
 
 def kills(count: int, seed: int) -> bool:
-    """Kills archiving processes, of which two at a time write the same table."""
+    """Kills archiving processes; two of them always write the same table at the same time."""
     choose = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -228,7 +228,8 @@ class Scene:
             offsets = ManifestLog(str(self.table)).snapshot().offsets
             if not offsets.marks:
                 continue
-            # Queues get messages in turn and are archived in order, so all records up to the least mark are archived.
+            # Queues get messages in turn and are archived in order, so all records below the smallest offset are
+            # archived.
             least = min(mark.physical_offset for mark in offsets.marks.values())
             for path in sorted((self.directory / "store" / "commitlog").iterdir()):
                 if int(path.name) + (64 << 10) <= least:

@@ -79,7 +79,7 @@ class Rows:
         """Set when a micro-batch begins, and when it is over."""
 
     def take(self, rows: DataFrame, _batch_id: int) -> None:
-        """Records the rows of a micro-batch, as the function of ``foreachBatch``."""
+        """Records the rows of a micro-batch; is passed to ``foreachBatch``."""
         self.began.set()
         table = rows.toArrow()
         seen_ms = pa.array([int(time.time() * 1000)] * table.num_rows, pa.int64())
@@ -92,9 +92,7 @@ class Rows:
         return sum(table.num_rows for table in self.tables)
 
     def delays_s(self, broker_name: str, from_s: float, to_s: float) -> list[float]:
-        """Returns the times from store to stream, shortest first, of the broker's messages stored between two
-        moments.
-        """
+        """Returns, shortest first, how long the broker's messages stored between two moments took to the stream."""
         rows = pa.concat_tables(self.tables)
         stored_ms = rows["storeTimestamp"].cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
         own = pc.and_(

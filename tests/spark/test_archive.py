@@ -84,7 +84,7 @@ def test_archive_and_tail_are_one_table(spark: SparkSession, store: MessageStore
 
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_tables_of_other_formats(spark: SparkSession, store: MessageStore, tmp_path: Path, format: str) -> None:
-    """Libraries of Delta and Iceberg delete messages in the archive, and write the remaining ones to other files."""
+    """The Delta and Iceberg libraries delete messages from the archive, and write the remaining ones to new files."""
     table, place = tmp_path / "table", {"store": tmp_path / "store", "format": format}
     both = partial(topic_table, spark, TOPIC, table, **place)
     archive(table, TOPIC, **place)

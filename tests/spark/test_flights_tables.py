@@ -58,7 +58,7 @@ def test_duplicates_and_batches_run_again_change_no_figure(
     _records(spark, records).coalesce(1).write.parquet(str(tmp_path / "records"))
     _run(spark, tables, tmp_path)
     _records(spark, messages[200:], 261).coalesce(1).write.mode("append").parquet(str(tmp_path / "records"))
-    _run(spark, tables, tmp_path)  # duplicates of the batch before
+    _run(spark, tables, tmp_path)  # duplicates of the previous batch
     for name in ("1", ".1.crc"):
         (tmp_path / "checkpoint" / "commits" / name).unlink()
     _run(spark, tables, tmp_path)  # Spark repeats a batch whose end it could not record

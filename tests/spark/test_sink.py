@@ -62,8 +62,8 @@ def write(
 
 
 def messages_of(broker: BrokerProcess, topic: str, count: int, *, distinct: bool = False) -> list[MessageExt]:
-    """Returns the messages of a topic, queue by queue, once there are ``count``; with ``distinct``, once there are
-    ``count`` ids.
+    """Waits until a topic has ``count`` messages, or ``count`` ids if ``distinct``; returns its messages, queue by
+    queue.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:

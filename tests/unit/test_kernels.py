@@ -37,7 +37,7 @@ OTHERS = {
     "MAGIC_V2": message.MAGIC_V2,
     "MAGIC_BLANK": message.MAGIC_BLANK,
     "BLANK_BYTES": message.BLANK.size,
-    # and the 8 bytes of the store time, the 2 of the length of the properties
+    # plus 8 bytes for the store time, and 2 for the length of the properties
     "RECORD_FIXED_BYTES": message.RECORD_HEAD.size + message.RECORD_MIDDLE.size + 8 + 2,
     "BATCH_MEMBER_FIXED_BYTES": message.BATCH_MEMBER_HEAD.size + 2,
     "ID_BYTES": ID_BYTES,
@@ -136,7 +136,7 @@ def test_constants_of_the_format_kernels(name: str) -> None:
 
 
 def meaning(constant: str) -> int:
-    """Returns the value that a constant of a kernel must have: that of its original in another module."""
+    """Returns the value that a kernel's constant must have; a Python module defines this value."""
     if constant in OTHERS:
         return OTHERS[constant]
     prefix, _, rest = constant.partition("_")

@@ -352,7 +352,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def free_port(neighbour: int = 0) -> int:
-    """A free port of 127.0.0.1; with ``neighbour``, the port at this distance from it is free, too."""
+    """A free port of 127.0.0.1; with ``neighbour``, port + ``neighbour`` is free, too."""
     while True:
         with socket.socket() as first:
             first.bind(("127.0.0.1", 0))
@@ -395,7 +395,7 @@ def wait_for_port(port: int, seconds: float = START_TIMEOUT_S, is_alive: Callabl
     Args:
         port: the port.
         seconds: how long to wait.
-        is_alive: whether the process that shall listen still runs; otherwise there is nothing to wait for.
+        is_alive: whether the process that shall listen still runs; the wait ends as soon as it does not.
 
     Returns:
         Whether somebody listens.

@@ -20,7 +20,7 @@ TIMEOUT_S = 30.0
 
 
 class Link:
-    """One connection; use it with ``with``. Requests that the server sends are kept for ``asked``."""
+    """One connection; use it with ``with``. Requests that the server sends are returned by ``asked``."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")

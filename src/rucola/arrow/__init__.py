@@ -1,7 +1,8 @@
 """Topics as Arrow record batches, from a store directory in place or through brokers: for Polars, pandas, DuckDB.
 
-It needs PyArrow (extra ``arrow``), and neither Java nor PySpark. A directory may be in use by a running broker; nothing
-in it is changed. Spark's processes import parts of this package; those parts and this module do not import PyArrow.
+This package needs PyArrow (extra ``arrow``), and neither Java nor PySpark. A running broker may use the directory
+meanwhile; nothing in it is changed. Spark's processes import parts of this package; those parts and this module do not
+import PyArrow.
 """
 
 from __future__ import annotations

@@ -55,14 +55,12 @@ class Access:
 
 
 def shown(name: str, value: str) -> str:
-    """Returns ``value`` for an error text, or ``HIDDEN`` if ``name`` looks like the name of a secret option, even of
-    an unknown one.
-    """
+    """Returns ``value`` for an error text, or ``HIDDEN`` if ``name`` looks like a secret option, known or not."""
     return HIDDEN if _SECRET_NAME.search(name) else value
 
 
 def with_access(config: C, access: Access) -> C:
-    """Returns ``config`` of a client with the account and encryption of ``access``."""
+    """Returns a copy of a client's ``config`` that has the account and encryption of ``access``."""
     return replace(
         config,
         access_key=access.access_key,
@@ -75,7 +73,7 @@ def with_access(config: C, access: Access) -> C:
 
 @contextmanager
 def names_of_options() -> Iterator[None]:
-    """In this context, an error of the client names the user's option instead of the client's setting.
+    """In this context, errors that the client raises name the user's option instead of the client's setting.
 
     Raises:
         ConfigError: the client's error, with the name of the user's option.

@@ -1,6 +1,7 @@
 """Decompresses the bodies that a client compressed; sysFlag marks them.
 
-Zlib comes with Python, LZ4 and Zstd with PyArrow, so tasks need no further package. Imported inside ``read()`` only.
+Zlib comes with Python, LZ4 and Zstd with PyArrow, so tasks need no further package. Readers import this module only
+inside ``read()``, like ``rucola.arrow.rows``.
 """
 
 from __future__ import annotations

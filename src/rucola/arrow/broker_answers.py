@@ -1,4 +1,4 @@
-"""The bounds of queues from several brokers, some of which may be slow or unavailable. A stream requests them for each
+"""Requests the bounds of queues from brokers, some of which may be slow or unavailable. A stream does this for each
 micro-batch.
 """
 
@@ -18,9 +18,9 @@ from rucola.common.message_queue import MessageQueue
 from rucola.errors import ClientError, RucolaError
 
 ANSWER_PATIENCE_S = 1.0
-"""Seconds for which the response of one broker may delay the queues of the other brokers."""
+"""Longest time in seconds for which ``look`` waits for brokers that responded the last time."""
 DOUBT_PATIENCE_S = 0.05
-"""Like ``ANSWER_PATIENCE_S``, for a broker that was late or failed the last time."""
+"""Like ``ANSWER_PATIENCE_S``, for brokers that were late or failed the last time."""
 AWAY_PAUSE_S = 0.2
 """Seconds for which a broker that failed gets no request."""
 
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 
 
 class BrokerAnswers:
-    """Requests the bounds of its queues from each broker, and waits only briefly for a slow broker.
+    """Requests from each broker the bounds of the broker's queues, and waits only briefly for a slow broker.
 
     A request without a response stays open: the broker gets no further request meanwhile, and a later ``look`` uses the
     response. So the queues of a slow broker are seen late, but they are seen. A broker that never responds delays the
-    other queues by ``ANSWER_PATIENCE_S`` once, and later by ``DOUBT_PATIENCE_S`` per ``look``.
+    first ``look`` by ``ANSWER_PATIENCE_S``, and each later one by ``DOUBT_PATIENCE_S``.
 
     Args:
         link: connection to the brokers.
@@ -81,7 +81,7 @@ class BrokerAnswers:
         return None if absence is None else absence.error
 
     def failed(self, broker_name: str, error: BaseException) -> None:
-        """Records that a broker does not respond; raises errors of other kinds."""
+        """Notes that a broker does not respond; raises ``error`` if it has a different cause."""
         if not isinstance(error, RucolaError) or not (error.retriable or isinstance(error, ClientError)):
             raise error
         if broker_name not in self._absences or not self._absences[broker_name].until_s:

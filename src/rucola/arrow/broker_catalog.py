@@ -24,7 +24,7 @@ BOUNDS_AGE_MAX_S = 0.02
 """Seconds for which bounds are cached; an idle stream asks for them about 75 times per second."""
 SAMPLE_MESSAGES = 32
 GONE_PATIENCE_S = 10.0
-"""Seconds for which a queue must be missing from the routes, while its broker is registered, to count as deleted."""
+"""A queue counts as deleted if the routes lack it for this many seconds while its broker is registered."""
 PAUSE_S = 0.1
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class BrokerCatalog:
         return self._look
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """For each queue, the mark of the record at the given queue offset."""
+        """For each queue, store time and physical offset of the record at the given queue offset."""
         asked = [queue for queue in places if not self._answers.is_away(queue.broker_name)]
         answers = self._link.once(lambda consumer: each(_mark_of(consumer, queue, places[queue]) for queue in asked))
         found: dict[MessageQueue, Mark | None] = dict.fromkeys(places.keys() - set(asked))
@@ -131,7 +131,7 @@ class BrokerCatalog:
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
-        """Pieces with the messages that the brokers' indexes find; None for physical offsets.
+        """Pieces with the messages that the brokers' indexes find; None if physical offsets are wanted.
 
         A physical offset does not show which broker has the record.
         """
@@ -150,8 +150,8 @@ class BrokerCatalog:
         self._link.close()
 
     def _list(self) -> None:
-        """Refreshes the lists of queues and brokers if they are old. Later refreshes tolerate unavailable name
-        servers.
+        """Refreshes the lists of queues and brokers if they are old. If no name server responds, the first refresh
+        fails, and a later one keeps the old lists.
         """
         if self._link.seconds() < self._queues_until_s:
             return
@@ -188,7 +188,7 @@ class BrokerCatalog:
         info = await consumer.cluster_info()
         brokers = frozenset(info.broker_addr_table)
         if subscription.pattern:
-            # Every broker creates topics with these names.
+            # Brokers create topics named after themselves and their cluster, and one for the cluster's replies.
             own = {*brokers, *info.cluster_addr_table, *(f"{name}_REPLY_TOPIC" for name in info.cluster_addr_table)}
             names = [topic for topic in await consumer.topics() if subscription.wants_topic(topic) and topic not in own]
         for topic in names:

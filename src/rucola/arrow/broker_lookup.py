@@ -29,7 +29,7 @@ counts expired records.
 QUERIES_MAX = 1000
 
 Marks = Callable[[Mapping[MessageQueue, int]], Mapping[MessageQueue, Mark | None]]
-"""Returns the marks of the records at the given queue offsets."""
+"""Function that returns store time and physical offset of the record at each given queue offset."""
 _Query = tuple[str, str, str]
 """Topic, broker name, key."""
 
@@ -37,11 +37,11 @@ _Query = tuple[str, str, str]
 def look_up(
     link: BrokerLink, marks: Marks, ranges: Sequence[QueueRange], keys: Iterable[str]
 ) -> list[QueueRange] | None:
-    """Finds pieces of the ranges that hold all messages with one of the keys in KEYS or as UNIQ_KEY.
+    """Finds pieces of ``ranges`` that together hold every message with one of the keys in KEYS or as UNIQ_KEY.
 
     Args:
         link: connection to the brokers.
-        marks: function that finds the marks of records.
+        marks: function that finds store time and physical offset of records.
         ranges: where to look.
         keys: the keys.
 

@@ -34,8 +34,8 @@ PULLS_AT_A_TIME = 8
 CHUNK_BYTES = 8 << 20
 """Size in bytes of the records that are gathered before batches are built from them."""
 MISSING_PATIENCE_S = 10.0
-"""Seconds for which a task waits for planned messages that are missing: a broker that has just started may still be
-catching up.
+"""Seconds for which a task waits for planned messages that are missing, because a broker that has just started may
+still be catching up.
 """
 PAUSE_S = 0.1
 WARNING_PAUSE_S = 60.0
@@ -120,7 +120,7 @@ class _Puller:
             self._link.wait(PAUSE_S)
 
     def _missing(self, error: RucolaError) -> _Missing | None:
-        """Returns the missing range if ``error`` means that the queue does not exist; None to wait for the broker.
+        """Returns the missing range if ``error`` means that the queue does not exist; None if the broker is away.
 
         Raises:
             RucolaError: ``error`` itself, if it means something else, or if the reader does not wait for brokers.

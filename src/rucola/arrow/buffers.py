@@ -1,7 +1,8 @@
 """Converts between Arrow arrays and memory of NumPy, without a copy where possible.
 
 ``pa.array``, ``pa.scalar`` and ``to_numpy`` import pandas in order to recognise its objects. That takes a quarter of a
-second in every process that runs a task. Imported inside ``read()`` only, like ``rucola.arrow.rows``.
+second in every process that runs a task. Readers import this module only inside ``read()``, like
+``rucola.arrow.rows``.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ class Look(NamedTuple):
 
 
 class Catalog(Protocol):
-    """The queues of a subscription, in a directory or on brokers. Used on the driver only; calls may block and are
-    repeated internally.
+    """The queues of a subscription, in a directory or on brokers. Used on the driver only. Methods may block, and
+    repeat failed requests themselves.
     """
 
     def queues(self, *, all_needed: bool) -> list[MessageQueue]:
@@ -52,8 +52,8 @@ class Catalog(Protocol):
         """Like ``bounds``, but does not wait for brokers."""
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """The mark of the record at each queue offset. A queue without a record at its offset has no entry; the mark is
-        None if the broker does not respond.
+        """Store time and physical offset of the record at each queue offset. A queue without a record at its offset has
+        no entry. The value is None if the broker does not respond.
         """
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:

@@ -36,7 +36,9 @@ ARROW_TYPES = {
 BODY_COLUMNS = frozenset(("body", "value"))
 PROPERTY_COLUMNS = frozenset(("properties", "headers"))
 PLAIN_BYTES = 16 << 20
-"""Largest size in bytes of the decompressed bodies in a batch of several rows: a body of 10 KiB can become 64 MiB."""
+"""Largest size in bytes of the decompressed bodies in a batch of several rows. It is limited because a body of 10 KiB
+can become 64 MiB.
+"""
 LOG_APPEND_TIME = 1
 """Kafka's timestampType for times set by the broker."""
 PAIR_END = b"\x02"

@@ -23,7 +23,7 @@ class ExpressionKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class SqlCondition:
     """A condition that can be compiled. Brokers evaluate it before they return messages. Tasks evaluate it as well,
-    because with a directory there is no broker.
+    because no broker filters the messages of a store directory.
     """
 
     sub_string: str

@@ -58,7 +58,7 @@ def parse_filter(expression: Any) -> Node:
         buffer = expression.__reduce__()[1][0]
         reader = pa.ipc.open_file(buffer)
         constants = reader.get_batch(0)
-        # The metadata as a mapping would contain each name only once, so its text is parsed.
+        # The text of the metadata is parsed, because a mapping would keep only one entry for each name.
         text = reader.schema.to_string(truncate_metadata=False, show_field_metadata=False)
         lines = text.partition("-- schema metadata --\n")[2].splitlines()
         entries = iter([(found[1], found[2]) for found in map(_ENTRY.match, lines) if found is not None])

@@ -42,7 +42,7 @@ class QueueRange:
 
 @dataclass(frozen=True)
 class FileSpan:
-    """A file of a store. ``start`` comes from its name: the position of the file's first byte in its log or queue."""
+    """A file of a store. Its name gives ``start``, the position of the file's first byte in the log or queue."""
 
     path: str
     start: int
@@ -50,14 +50,14 @@ class FileSpan:
 
     @property
     def end(self) -> int:
-        """The position after its last byte."""
+        """The position after the last byte of the file."""
         return self.start + self.size
 
 
 class WantedRanges(tuple[QueueRange, ...]):
-    """Queue ranges with a small pickle: every task of a log scan gets them, and there may be thousands of queues.
+    """Queue ranges with a small pickle, because every task of a log scan gets them; there may be thousands of queues.
 
-    The pickle holds the numbers by column, compressed, and is made only once for all tasks.
+    The pickle holds all numbers in one compressed array, and is created only once for all tasks.
     """
 
     def __reduce__(self) -> tuple[Callable[[bytes], WantedRanges], tuple[bytes]]:

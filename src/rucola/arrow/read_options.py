@@ -27,7 +27,7 @@ _PREFIXES = (RETRY_GROUP_TOPIC_PREFIX, DLQ_GROUP_TOPIC_PREFIX)
 
 
 class SchemaStyle(StrEnum):
-    """The naming of the columns: that of this package, or that of Spark's Kafka source."""
+    """Whether the columns are named as in this package or as in Spark's Kafka source."""
 
     ROCKETMQ = "rocketmq"
     KAFKA = "kafka"

@@ -1,8 +1,8 @@
 """Rows of a record table as Arrow arrays, which are built from whole buffers, without a Python object per row.
 
-The readers import it only inside ``read()``: it needs PyArrow and NumPy, and a planning process must not pay for these
-imports. Every array owns its bytes, so the segment or receive buffer that it came from may be released as soon as a
-batch is built.
+The readers import this module only inside ``read()``, because a planning process must not pay for importing PyArrow and
+NumPy. Every array owns its bytes, so the segment or receive buffer that it came from may be released as soon as a batch
+is built.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Rows:
 
     @cached_property
     def only_topic(self) -> bytes | None:
-        """The topic of all rows if they are known to share one, as nearly always; otherwise None."""
+        """The topic of all rows if they are known to share one, which is the usual case; otherwise None."""
         if not self._walked or not self._facts[1]:
             return None
         start, size = self.table[RecordColumn.TOPIC_POS], self.table[RecordColumn.TOPIC_LEN]
@@ -135,8 +135,8 @@ class Rows:
     def properties_json(self) -> pa.Array:
         """The properties of each row as the text of a JSON object."""
         length, _ = _columns_cy.count_bytes(self.table, self.count, RecordColumn.PROPERTIES_LEN)
-        # In each pair, quotes, colon and comma replace two separators; more space is rarely needed. ``ROOM_OF_WORDS``
-        # is spare space, so that the kernel can use its faster code for the last row, too.
+        # JSON needs quotes, a colon and a comma for each pair, in place of two separators; more space is rarely needed.
+        # ``ROOM_OF_WORDS`` is spare space, so that the kernel can use its faster code for the last row, too.
         room = length * 3 // 2 + 2 * self.count + ROOM_OF_WORDS
         offsets = pa.allocate_buffer(4 * (self.count + 1))
         while True:

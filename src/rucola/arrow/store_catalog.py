@@ -104,12 +104,12 @@ class StoreCatalog:
         return found
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
-        """Like ``bounds``, which never waits for a directory.
+        """The result of ``bounds``; no queue is in ``waiting``, because no broker is asked.
 
 
 
         Raises:
-            ConfigError: a queue of the checkpoint has another broker name than the directory.
+            ConfigError: a queue of the checkpoint has a different broker name from the directory.
         """
         wanted = list(queues)
         for queue in wanted:
@@ -191,8 +191,8 @@ class StoreCatalog:
     ) -> list[SourceRange] | None:
         """Pieces with all messages of the ranges that have one of ``keys`` in KEYS or as UNIQ_KEY.
 
-        The index finds most of them. A scan finds messages that were stored before the index's first record, or after
-        its last record.
+        The index finds most of these messages. A scan finds those that were stored before the index's first record, or
+        after its last record.
 
         Args:
             ranges: where to look.
@@ -263,8 +263,8 @@ class StoreCatalog:
         return prefers_log_scan(self._wanted_bytes(wanted), span[1] - span[0])
 
     def _records_max(self, wanted: Sequence[QueueRange]) -> int:
-        """Largest number of records in a piece: the limit on records, or the limit on bytes divided by the mean
-        size.
+        """Largest number of records in a piece: the limit on records if it is set, otherwise the limit on bytes divided
+        by the mean size.
         """
         if self._options.records_per_partition_max is not None:
             return self._options.records_per_partition_max

@@ -1,6 +1,6 @@
-"""The scans of a store directory, run in tasks. ``scan_log`` reads the log in order, ``scan_queue`` the records to
-which the units of a queue point, ``scan_records`` single records. No scan opens the store: before the first row, a task
-maps all files of its range, so it does not matter if a file is deleted later.
+"""The scans of a store directory, run in tasks. ``scan_log`` reads the log in order. ``scan_queue`` reads the records
+to which the units of a queue point. ``scan_records`` reads single records. No scan opens the store. Before the first
+row, a task maps all files of its range, so it does not matter if a file is deleted later.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class StoresCatalog:
         return Look(self.bounds(wanted))
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
-        """For each queue, the mark of the record at the given queue offset."""
+        """For each queue, the ``Mark`` of the record at the given queue offset."""
         found: dict[MessageQueue, Mark | None] = {}
         for name, own in self._shared_out(places).items():
             found |= self._stores[name].marks({queue: places[queue] for queue in own})

@@ -401,7 +401,7 @@ class Broker:
 
 
 def _pops(services: BrokerServices) -> Pops:
-    # Deferred: a broker whose clients do not pop does not need this module.
+    # This import is deferred, because a broker whose clients do not pop does not need the module.
     from rucola.broker.pop_services import PopServices
 
     return PopServices(services)

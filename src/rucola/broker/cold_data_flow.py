@@ -1,8 +1,8 @@
 """Limits how much consumer groups read from the disk (RocketMQ 5.3.3, ``ColdDataCgCtrService``). Event loop only.
 
 With ``coldDataFlowControlEnable`` a group is slowed down until the end of a 5 s window in two cases: its cold reads
-reach its threshold in bytes, or those of all groups together reach the global threshold. A cold read is a pull that
-waited for the disk; other pulls are not counted. The reference's adaptive strategies are not implemented.
+reach its threshold in bytes, or the cold reads of all groups together reach the global threshold. A cold read is a pull
+that waited for the disk; other pulls are not counted. RocketMQ's adaptive strategies are not implemented.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from rucola.store.results import StoreState
 
 _log = logging.getLogger(__name__)
 _DELAY_S = 0.001
-"""Delay of a dispatch in seconds, as long as the pause between two rounds of the reference's dispatcher."""
+"""Delay of a dispatch in seconds, as long as the pause between two rounds of RocketMQ's dispatcher."""
 MAPS_A_TURN = 32
 """Number of queue segments after which a dispatch pauses until the next iteration of the event loop. To map a segment
 takes several system calls and up to 0.4 ms.
@@ -53,8 +53,8 @@ class Dispatching:
         self._delivery = delivery
 
     def appended(self) -> None:
-        """Schedules a dispatch after messages were appended. With SYNC_FLUSH, the dispatch is scheduled by the sync,
-        because messages are invisible until then.
+        """Schedules a dispatch after messages were appended. With SYNC_FLUSH, ``flushed`` schedules the dispatch after
+        the sync, because messages are invisible until then.
         """
         if not self._sync_flush:
             self._schedule()

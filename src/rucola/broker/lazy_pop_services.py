@@ -36,7 +36,7 @@ class Pops(Protocol):
         """Forgets the pops from the queues for which ``concerned`` returns True."""
 
     def settle(self) -> None:
-        """Records which pops are synced."""
+        """Notes which pops are synced."""
 
     def persist(self) -> None:
         """Requests a write of the table of messages popped in order."""
@@ -48,7 +48,7 @@ class Pops(Protocol):
 class LazyPopServices:
     """Creates the POP services with the first POP request, or at start-up if the store may hold POP data.
 
-    Call ``load`` with the store, ``start`` with the loop, then ``stop``, and ``persist`` last.
+    Call ``load`` after the store is loaded, ``start`` on the event loop, then ``stop``, and ``persist`` last.
 
     Args:
         store: the broker's store.
@@ -125,7 +125,7 @@ class LazyPopServices:
             self.started.forget(lambda queue: queue.group == group)
 
     def settle(self) -> None:
-        """Records which pops are synced, before the consumer offsets are written."""
+        """Notes which pops are synced, before the consumer offsets are written."""
         if self.started is not None:
             self.started.settle()
 

@@ -38,7 +38,7 @@ P = TypeVar("P")
 
 
 class LazyProcessor(Generic[P]):
-    """A processor that is imported and made when it is first needed.
+    """A processor that is imported and created when it is first needed.
 
     Args:
         module: the module that holds the processor, below ``rucola.broker``.
@@ -91,7 +91,7 @@ pops: LazyProcessor[PopServices] = LazyProcessor(
 timers: LazyProcessor[TimerDelivery] = LazyProcessor("timer.timer_delivery", lambda services: services.timers)
 
 IMPORTED_FIRST = ("concurrent.futures.thread",)
-"""Modules that are imported first, because any request may need them: a thread reads long bodies and builds long
+"""Modules that are imported first, because any request may need a thread, which reads long bodies and builds long
 responses.
 """
 SQL_GRAMMAR = "rucola.filter.sql.grammar"

@@ -1,4 +1,4 @@
-"""Periodic work of the broker that chooses its own pauses. Event loop only."""
+"""Repeats a piece of the broker's work after pauses that the work itself chooses. Event loop only."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _AFTER_ERROR_S = 10.0
 
 
 class PopServices:
-    """Call ``load`` with the store, ``start`` with the loop, then ``stop``, and ``persist`` last.
+    """Call ``load`` after the store is loaded, ``start`` on the event loop, then ``stop``, and ``persist`` last.
 
     Attributes:
         hold: pops that wait.
@@ -152,7 +152,7 @@ class PopServices:
         self._orders.forget_all(concerned)
 
     def settle(self) -> None:
-        """Records which pops are synced, before the consumer offsets are written."""
+        """Notes which pops are synced, before the consumer offsets are written."""
         self._popped.settle()
         self._revive.settle()
 
@@ -167,7 +167,7 @@ class PopServices:
             await self._reviving.stop()
 
     async def _revive_some(self) -> float | None:
-        """The pause until the next call; 0 if there is more to do."""
+        """Revives messages for a while; returns 0 if there is more to do, otherwise None, the usual pause."""
         more = await self._services.cold_reads.done(self._revive.work)
         registration = self._revive.registration
         if registration is not None and not registration.done():

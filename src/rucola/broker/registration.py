@@ -15,7 +15,7 @@ from rucola.remoting.processors import Answer
 from rucola.runtime.supervision import Supervisor
 
 REGISTER_AGAIN_S = 10.0
-"""Seconds until the second registration, which comes early, as in the reference."""
+"""Seconds until the second registration, which comes early, as in RocketMQ."""
 BEGIN_S = 1.0
 """Seconds for which start-up waits for the name servers. 100,000 topics may take longer, and so may a name server that
 does not answer.
@@ -55,8 +55,8 @@ class Registration:
 
     async def register(self) -> None:
         """Registers all topics with every name server. The topics are split into several requests if an option demands
-        this, or if there are more than ``TOGETHER_MAX``. So many topics are registered only if a name server does not
-        know their version.
+        this, or if there are more than ``TOGETHER_MAX``. Such large tables are registered only if a name server does
+        not know their version.
         """
         if self._first is not None and not self._first.done():
             return

@@ -36,7 +36,7 @@ _PLAIN = int(FrameKind.PLAIN)
 _SEND = int(FrameKind.SEND)
 _PULL = int(FrameKind.PULL)
 _UNASKED_ROWS = 16
-"""Number of sends that are served before the time is checked: a kernel serves them quickly, unless their queues are not
+"""Number of sends that are served before the time is checked. A kernel serves them quickly, unless their queues are not
 mapped.
 """
 _UNASKED_PULLS = 4
@@ -127,8 +127,8 @@ class RequestHandler:
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
             row = last
             if self._store.maps_awaited:
-                # To create or map the file of a queue takes longer than to store a thousand messages. It is done now,
-                # so that the time of these sends includes it.
+                # Creating or mapping the file of a queue takes longer than storing a thousand messages. This work is
+                # done now, so that it counts towards the time of these sends.
                 self._before_read()
             elif row == count or row - asked_row < _unasked(kind, not table[row * ROW_WIDTH + _SAME_TOPIC], channel):
                 continue
@@ -184,9 +184,9 @@ def _run_end(table: array[int], row: int, count: int) -> int:
 
 
 def _send_away(channel: Channel, batch: FrameBatch, first: int) -> None:
-    """Tells every client to reconnect elsewhere, in the way that its version understands, because the broker stops.
-    When the channel's turn is over, the remaining rows are put off, because other work must end before the broker
-    stops.
+    """Tells every client to reconnect elsewhere, in the way that its version understands, because the broker stops. If
+    this takes too long, the remaining rows wait for the next iteration of the event loop, because other work must end
+    before the broker stops.
     """
     table = batch.table
     for row in range(first, batch.count):

@@ -1,4 +1,4 @@
-"""The figures of request 28, under the reference's names (RocketMQ 5.3.3, ``AdminBrokerProcessor#prepareRuntimeInfo``).
+"""The figures of request 28, under RocketMQ's names (5.3.3, ``AdminBrokerProcessor#prepareRuntimeInfo``).
 
 Figures that only RocketMQ measures are left out: latencies of single puts, pulls that found nothing, the transient
 store pool, timer messages.
@@ -114,8 +114,8 @@ def _text(value: bool) -> str:
 
 
 def _rates(rates: tuple[Rate, Rate, Rate]) -> str:
-    """Rates over a minute, an hour and a day. The reference gives rates over ten seconds, a minute and ten minutes
-    under the same names.
+    """Rates over a minute, an hour and a day. RocketMQ gives rates over ten seconds, a minute and ten minutes under the
+    same names.
     """
     return " ".join(f"{rate.per_second:.2f}" for rate in rates)
 

@@ -128,7 +128,7 @@ class BrokerServices:
         self.pops = LazyPopServices(store, self.tables, config.broker_cluster_name, partial(make_pops, self))
         self.access: BrokerAccess | None = None
         if config.guarded:
-            # This import is deferred: with its YAML reader it takes a tenth of the start-up time.
+            # This import is deferred, because with its YAML reader it takes a tenth of the start-up time.
             from rucola.broker.acl.access import BrokerAccess
 
             home = files.expand(config.rocketmq_home or store.config.store_path_root_dir)
@@ -195,13 +195,11 @@ class BrokerServices:
         self.writer.write()
 
     def keep(self, name: str) -> Keep:
-        """Returns the function that creates the table in the file ``name``; the thread of ``writer`` writes the
-        file.
-        """
+        """Returns a function that creates the table of file ``name``; the thread of ``writer`` writes the file."""
         return partial(self.writer.table, name, self.tables.replacer(name))
 
     def _load_topics(self) -> None:
-        """Reads the topics, at the first call only. The store is already locked then."""
+        """Reads the topics, at the first call only. The store must already be locked."""
         if not self._topics_loaded:
             self._topics_loaded = True
             self.tables.load("topics.json", self.topics.load)

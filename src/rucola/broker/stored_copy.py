@@ -1,4 +1,4 @@
-"""Makes copies of stored messages: for delivery, commit or another check."""
+"""Copies stored messages for their delivery, their commit or their next check."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class StoredRecord:
     def copy(
         self, topic: bytes, queue_id: int, properties: bytes, prepared_transaction_offset: int = 0
     ) -> StoreMessage:
-        """The message with another destination and these encoded properties."""
+        """The message with a new destination and these encoded properties."""
         row = self._row
         sys_flag = row[_SYS_FLAG]
         return StoreMessage(

@@ -1,6 +1,6 @@
 """The readable queues of a topic on all brokers, as the name servers know them. Event loop only.
 
-All clients of a group ask for their queues at the same time when a member comes or goes, and every 5 s otherwise. One
+Clients ask for their queues every 5 s, and all clients of a group ask at the same time when a member comes or goes. One
 request to the name servers serves all of them.
 """
 

@@ -38,8 +38,8 @@ class Health(NamedTuple):
 
 
 class SharedMetrics:
-    """Collects metrics for several requests together, because each collection takes a part of every turn of the event
-    loop. A response never holds figures from before its request. Event loop only.
+    """Collects metrics for several requests together, because every running collection slows down the event loop. A
+    response never holds figures from before its request. Event loop only.
     """
 
     def __init__(self, collect: Callable[[], Awaitable[tuple[bytes, str]]]) -> None:
@@ -79,7 +79,7 @@ class HttpServer:
         """Reserves the port.
 
         Raises:
-            AddressInUseError: another process uses it.
+            AddressInUseError: another process uses the port.
             ConfigError: listening on the address fails for another reason.
         """
         listener = socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET)

@@ -55,8 +55,8 @@ def run() -> NoReturn:
 
 
 class _Hidden:
-    """Hides modules that PyArrow would import although the command does not use them. The import of pandas takes half a
-    second, that of the readers of Parquet and ORC data sets a twentieth of a second.
+    """Hides modules that PyArrow would import although the command does not use them. Importing pandas takes half a
+    second; importing the readers of Parquet and ORC data sets takes a twentieth of a second.
 
     Args:
         names: full names of the modules.
@@ -96,10 +96,10 @@ class UsageError(Exception):
 
 
 def _check_text(arguments: list[str]) -> None:
-    """Refuses text that can be neither sent nor printed: Python keeps bytes that are not UTF-8 as lone surrogates.
+    """Refuses arguments that are not UTF-8, because Python's lone surrogates can be neither sent nor printed.
 
     Raises:
-        UsageError: an argument contains such bytes.
+        UsageError: an argument is not UTF-8.
     """
     for argument in arguments:
         try:

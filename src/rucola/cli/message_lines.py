@@ -1,5 +1,5 @@
-"""Messages as lines of text, directly from record rows: a store has millions of messages, too many to create an object
-for each.
+"""Messages as lines of text, directly from record rows, because a store has too many messages to create an object for
+each.
 """
 
 from __future__ import annotations

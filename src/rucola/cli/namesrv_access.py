@@ -34,7 +34,7 @@ class NamesrvAccess:
 
     Args:
         source: returns the current accounts; None while they are not known.
-        insecure: accept signatures that can be replayed, on any connection.
+        insecure: accept legacy signatures, which can be replayed, over any connection.
         own: an additional account.
     """
 

@@ -189,7 +189,7 @@ def progress(total: int | None) -> Iterator[Callable[[int], None]]:
     """Shows a progress bar on a terminal's standard error; yields a function that takes the number of messages.
 
     Args:
-        total: number of messages; None if a condition chooses among them.
+        total: number of messages; None if it is unknown because a condition selects messages.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -23,9 +23,9 @@ _log = logging.getLogger(__name__)
 Stop = Callable[[], Coroutine[Any, Any, None]]
 _HELD_RECORDS_MAX = 10_000
 SWITCH_S = 0.0005
-"""Seconds for which a thread may keep the interpreter while another one waits for it; Python's default is ten times as
-long. The event loop waits for this time after each system call if another thread computes, for example while it parses
-JSON, and creating a queue takes dozens of system calls.
+"""Seconds after which a thread must leave the interpreter to a waiting thread; Python's default is ten times as long.
+While a thread computes, for example parses JSON, the event loop waits this long after each system call; creating a
+queue takes dozens of system calls.
 """
 _TRIM_S = 2.0
 """Seconds between two trims of the heap. In this time, requests seldom free more than 100 MiB, which a trim returns in
@@ -79,8 +79,9 @@ def run_servers(
         stop = await start()
         release()
         manager.ready()
-        # Objects made at start-up live until the end; each full garbage collection would scan them again for 7 ms. No
-        # collection runs before the freeze: it would find only two dozen objects, and delay the first request by 7 ms.
+        # Objects made at start-up live until the process ends; each full garbage collection would scan them for 7 ms.
+        # No collection runs before the freeze: it would find only two dozen objects, and delay the first request by
+        # 7 ms.
         freeze_survivors()
         sys.setswitchinterval(SWITCH_S)
         trims = Supervisor().every("trim heap", lambda: _TRIM_S, _trim_heap, loop)
@@ -111,7 +112,7 @@ def _input_ended(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> No
 
 @contextmanager
 def temporary_store() -> Iterator[str]:
-    """A directory that is removed at the end."""
+    """Yields a new directory; the end of the ``with`` block removes it."""
     # Imported late: with its compression libraries, shutil would take a fiftieth of the start-up time.
     import shutil
     import tempfile
@@ -124,7 +125,7 @@ def temporary_store() -> Iterator[str]:
 
 
 class _Holder(logging.Handler):
-    """Keeps log records, and drops those beyond a limit. Imports less than the handlers of ``logging.handlers``."""
+    """Keeps log records up to a limit; drops later ones. Imports less than the handlers of ``logging.handlers``."""
 
     def __init__(self) -> None:
         super().__init__()

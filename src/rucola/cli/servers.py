@@ -33,7 +33,7 @@ _EPHEMERAL_SEGMENT_BYTES = 64 * 1024 * 1024
 
 
 class UpOptions(NamedTuple):
-    """The options of ``rucola up``; None for the value in the configuration file, or the default."""
+    """The options of ``rucola up``. For an option that is None, the configuration file or the default decides."""
 
     store: str | None = None
     ephemeral: bool = False
@@ -118,7 +118,7 @@ class UpServers:
         self._access = NamesrvAccess(self._accounts, SystemClock(), self._config.insecure, own)
 
     def _accounts(self) -> AclSnapshot | None:
-        """Returns the accounts of the broker in this process, or those in the files that several brokers share."""
+        """Returns the accounts of the broker in this process, or of the files that several brokers share."""
         if self._account_files is not None:
             return self._account_files.snapshot()
         access = self._broker.services.access if self._broker is not None else None
@@ -192,8 +192,8 @@ class UpServers:
 
 
 def _flush_type(options: UpOptions) -> str | None:
-    """Returns the flush type: SYNC_FLUSH unless ``--flush`` names another. None if there is a ``broker.conf``, which
-    then decides.
+    """Returns the flush type that ``--flush`` names. Without ``--flush``, returns None if there is a ``broker.conf``,
+    which then decides, and otherwise SYNC_FLUSH.
     """
     if options.flush is None:
         return "SYNC_FLUSH" if options.config is None else None

@@ -139,8 +139,8 @@ def pack(place: Path, output: Path, python: str | None = None) -> None:
     """Writes the environment at ``place`` as an archive.
 
     Args:
-        place: a virtual environment of this interpreter; its interpreter is changed to the one in ``python``.
-        output: the archive; replaced.
+        place: a virtual environment of this interpreter; it is changed to use the interpreter in ``python``.
+        output: the archive; an existing file is replaced.
         python: directory whose ``bin`` has the Python of the executors; None for the same path as on this machine.
     """
     from venv_pack import Env
@@ -154,7 +154,7 @@ def pack(place: Path, output: Path, python: str | None = None) -> None:
 
 
 def _link(place: Path, python: str | None) -> None:
-    """Lets the environment use another interpreter of the same version, which need not exist on this machine."""
+    """Lets the environment use the interpreter of this version in ``python``, which this machine need not have."""
     if python is None:
         return
     name = f"python{sys.version_info.major}.{sys.version_info.minor}"

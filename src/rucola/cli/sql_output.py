@@ -27,7 +27,7 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
     """Prints the result.
 
     Args:
-        result: the rows; all are read, except by a table, which stops after ``most`` rows.
+        result: the rows; a table reads at most ``most`` of them, the other forms read all.
         form: ``table``, ``csv`` or ``json``.
         most: the largest number of rows in a table.
     """

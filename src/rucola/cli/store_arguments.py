@@ -68,7 +68,7 @@ class Conditions:
         Args:
             option: name of the option that has the pattern, for errors.
             pattern: a regular expression that must be found in the body.
-            flags: flags of ``re`` for this and for the patterns of properties.
+            flags: flags of ``re`` for ``pattern`` and for the patterns of properties.
             queue_id: the only queue to look into.
 
         Raises:

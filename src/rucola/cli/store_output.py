@@ -42,7 +42,7 @@ _PIPE_COLUMNS = 160
 
 
 class _Console(Console):
-    """Standard output. When the reader closes the output, ``rucola.cli.store.run`` ends the command; rich must not."""
+    """Standard output. When the reader closes the output, ``rucola.cli.store.run``, not rich, ends the command."""
 
     def on_broken_pipe(self) -> None:
         raise OutputClosedError
@@ -107,7 +107,7 @@ def print_queues(infos: list[QueueInfo], json: bool) -> None:
 
 def print_messages(found: Iterable[Rows], most: int | None, json: bool) -> None:
     """Prints the result of ``store cat`` or ``store grep``: the first ``most`` messages of ``found``."""
-    # The lines are written as text, because a replaced output, as in a test, accepts no bytes.
+    # The lines are written as text, because the stand-in for standard output in a test accepts no bytes.
     styled = not json and sys.stdout.isatty() and "NO_COLOR" not in os.environ
     left = sys.maxsize if most is None else most
     for rows in found:

@@ -85,7 +85,7 @@ def options_from_fields(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def _parameter(name: str, hint: Any, default: Any) -> inspect.Parameter:
-    # All parameters are keyword-only: then one without a default may follow one with a default.
+    # All parameters are keyword-only, so that a parameter without a default may follow one with a default.
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 

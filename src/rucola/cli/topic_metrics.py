@@ -54,8 +54,8 @@ def topic_metrics(broker: Broker, topics_max: int = TOPICS_MAX) -> Steps[list[Me
 
 
 def group_metrics(broker: Broker, pairs_max: int = TOPICS_MAX) -> Steps[list[Metric]]:
-    """Members, lag and messages in flight of the groups with connected consumers. A step may have to look for the files
-    of queues that have not been used since the broker's start-up.
+    """Members, lag and messages in flight of the groups with connected consumers. A step may have to search the disk
+    for the files of queues that the broker has not used since its start-up.
     """
     node, services = _node(broker), broker.services
     connections = GaugeMetricFamily(

@@ -163,7 +163,7 @@ class AdminClient:
 
         Args:
             topic: the topic.
-            route_of: the topic whose route is used, because a light queue has no route of its own.
+            route_of: the topic whose route is used. A light queue has no route of its own.
         """
         route = await self.route(route_of or topic)
         addresses = {data.broker_name: _address(data) for data in route.broker_datas}
@@ -194,7 +194,7 @@ class AdminClient:
         await self.on_name_servers(lambda address: self.api.delete_kv_config(address, ORDER_TOPIC_CONFIG, topic))
 
     async def delete_group(self, address: str, group: str, clean_offset: bool) -> None:
-        """Deletes a group on one broker; with ``clean_offset`` also its offsets, retry and dead-letter topics."""
+        """Deletes a group on one broker; with ``clean_offset`` also its offsets, retry topic and dead-letter topic."""
         await self.api.delete_group(address, group, clean_offset)
         if clean_offset:
             for topic in (retry_topic(group), dlq_topic(group)):
@@ -205,8 +205,8 @@ class AdminClient:
     async def consume_stats(self, group: str, topic: str | None = None) -> ConsumeStats:
         """Offsets of a group on all brokers; raises ``BrokerError`` 17 if no broker knows the group.
 
-        A group whose consumers were never online has no retry topic; if ``topic`` is given, its brokers are queried
-        instead.
+        A group whose consumers were never online has no retry topic. For such a group, queries the brokers of
+        ``topic``, if given.
         """
         result = ConsumeStats()
         try:
@@ -261,7 +261,7 @@ class AdminClient:
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
     ) -> list[MessageExt]:
-        """Returns the messages with key ``key``, or, if ``unique``, with this unique key; oldest first."""
+        """Returns the messages with this key, oldest first; if ``unique``, ``key`` is a unique key."""
         found: list[MessageExt] = []
         for data in await self.brokers_of(topic):
             header = QueryMessageRequestHeader(topic, key, count_max, begin_ms, end_ms, unique)

@@ -27,7 +27,7 @@ __all__ = [
 
 
 class AllocateMessageQueueStrategy(Protocol):
-    """A strategy that divides queues; a custom strategy needs these two members."""
+    """A strategy that divides queues; a custom strategy needs ``name`` and ``allocate``."""
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class AllocateMessageQueueStrategy(Protocol):
 
 
 class AllocateMessageQueueAveragely:
-    """Gives each consumer adjacent queues; the first consumers get one more if the division leaves a remainder."""
+    """Gives each consumer adjacent queues; if there is a remainder, the first consumers get one more queue."""
 
     name = "AVG"
 
@@ -152,7 +152,7 @@ class AllocateMessageQueueConsistentHash:
 
 
 class AllocateMachineRoomNearby:
-    """Divides the queues of a machine room among its consumers, and queues in rooms without consumers among all.
+    """Divides a machine room's queues among its consumers, and queues in rooms without consumers among all consumers.
 
     Args:
         strategy: divides the queues of a room among consumers.

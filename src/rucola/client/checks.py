@@ -24,7 +24,7 @@ def check_queue(queue: object) -> None:
 
 
 def check_queue_of(queue: object, topic: str) -> None:
-    """Raises ``ClientError`` unless ``queue`` is a queue of ``topic``: otherwise the message would go to another
+    """Raises ``ClientError`` unless ``queue`` is a queue of ``topic``, because the message would go to a different
     topic.
     """
     check_queue(queue)

@@ -101,7 +101,7 @@ class ConsumeByIteration:
                 await waiting
             except asyncio.CancelledError:
                 if waiting.done() and not waiting.cancelled():
-                    self._wake(1)  # this task was woken but is cancelled, so another one must be woken
+                    self._wake(1)  # this task was woken but is cancelled, so another task must wake
                 raise
         raise StopAsyncIteration
 

@@ -85,7 +85,7 @@ class ConsumeConcurrently:
         """Adds a queue."""
 
     def submit(self, queue: ProcessQueue, messages: list[MessageExt]) -> None:
-        """Adds messages from ``queue`` to those that wait for the listener."""
+        """Adds messages from ``queue`` to the messages that wait for the listener."""
         size = self._batch
         if size == 1:
             self._ready.extend([(queue, [message]) for message in messages])
@@ -100,8 +100,8 @@ class ConsumeConcurrently:
         return True
 
     async def stop(self, timeout_s: float) -> None:
-        """Stops taking messages, waits for running listener calls, and cancels coroutines among them after
-        ``timeout_s``.
+        """Stops taking messages, and waits for running listener calls. After ``timeout_s``, cancels the calls that are
+        coroutines.
         """
         self._stopping = True
         self._ready.clear()
@@ -196,7 +196,7 @@ class ConsumeConcurrently:
                 await self._settle(request, outcome, context)
 
     def _drain(self, worker: _Worker, now: float) -> list[tuple[Request, object, ConsumeConcurrentlyContext]]:
-        """Runs in a thread: consumes waiting messages, and those that arrive within a few milliseconds."""
+        """Runs in a thread: consumes waiting messages, and messages that arrive within a few milliseconds."""
         outcomes: list[tuple[Request, object, ConsumeConcurrentlyContext]] = []
         began = self._clock.monotonic()
         while not self._stopping:

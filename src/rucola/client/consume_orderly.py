@@ -1,9 +1,9 @@
 """Calls the listener with the messages of each queue one after another.
 
-Only one consumer of the group consumes a queue at a time: the one to which the queue's broker gave a lock. The broker
-keeps the lock for 60 s; the consumer confirms it every 20 s and relies on it for 30 s. A consumer that cannot confirm
-the lock stops in time, gives up the queue without changing the group's offset, and starts again from that offset when
-it gets the lock back.
+Only one consumer of the group consumes a queue at a time, the consumer to which the queue's broker gave a lock. The
+broker keeps the lock for 60 s; the consumer confirms it every 20 s and relies on it for 30 s. Without a confirmation
+for 30 s, the consumer stops calling the listener. When it may have lost the lock, it drops the queue without changing
+the group's offset; when it gets the lock again, it starts from that offset.
 
 Each queue has one task, which takes messages, calls the listener and continues only after success. A failed batch is
 repeated after a pause, before any later message. Everything runs on one event loop; plain functions run in threads.
@@ -103,8 +103,8 @@ class ConsumeOrderly:
         return True
 
     async def stop(self, timeout_s: float) -> None:
-        """Stops taking messages, waits for running listener calls, and cancels coroutines among them after
-        ``timeout_s``.
+        """Stops taking messages, and waits for running listener calls. After ``timeout_s``, cancels the calls that are
+        coroutines.
         """
         self._stopping = True
         tasks = [line.task for line in self._lines.values() if line.task is not None]
@@ -206,7 +206,7 @@ class ConsumeOrderly:
             self._progress(queue, offset)
 
     async def _must_come_again(self, messages: list[MessageExt]) -> bool:
-        """Counts the failure or makes dead letters; returns whether any message must be consumed again."""
+        """Counts the failure, or sends the messages as dead letters; returns whether any must be consumed again."""
         times_max = self._config.max_reconsume_times
         again = False
         for message in messages:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 
 _LATENCIES_MS = (50, 100, 550, 1_800, 3_000, 5_000, 15_000)
 _NOT_AVAILABLE_MS = (0, 0, 0, 2_000, 5_000, 6_000, 10_000, 30_000)
-"""How long to avoid a broker: the first value is for latencies below the first of ``_LATENCIES_MS``, and so on."""
+"""How long to avoid a broker. The first value applies to latencies below the first of ``_LATENCIES_MS``, and so on."""
 _FAILED_MS = 10_000
 """Latency that is assumed for a failed broker."""
 

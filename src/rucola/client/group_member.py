@@ -159,15 +159,15 @@ class GroupMember:
             self._rebalance.soon()
 
     async def queues_changed(self, topic: str) -> None:
-        """Tells the brokers that the queues of ``topic`` were divided again: the subscription gets a new version."""
+        """Tells the brokers, by a new version of the subscription, that the queues of ``topic`` were divided again."""
         subscription = self.subscriptions.get(topic)
         if subscription is not None:
             subscription.sub_version = max(self._clock.wall_ms(), subscription.sub_version + 1)
         await self.instance.heartbeat()
 
     async def where_to_start(self, queue: MessageQueue) -> int:
-        """The first queue offset to consume: the group's consumer offset, otherwise according to
-        ``consume_from_where``.
+        """The first queue offset to consume: the group's consumer offset, or, if there is none, the offset that
+        ``consume_from_where`` selects.
 
         Raises:
             BrokerError, RemotingError, ClientError: the offset is currently not available.

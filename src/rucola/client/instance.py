@@ -115,7 +115,7 @@ class ClientInstance:
         self.client.run(work)
 
     def register_consumer(self, group: str, registration: ConsumerRegistration) -> None:
-        """Includes ``group`` in heartbeats from now on, and calls ``registration`` on changes.
+        """Includes ``group`` in heartbeats from now on, and calls the functions of ``registration``.
 
         Raises:
             ClientError: the group is registered already.
@@ -143,7 +143,7 @@ class ClientInstance:
             groups: list[str | None] = [*self._consumers]
             if not groups and self._producer_group:
                 groups = [None]
-            # Brokers do not know a client without a group. It sends no request, so a broker that hangs cannot delay it.
+            # Without a group, sends no request: brokers do not know the client, and a hanging broker would delay it.
             for position, group in enumerate(groups):
                 await self._unregister(addresses, None if position else self._producer_group, group)
         finally:
@@ -195,7 +195,7 @@ class ClientInstance:
         return [address for members in self.routes.brokers.values() for address in members.values()]
 
     def _connected(self, address: str) -> None:
-        """Sends a heartbeat on a new connection before anything else: a restarted broker does not know this client.
+        """Sends a heartbeat first on a new connection, because a restarted broker does not know this client.
 
         A connection that was opened for a heartbeat needs no second heartbeat.
         """
@@ -255,7 +255,7 @@ def client_options(config: ClientConfig, clock: Clock) -> ClientOptions:
 def client_id(address: str, config: ClientConfig, clock: Clock, *, keeps_name: bool = False) -> str:
     """Makes the client id ``ip@instance[@unit]``; an instance name DEFAULT is replaced by process id and time.
 
-    With ``keeps_name`` DEFAULT is kept, for a client that must find its offset file again.
+    With ``keeps_name``, DEFAULT is not replaced, so that the client finds its offset file after a restart.
     """
     name = config.instance_name
     if name == "DEFAULT" and not keeps_name:

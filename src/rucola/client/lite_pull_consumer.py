@@ -114,9 +114,7 @@ class LitePullConsumer:
             raise
 
     async def shutdown(self) -> None:
-        """Stops pulling, stores the offsets (with ``auto_commit`` those of all polled messages), and leaves the
-        group.
-        """
+        """Stops pulling, stores the offsets (with ``auto_commit``, for all polled messages), and leaves the group."""
         await self._shutdown(consumed=True)
 
     async def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
@@ -279,8 +277,8 @@ class LitePullConsumer:
         return await self._member.api.max_offset(await self._master(queue), queue)
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum offset if there is
-        none.
+        """Queue offset of the first message stored at or after ``timestamp_ms`` (since the epoch); the maximum offset
+        if there is none.
         """
         return await self._member.api.search_offset(await self._master(queue), queue, timestamp_ms)
 

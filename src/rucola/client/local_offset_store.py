@@ -4,8 +4,8 @@ The file is RocketMQ's: ``<directory>/<client id>/<group>/offsets.json``, with t
 ``offsets.json.bak``. The file equals fastjson's pretty output byte for byte. RocketMQ's clients and Rucola's can
 continue from each other's file.
 
-The file is replaced as a whole and synced before the rename: after a crash it has either the old or the new content.
-Methods block on the disk; an event loop must call them from other threads.
+A new file is synced before it is renamed to replace the old file, so that after a crash the old or the new content is
+in the file or its backup. Methods block on the disk; an event loop must call them from other threads.
 
 Source: protocol.md 4.9; RocketMQ 5.3.3, LocalFileOffsetStore, OffsetSerializeWrapper. Unlike in RocketMQ, a damaged
 file without a valid backup is an error, not a fresh start.

@@ -32,7 +32,7 @@ class LoopThread:
         """Runs ``work`` on the loop and waits for its result; cancels it if the wait is interrupted.
 
         Raises:
-            ClientError: this process was forked from the one that runs the thread.
+            ClientError: this process is a fork of the process that runs the thread.
         """
         self._check_process(work)
         mark = CALLING_THREAD.set(threading.current_thread())
@@ -50,7 +50,7 @@ class LoopThread:
         """Starts ``work`` on the loop; returns a future on which any thread may wait.
 
         Raises:
-            ClientError: this process was forked from the one that runs the thread.
+            ClientError: this process is a fork of the process that runs the thread.
         """
         self._check_process(work)
         return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -60,7 +60,7 @@ class MessageSelector:
 
     @property
     def tags(self) -> frozenset[str]:
-        """Tags that the client compares with those of messages, because brokers compare only hashes; empty for no
+        """Tags that the client compares with each message's tag, because brokers compare only hashes; empty for no
         comparison.
         """
         if self.expression_type is ExpressionType.SQL92 or self.expression == "*":

@@ -37,7 +37,7 @@ class OffsetStore(ABC):
         return self._table.get(queue)
 
     def update(self, queue: MessageQueue, consumer_offset: int, *, increase_only: bool) -> None:
-        """Sets the queue's offset in memory; with ``increase_only``, never to a lower one."""
+        """Sets the queue's offset in memory; with ``increase_only``, never lowers it."""
         if queue not in self._frozen:
             old = self._table.get(queue)
             if old is None or not increase_only or consumer_offset > old:

@@ -205,7 +205,7 @@ def _listed(messages: Message | Iterable[Message]) -> Message | list[Message]:
 
 
 def _told(span: trace.Span, result: Any) -> Any:
-    """Adds the queue and offset of a sent message to the span."""
+    """Adds the message id and the queue id of a sent message to the span."""
     if isinstance(result, SendResult) and span.is_recording():
         span.set_attribute("messaging.message.id", result.msg_id)
         span.set_attribute("messaging.destination.partition.id", str(result.message_queue.queue_id))

@@ -1,4 +1,4 @@
-"""One message in flight: it is encoded, sent, retried, and confirmed or given up.
+"""One encoded message in flight: sends it, repeats failed attempts, and sets the result or the error.
 
 Source: protocol.md 4.4; RocketMQ 5.3.3, DefaultMQProducerImpl#sendDefaultImpl and MQClientAPIImpl#processSendResponse.
 """
@@ -74,19 +74,19 @@ class SendRules(Protocol):
     wall_ms: Callable[[], int]
 
     def next_target(self, send: PendingSend, failed: str | None) -> SendTarget:
-        """The target of the next attempt; avoids broker ``failed`` if there is another one."""
+        """The target of the next attempt; avoids broker ``failed`` if there is a different broker."""
 
     def broker_failed(self, send: PendingSend) -> None:
         """Called when the broker of ``send`` cannot be reached; its address may have changed."""
 
     def broker_refused(self, send: PendingSend) -> None:
-        """Called when the broker refused ``send``; another broker may accept it."""
+        """Called when the broker refused ``send``; a different broker may accept the message."""
 
     def succeeded(self, send: PendingSend) -> None:
         """Called instead of ``finished`` when the message was stored and ``waited_for`` is True."""
 
     def finished(self, send: PendingSend) -> None:
-        """Called when ``send`` has its result or error: it is no longer in flight, and waiting callers are woken."""
+        """Called when ``send`` has its result or error and is no longer in flight; wakes waiting callers."""
 
 
 class PendingSend(Waiter):
@@ -157,7 +157,7 @@ class PendingSend(Waiter):
         return True
 
     def expire(self) -> None:
-        """Ends the send with a timeout before its first attempt."""
+        """Ends a send that was cancelled or timed out before its first attempt."""
         if self.future.done():
             self._rules.finished(self)
         else:
@@ -173,7 +173,7 @@ class PendingSend(Waiter):
         self.send_at(target, self._rules.wall_ms())
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Starts an attempt at the time ``wall_ms``; it ends at the deadline."""
+        """Starts an attempt at ``wall_ms``, the born timestamp in its request. The attempt ends at the deadline."""
         self._target = target
         client = self._rules.client
         opaque = client.next_opaque()
@@ -195,7 +195,7 @@ class PendingSend(Waiter):
             self._succeed(_SEND_OK, answer)
 
     def _take(self, batch: FrameBatch, row: int) -> None:
-        """Handles any response, including refusals and those that ``send_answers`` cannot read."""
+        """Handles any response, including refusals and responses that ``send_answers`` cannot read."""
         code = batch.table[row * ROW_WIDTH + _CODE]
         status = _STATUS.get(code)
         if status is None:
@@ -218,8 +218,8 @@ class PendingSend(Waiter):
         self._retry(error)
 
     def fail(self, error: RucolaError) -> None:
-        """Gives up. If a broker stored the message in an earlier attempt, that is the result, as in RocketMQ's
-        producer.
+        """Ends the send with ``error``. If a broker stored the message in an earlier attempt, uses the result of that
+        attempt, as in RocketMQ's producer.
         """
         if self._stored is not None:
             status, answer, self._target = self._stored
@@ -283,11 +283,11 @@ class PendingSend(Waiter):
             self.fail(refusal)
 
     def _retry(self, error: RucolaError) -> None:
-        """Makes the next attempt: the first retry is immediate, as in RocketMQ's producer; later ones follow after
+        """Makes the next attempt: the first retry is immediate, as in RocketMQ's producer; later retries follow after
         growing pauses.
 
-        If no broker could be connected to, nothing was sent: connecting is repeated until the deadline and does not
-        count as an attempt. RocketMQ's producer gives up within milliseconds, long before a restarted broker is
+        If no connection to a broker could be opened, nothing was sent. This does not count as an attempt, and is
+        repeated until the deadline. RocketMQ's producer gives up within milliseconds, long before a restarted broker is
         available.
         """
         rules = self._rules
@@ -363,7 +363,7 @@ class RetrySend(PendingSend):
         self._counts = counts
 
     def send_at(self, target: SendTarget, wall_ms: int) -> None:
-        """Starts an attempt at the time ``wall_ms``; it ends at the deadline."""
+        """Starts an attempt at ``wall_ms``, the born timestamp in its request. The attempt ends at the deadline."""
         heads = tuple(retry_head(head, *self._counts) for head in target.heads)
         super().send_at(SendTarget(target.queue, target.address, heads), wall_ms)
 

@@ -1,8 +1,8 @@
 """The pops of a simple consumer, one at a time per topic and broker, and popped messages not yet returned to a caller.
 
-A pop that waits at a broker cannot be cancelled: the messages it returns are hidden from the rest of the group. A
-caller that stops waiting therefore leaves the pop running. Its messages go to the next caller, unless half of their
-invisible time has passed. Everything runs on one event loop. Source: RocketMQ 5.3.3,
+A pop that waits at a broker cannot be cancelled, because the messages that it returns are hidden from the rest of the
+group. The pop therefore continues when its caller stops waiting. Its messages go to the next caller, unless half of
+their invisible time has passed. Everything runs on one event loop. Source: RocketMQ 5.3.3,
 ``DefaultMQPushConsumerImpl#popMessage``, ``PopMessageProcessor``.
 """
 

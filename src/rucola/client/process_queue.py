@@ -43,7 +43,7 @@ class ProcessQueue:
     Attributes:
         dropped: whether the queue no longer belongs to this consumer, so that results for its messages are ignored.
         last_pull_at: time at which the last pull started.
-        size_bytes: total size of these messages' records.
+        size_bytes: total size of the records of the messages in this process queue.
         pulled, consumed, failed: numbers of messages since the queue was added.
         on_removed: function that is called when messages were consumed.
     """
@@ -106,7 +106,7 @@ class ProcessQueue:
 
     @property
     def span_ends(self) -> tuple[int | None, int | None]:
-        """The lowest and the highest queue offset in this process queue; None if it is empty."""
+        """The lowest and the highest queue offset in this process queue; both None if it is empty."""
         held, offsets = self._held, self._offsets
         while offsets and offsets[0] not in held:
             offsets.popleft()
@@ -178,7 +178,7 @@ class OrderlyProcessQueue(ProcessQueue):
         return consumed[-1].queue_offset + 1
 
     def take_again(self, messages: Sequence[MessageExt]) -> None:
-        """Puts back ``messages``, the last ones taken, so that ``take`` returns them again."""
+        """Puts back ``messages``, which must be the last messages taken, so that ``take`` returns them again."""
         del self.consuming[len(self.consuming) - len(messages) :]
         self._waiting.extendleft(reversed(messages))
 

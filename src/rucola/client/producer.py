@@ -151,8 +151,8 @@ class Producer:
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
-            queue: a queue of the message's topic; by default the queue of the sharding key, or all queues in turn
-                without a key.
+            queue: a queue of the message's topic. By default, a message with a sharding key goes to the queue of the
+                key, and other messages go to the queues in turn.
             selector: called with the queues of the topic and the message; returns one of the queues.
             timeout_ms: for all attempts together; by default as configured.
 
@@ -172,9 +172,10 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> asyncio.Future[SendResult]:
-        """Sends one message without waiting. Many may be in flight; they are stored in no guaranteed order.
+        """Sends one message without waiting. Brokers store the messages in flight in no guaranteed order.
 
-        Their number is not limited: call ``await ready()`` before each message, or wait for the futures.
+        The number of messages in flight is not limited: call ``await ready()`` before each message, or wait for the
+        futures.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
@@ -223,7 +224,7 @@ class Producer:
         return await many.send(messages)
 
     async def ready(self) -> None:
-        """Waits until fewer messages and bytes are in flight than configured."""
+        """Waits until the messages and bytes in flight are below the configured limits."""
         await self._pipeline.ready()
 
     async def flush(self) -> None:
@@ -297,7 +298,7 @@ class Producer:
 
         Raises:
             ClientError: the handle is invalid, or its broker is not in the topic's route.
-            BrokerError: the broker does not allow it, or the delivery time is too near or has passed.
+            BrokerError: the broker does not allow recalls, or the delivery time is too near or has passed.
             RemotingError: the broker could not be reached or did not respond in time.
         """
         self._check_running()
@@ -484,7 +485,7 @@ class Producer:
     def _chosen(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> tuple[MessageQueue | ChosenQueue | None, Callable[..., PendingSend]]:
-        """Returns the queue for the message (None: the queues are used in turn) and the constructor of its send."""
+        """Returns the message's queue, or None to use the queues in turn, and the constructor of its send."""
         make: Callable[..., PendingSend] = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
         if message_const.RECONSUME_TIME in message.properties and is_retry_topic(message.topic):
             make = retry_send(message)

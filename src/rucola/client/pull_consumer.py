@@ -165,7 +165,7 @@ class PullConsumer:
                 immediately.
 
         Raises:
-            ClientError: an argument is invalid; the message names it and the reason.
+            ClientError: an argument is invalid; the error names the argument and the reason.
             FormatError: a record is malformed or fails its checksum. A compressed body that cannot be decompressed is
                 no error: it is returned as stored, and the problem is logged.
         """
@@ -237,8 +237,8 @@ class PullConsumer:
         return await self._told(queue, self._instance.api.max_offset(await self._master(queue), queue))
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum offset if there is
-        none.
+        """Queue offset of the first message stored at or after ``timestamp_ms`` (since the epoch); the maximum offset
+        if there is none.
         """
         check_number("timestamp_ms", timestamp_ms, 0)
         return await self._told(queue, self._instance.api.search_offset(await self._master(queue), queue, timestamp_ms))

@@ -137,7 +137,7 @@ class PushService:
             self._member.offsets.update(queue.queue, consumer_offset, increase_only=False)
 
     async def reset(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
-        """Gives up those queues of ``topic`` that are in ``offsets``, sets their offsets, and adds them again."""
+        """Drops the queues of ``topic`` that are in ``offsets``, sets their offsets, and adds them again."""
         wanted = [queue for queue in self.queues.values() if queue.queue.topic == topic and queue.queue in offsets]
         for queue in wanted:
             await self._restart(queue, offsets[queue.queue])
@@ -278,7 +278,7 @@ class PushService:
         self._member.rebalance_soon()
 
     def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
-        """Drops a queue that another consumer may have read. Stores no offset: only the other consumer knows it."""
+        """Drops a queue that another consumer may have read. Stores no offset, because only that consumer knows it."""
         self._drop(queue)
         self._forget(queue)
         self._member.rebalance_soon()

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL_S = 20.0
 SURE_S = 55.0
-"""Number of seconds after a confirmation in which no other consumer can have read the queue."""
+"""For this many seconds after a confirmation, no other consumer can have read the queue."""
 TIMEOUT_MS = 1_000
 
 
@@ -29,7 +29,8 @@ class QueueLocks:
     Args:
         member: the consumer as a member of its group.
         queues: returns the queues that are read.
-        lost: called with a queue that another consumer has locked, or may have locked after ``SURE_S`` unconfirmed.
+        lost: called with a queue that another consumer has locked, or may have locked because the last confirmation was
+            more than ``SURE_S`` ago.
     """
 
     def __init__(

@@ -163,7 +163,7 @@ class Rebalance:
         return all(gone) and all(come) and not leaving & wanted
 
     async def _consumer_ids(self, topic: str, queues: Sequence[MessageQueue]) -> list[str]:
-        """The group's members according to one of the topic's brokers; after a failure, asks another broker first."""
+        """The group's members according to one of the topic's brokers; if the broker fails, asks the next one."""
         names = sorted({queue.broker_name for queue in queues})
         if not names:
             raise ClientError(f"topic {topic} has no queue that can be read")

@@ -112,7 +112,7 @@ def reply_message(request: MessageExt, body: bytes) -> Message:
 
 
 def _received(header: ReplyMessageRequestHeader, body: bytes) -> MessageExt:
-    """Decodes a reply as a message without queue offset and physical offset: brokers need not store replies."""
+    """Decodes a reply as a message without offsets, because brokers need not store replies."""
     if header.sys_flag & MessageSysFlag.COMPRESSED:
         body = decompress(body, header.sys_flag)
     return MessageExt(

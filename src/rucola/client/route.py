@@ -66,7 +66,7 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def default_topic_route(topic: str, data: TopicRouteData, queue_nums_max: int) -> TopicRoute:
-    """Makes the route of a topic that does not exist yet from ``data``, the route of its template topic."""
+    """Makes the route of a topic to be created from ``data``, the route of its template topic."""
     sources = [
         replace(
             source,
@@ -156,7 +156,7 @@ class RouteTable:
         return address
 
     def broker(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Address to read from: that of member ``broker_id`` if available, otherwise that of any member.
+        """Address to read from: of member ``broker_id`` if known, otherwise of the member with the lowest id.
 
         Raises:
             ClientError: the broker is unknown.

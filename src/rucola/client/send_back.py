@@ -1,4 +1,4 @@
-"""Sends back messages that a consumer could not consume: by CONSUMER_SEND_MSG_BACK (36), otherwise as new messages.
+"""Sends back messages that a consumer could not consume: by CONSUMER_SEND_MSG_BACK (36) or, if that fails, as new ones.
 
 Source: RocketMQ 5.3.3, ``DefaultMQPushConsumerImpl#sendMessageBack``.
 """
@@ -52,8 +52,8 @@ class SendBack:
         self._producer: Producer | None = None
 
     async def send_back(self, message: MessageExt, delay_level: int) -> bool:
-        """Asks the broker to deliver a message again: by request 36, otherwise as a new message. If the new message
-        fails too, logs this and returns False.
+        """Asks the broker to deliver a message again: by request 36 or, if that fails, as a new message. If the new
+        message fails too, logs this and returns False.
 
         Args:
             message: a pulled message.

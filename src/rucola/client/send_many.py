@@ -1,9 +1,9 @@
 """Sends any number of messages for any topics: groups them into batches by topic and size, and sends these
 concurrently.
 
-A batch goes to one queue and is stored as a whole or not at all. Some messages are sent individually: those that
-RocketMQ does not accept in a batch (delayed messages, half messages and retries), those with a sharding key, and those
-to be compressed.
+A batch goes to one queue and is stored as a whole or not at all. Some messages are sent individually: messages that
+RocketMQ does not accept in a batch (delayed messages, half messages and retries), messages with a sharding key, and
+messages that are compressed.
 """
 
 from __future__ import annotations

@@ -176,14 +176,14 @@ class SendPipeline:
         return self._choose(send.topic, queue, failed)
 
     def broker_failed(self, send: PendingSend) -> None:
-        """Fetches the route again: the broker may have a new address."""
+        """Fetches the route again, because the broker may have a new address; avoids the broker, if configured."""
         self.broker_refused(send)
         topic = send.topic
         if self._instance.running and self._routes.refresh_wanted(topic):
             self._instance.keep(self._refresh(topic))
 
     def broker_refused(self, send: PendingSend) -> None:
-        """Marks the broker as one to avoid for some time, if configured."""
+        """Avoids the broker for some time, if configured."""
         if self._faults is not None:
             self._faults.failed(send.broker_name, self._loop.time())
 
@@ -293,7 +293,7 @@ class SendPipeline:
             for send, timer in self._unrouted.pop(topic).items():
                 timer.cancel()
                 if failure is not None:
-                    send.fail(copy.copy(failure))  # a copy for each send: each raised error gets its own traceback
+                    send.fail(copy.copy(failure))  # each raised error gets its own traceback
                 elif not send.ended():
                     self._send_routed(send)
 

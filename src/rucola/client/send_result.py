@@ -22,11 +22,11 @@ class SendResult(NamedTuple):
 
     Attributes:
         status: whether flush and replication were confirmed in time.
-        msg_id: the message's UNIQ_KEY, created by the client; for a batch, those of all messages, joined by commas.
-        offset_msg_id: the broker's address and the physical offset in hex; for a batch, those of all messages, joined
+        msg_id: the message's UNIQ_KEY, created by the client; for a batch, all UNIQ_KEYs, joined by commas.
+        offset_msg_id: the broker's address and the physical offset in hex; for a batch, the ids of all messages, joined
             by commas.
         message_queue: the queue that holds the message.
-        queue_offset: queue offset of the message; for a batch, that of its first message.
+        queue_offset: queue offset of the message, or of the first message of a batch.
         transaction_id: set for transactional messages.
         recall_handle: handle for ``recall`` of a delayed message; None if the broker returned none.
     """

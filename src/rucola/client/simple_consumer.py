@@ -1,4 +1,4 @@
-"""The simple consumer: the application receives messages and acknowledges each; the rest are delivered again.
+"""The simple consumer: the application receives messages and acknowledges each; brokers redeliver all others.
 
 It pops messages (POP), so it owns no queues: any number of consumers can share any number of queues. Source: RocketMQ
 5.3.3, ``PopMessageProcessor`` and related classes; the names are those of the 5.x clients' ``SimpleConsumer``.
@@ -40,8 +40,8 @@ class SimpleConsumer:
     Life cycle: ``subscribe``, then ``async with consumer``, or ``start`` and ``shutdown``, on one event loop.
 
     A received message is hidden from the group for its invisible duration. Without an ``ack`` in that time, any
-    consumer of the group may receive it again; after 16 retries it becomes a dead letter. ``auto_renew`` extends the
-    time until the message is acknowledged or the consumer shuts down.
+    consumer of the group may receive it again; after 16 retries it becomes a dead letter. ``auto_renew`` keeps the
+    message hidden until it is acknowledged or the consumer shuts down.
 
     In addition to the errors listed, all methods raise ``BrokerError`` if a broker refuses, and ``RemotingError`` if it
     cannot be reached or does not respond in time; the call may be repeated.

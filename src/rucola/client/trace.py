@@ -1,8 +1,8 @@
 """Traces: the history of each message, written as messages to the trace topic.
 
-Records are collected and sent together: when the configured number is reached, or 5 s after the first. The application
-never waits for them, and they cause no retries. Records beyond a limit are dropped, so that a failing broker cannot
-fill the client's memory. A dispatcher may be used on only one event loop.
+Records are collected and sent together when their number reaches ``batch_size``, or 5 s after the first record. No
+send and no listener waits for this; failures are only logged. Records beyond a limit are dropped, so that a failing
+broker cannot fill the client's memory. A dispatcher may be used on only one event loop.
 
 Source: protocol.md 4.11; RocketMQ 5.3.3, AsyncTraceDispatcher, SendMessageTraceHookImpl, ConsumeMessageTraceHookImpl.
 Unlike in RocketMQ, each message of a batch has a record of its own, so that it can be found by its id.

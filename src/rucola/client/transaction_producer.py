@@ -2,7 +2,7 @@
 
 A message is first stored as a half message, which no consumer sees. Then the application executes its local transaction
 and decides about the message. If the broker does not receive the decision, because a process died or a connection was
-lost, it later asks any producer of the group. It repeats this until it gets a decision or gives up the message.
+lost, it later asks any producer of the group. It asks again until it gets a decision or reaches its limit of checks.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class TransactionProducer(Producer):
 
     Life cycle: ``async with TransactionProducer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
-    Once started, it also responds to brokers' checks, including those about messages of other producers of the group
-    that have ended. Any number of producers of a group may run.
+    After ``start``, it also responds to brokers' checks, even about messages of producers of the group that have ended.
+    Any number of producers of a group may run.
 
     Args:
         group: producer group.

@@ -1,7 +1,7 @@
 """Reads and writes numbers and spans in buffers, for interpreted kernels; ``kernel_bytes.pxd`` is the compiled form.
 
-Nothing here checks a position: a kernel checks every span against its buffer before it reads or writes. Numbers are
-big-endian, as in RocketMQ's files.
+No function here checks positions, because a kernel checks every span against its buffer before it reads or writes.
+Numbers are big-endian, as in RocketMQ's files.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ TOPIC_BYTES_V1_MAX = 127
 """Greatest length in bytes of a topic whose length field is one byte."""
 PROPERTIES_BYTES_MAX = 32767
 SUFFIX_BYTES_MAX = 1000
-"""``inspect_rows`` keeps this many bytes of the properties free for those that ``encode_rows`` appends."""
+"""``inspect_rows`` requires this much room, in bytes, for the properties that ``encode_rows`` appends."""
 CRC_PROPERTY_BYTES = 20
 """Size in bytes of the record CRC property: ``__CRC32#``, 0x01, ten digits and 0x02."""
 BATCH_MEMBER_FIXED_BYTES = 22

@@ -1,7 +1,7 @@
 """Reads and writes text and numbers of headers, for interpreted kernels; ``kernel_text.pxd`` is the compiled form and
 uses raw pointers.
 
-Nothing here checks a position. Before a kernel writes, it computes the space it needs; before it reads, the limit.
+Nothing here checks a position. A kernel computes the space it needs before it writes, and the limit before it reads.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def retry_topic(group: str) -> str:
 
 
 def dlq_topic(group: str) -> str:
-    """Returns the topic for the messages that ``group`` failed to consume too often."""
+    """Returns the dead-letter topic of ``group``, for messages that are not delivered to it again."""
     return DLQ_GROUP_TOPIC_PREFIX + group
 
 

@@ -94,4 +94,4 @@ class SubscriptionGroupConfig:
 
 
 _USUAL_GROUP = SubscriptionGroupConfig("").to_dict()
-"""A group with default values: most groups differ from it only in their name."""
+"""JSON of a group with default values. Most groups differ from it only in their name and need no parsing."""

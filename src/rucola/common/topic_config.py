@@ -55,7 +55,7 @@ class TopicConfig:
 
     @property
     def is_batch_queue(self) -> bool:
-        """Whether the topic has batch queues: a queue entry is a record that may hold several messages."""
+        """Whether the topic has batch queues, in which a unit stands for a record of one or several messages."""
         return self.attributes.get("queue.type") == "BatchCQ"
 
     def to_dict(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class TagExpression:
         return not self.tags
 
     def matches(self, tag: str | None) -> bool:
-        """Whether a message with this tag (None: without one) matches. Compares the tags, not their codes."""
+        """Whether a message with this tag, or without a tag if None, matches. Compares the tags, not their codes."""
         return not self.tags or tag in self.tags
 
 
@@ -53,7 +53,7 @@ def parse_tag_expression(expression: str | None) -> TagExpression:
 
 
 def parse_tags(expression: str | None) -> frozenset[int] | None:
-    """The hash codes that a broker filters by; None for every message.
+    """The hash codes that a broker filters by; None if every message matches.
 
     Raises:
         FormatError: as for ``parse_tag_expression``.

@@ -164,8 +164,8 @@ def are_same(
 def leave_out_checksums(
     segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], rows: cython.Py_ssize_t
 ) -> None:
-    """Cuts the record's checksum off the end of each row's properties: the store added it, so it is no property of the
-    message.
+    """Cuts the record's checksum off the end of each row's properties. The store added the checksum, so it is no
+    property of the message.
 
     Raises:
         ValueError: a span lies outside ``segment``, or the rows outside ``table``.
@@ -209,7 +209,7 @@ def mark_intervals(
     Prepared and rollback records have no queue offset, so they are in no interval.
 
     Args:
-        topics: number of each row's topic; only rows of ``topic`` are examined.
+        topics: index of each row's topic; only rows of ``topic`` are examined.
         starts, ends: queue offsets by queue id, ends excluded; queues with higher ids have no interval.
 
     Returns:
@@ -393,8 +393,8 @@ def _put_by_form(
     forms: cython.longlong[::1],
     moves: cython.short[::1],
 ) -> cython.Py_ssize_t:
-    """Writes one JSON object. Properties from one program mostly differ only in some bytes of their values: the object
-    of an earlier row is copied, and these bytes are replaced.
+    """Writes one JSON object. Properties from one program mostly differ only in some bytes of their values, so the
+    object of an earlier row is copied, and these bytes are replaced.
 
     Returns the same as ``_put_object_by_words``; the caller guarantees the same space.
     """

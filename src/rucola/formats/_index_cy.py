@@ -164,8 +164,8 @@ def _put_keys(
     spaces (``IndexService#buildIndex``). Tags come last, in the form of a key that begins with ``T#``.
 
     Returns:
-        If all keys of the record are stored: their number, including skipped keys. If the file becomes full first:
-        ``~n``, a negative number, where ``n`` is the number of keys stored so far.
+        The number of the record's keys, including skipped keys, if all are stored. If the file becomes full first,
+        returns ``~n``, a negative number, where ``n`` is the number of keys stored so far.
     """
     topic_pos: cython.Py_ssize_t = table[row + RECORD_TOPIC_POS]
     topic_len: cython.Py_ssize_t = table[row + RECORD_TOPIC_LEN]

@@ -54,8 +54,8 @@ def _is_compiled() -> bool:
 
 
 def _last_touched() -> int:
-    """Returns the sum of the bytes that the last walk prefetched. It exists so that the compiler does not remove
-    those reads.
+    """Returns the sum of the bytes that the last walk prefetched. Without this function, the
+    compiler would remove these reads.
     """
     return _touched
 
@@ -542,7 +542,7 @@ def walk_records(
     while position < limit:
         if cython.compiled:
             # A walk jumps from record to record, and each jump would wait for a read from memory. Sequential reads do
-            # not wait: the processor fetches these bytes while the previous record is decoded.
+            # not wait, because the processor fetches their bytes while the previous record is decoded.
             ahead = max(ahead, position)
             while ahead < min(position + LOOK_AHEAD_BYTES, limit):
                 touched += segment[ahead]

@@ -140,11 +140,11 @@ def collect_units(
     collected: cython.longlong[::1],
     count: cython.longlong,
 ) -> tuple[int, int, int]:
-    """Numbers the queues to which records belong, and collects the fields of each record's unit; prepared and rollback
-    records have no unit.
+    """Adds the queues of the records to ``queues``, and the fields of each record's unit to ``collected``; prepared and
+    rollback records have no unit.
 
     Args:
-        segment: the bytes that hold these records, and the topics of queues numbered before.
+        segment: the bytes that hold the records, and the topics of the queues already in ``queues``.
         table: rows of ``walk_records``; the first ``rows`` are used.
         base_offset: physical offset of byte 0 of ``segment``.
         slots: hash table of the queues, its length a power of two; all zero at first.
@@ -333,7 +333,8 @@ def select_units(
 
     Args:
         columns_out: receives physical offset and size of each chosen unit; selection also ends when it is full. An
-            impossible size is replaced by the size of the rest of the log: the reader takes the size from the record.
+            impossible size is replaced by the size of the rest of the log, because the reader takes the size from the
+            record.
         max_messages: the client's limit.
         max_bytes: the client's byte limit, already clamped.
         scan_bytes_max: largest number of bytes of units to examine.

@@ -220,7 +220,7 @@ def fit_rows(
     The arguments are those of ``encode_rows``, with lengths in place of byte strings.
 
     Raises:
-        ValueError: ValueError: in the cases in which ``encode_rows`` would raise it before it stops.
+        ValueError: ``encode_rows`` would raise this error before it stops.
     """
     if not 0 <= first <= last or last * ROW_WIDTH > len(table):
         raise ValueError(f"rows {first}..{last} lie outside the table")

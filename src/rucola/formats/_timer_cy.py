@@ -151,7 +151,7 @@ def chain_units(
 def is_beyond(
     wheel: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t, log_end: cython.longlong
 ) -> bool:
-    """Whether a slot between the byte positions ``start`` and ``end`` points to position ``log_end`` or beyond."""
+    """Whether position ``log_end`` or a later one is in any slot between the byte positions ``start`` and ``end``."""
     at: cython.Py_ssize_t = start - start % TIMER_SLOT_BYTES
     if start < 0 or end > len(wheel):
         raise ValueError("slots out of range")

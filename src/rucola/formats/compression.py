@@ -81,7 +81,7 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
 
 
 def is_compressed(body: bytes | memoryview, sys_flag: int) -> bool:
-    """Whether ``sys_flag`` says that the body is compressed, and the body begins like one of that type."""
+    """Whether ``sys_flag`` says that the body is compressed, and the body begins with the header of that type."""
     kind = _TYPES.get(sys_flag & COMPRESSION_MASK) if sys_flag & MessageSysFlag.COMPRESSED else None
     head = bytes(body[:4])
     if kind is CompressionType.ZLIB:

@@ -9,8 +9,8 @@ position                bytes           content
 ======================= =============== ==========================================================================
 
 The file does not hold S and N: pass the numbers with which it was created. The hash is ``abs(String.hashCode)`` of
-``topic#key``, or 0 for the one value without an absolute value. The file holds only the hash, so a query returns
-candidates: compare topic and key with the record.
+``topic#key``; 0 replaces -2**31, which has no absolute value in 32 bits. The file holds only the hash, so a query
+returns candidates: compare topic and key with the record.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ INDEX_ENTRY: Final = Layout(
     Field("previous", "i", "Number of the previous entry in the same slot; 0 = none."),
 )
 KEY: Final = Struct(">iqq")
-"""A key that ``gather_keys`` prepared for a file: hash of ``topic#key`` with its sign, physical offset, store time."""
+"""A key that ``gather_keys`` prepared for a file: signed hash of ``topic#key``, physical offset, store time."""
 
 
 class IndexHeader(NamedTuple):
@@ -86,7 +86,7 @@ class IndexHeader(NamedTuple):
         """Decodes the first 40 bytes of a file; a count below 1 is read as 1, the count of a file without entries.
 
         Raises:
-            FormatError: ``data`` has fewer than 40 bytes.
+            FormatError: ``index`` has fewer than 40 bytes.
         """
         if len(index) < INDEX_HEADER.size:
             raise FormatError("index file", 0, f"a header of {INDEX_HEADER.size} bytes", f"{len(index)} bytes")

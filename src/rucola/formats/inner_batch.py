@@ -45,7 +45,7 @@ def split_inner_batches(records: bytes, queue_offset: int) -> bytes:
     """Returns the records, with each batch split into one record per message; messages below ``queue_offset`` are left
     out.
 
-    A damaged record, or one without messages, is copied unchanged; whoever decodes it will report it.
+    A damaged record is copied unchanged; whoever decodes it will report the damage.
     """
     parts: list[bytes] = []
     position = 0

@@ -2,7 +2,8 @@
 
 Each is the body of a message in the revive topic: JSON, members in alphabetical order, without null members. A
 checkpoint lists the messages of a queue that one pop gave to a group; an acknowledgement lists messages that the group
-has acknowledged. They belong together if topic, group, queue, first queue offset, time of the pop and broker are equal.
+has acknowledged. The two belong together if they have the same topic, group, queue, first queue offset, pop time and
+broker.
 """
 
 from __future__ import annotations
@@ -16,16 +17,17 @@ import orjson
 from rucola.errors import FormatError
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""The group's consumer offset in the revive topic is that of the last message processed, not that of the next one."""
+"""In the revive topic, this group's consumer offset belongs to the last processed message, not to the next message."""
+
 CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 MESSAGES_MAX: Final = 32
-"""Largest number of messages in one pop: RocketMQ's checkpoint has one bit for each."""
+"""Largest number of messages in one pop; RocketMQ's checkpoint has 32 bits, one for each message."""
 
 IN_ORDER: Final = -1
-"""Value of ``start_offset`` in an acknowledgement by a group that pops in order; this acknowledges every message up to
-its queue offset. An extension of Rucola: RocketMQ finds no checkpoint for such an acknowledgement and ignores it.
+"""Value of ``start_offset`` if the group pops in order: the acknowledgement applies to every message up to its queue
+offset. An extension of Rucola: RocketMQ finds no checkpoint for such an acknowledgement and ignores it.
 """
 
 
@@ -97,7 +99,7 @@ class PopCheckpoint:
         """
         members = _object(body, "checkpoint of a pop")
         distances = members.get("d")
-        if not distances:  # written by an old broker: consecutive messages
+        if not distances:  # old brokers write no distances: the messages are consecutive
             distances = list(range(_number(members, "n")))
         if not isinstance(distances, list) or not all(type(d) is int and d >= 0 for d in distances):
             raise FormatError("checkpoint of a pop", 0, "a list of distances as d", repr(distances)[:64])

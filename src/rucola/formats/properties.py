@@ -1,6 +1,7 @@
 """Message properties as text: ``name 0x01 value 0x02`` for each pair (RocketMQ 5.3.3, ``MessageDecoder``).
 
-A reader accepts a missing last 0x02, ignores items without name or value, and uses the last of several equal names.
+A reader accepts a missing last 0x02 and ignores items without name or value. If a name occurs several times, the last
+value counts.
 """
 
 from __future__ import annotations

@@ -109,8 +109,8 @@ def consumer_offset_pieces(
 
     Args:
         offsets: for each ``topic@group``, a map from queue id to consumer offset.
-        light: whether to write ``lmqConsumerOffset.json``, whose groups begin with ``%LMQ%`` and read light queues,
-            whose queue id is 0.
+        light: whether to write ``lmqConsumerOffset.json``. In this file, groups that begin with ``%LMQ%`` have a single
+            offset per topic, because the queue id of a light queue is always 0.
     """
     topics: dict[str, list[str]] = {}
     tables: dict[str, Mapping[int, int]] = {}

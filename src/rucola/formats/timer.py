@@ -6,7 +6,7 @@ each points to the next older one. A segment ends with ``TIMER_BLANK`` when no f
 undefined.
 
 ``timerwheel``: 2 × 7 × 86,400 slots, one per time step; the slot of a step is the step's number modulo the number of
-slots. Slots are never cleared: if a slot's first field names another step, the wanted step has no units.
+slots. Slots are never cleared: if a slot's first field names a different step, the wanted step has no units.
 
 ``config/timercheck``: progress of timer log and wheel; 4096 bytes, zeros after the fields. ``config/timermetrics``:
 waiting messages by topic, in compact JSON.

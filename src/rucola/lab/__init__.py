@@ -1,5 +1,5 @@
 """The engine laboratory: common claims about this kind of storage engine, measured on this machine.
 
-A lesson is one file of ``lessons``. This package is a tool and not a part of the engine. It opens files and reads
-clocks itself when a lesson is about that (decision 6), and only the command imports it.
+A lesson is one file of ``lessons``. This package is a tool and not a part of the engine; only the command imports it.
+Lessons about files or time open files and read clocks directly (decision 6).
 """

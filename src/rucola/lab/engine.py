@@ -51,7 +51,7 @@ def open_store(
 
 @contextmanager
 def read_store(directory: Path, **options: Any) -> Iterator[MessageStore]:
-    """Opens the engine only for reading, over a directory from ``open_store``."""
+    """Opens the engine over a directory from ``open_store``, for reading only."""
     options = {**_OPTIONS, **options}
     config = MessageStoreConfig(store_path_root_dir=str(directory), **options)
     store = MessageStore(config, Files(), SystemClock())
@@ -64,7 +64,7 @@ def read_store(directory: Path, **options: Any) -> Iterator[MessageStore]:
 
 @cache
 def body_of(size: int) -> bytes:
-    """Returns a body that does not compress; it is the same each time."""
+    """Returns a body that does not compress; equal sizes give equal bodies."""
     return Random(1).randbytes(size)
 
 

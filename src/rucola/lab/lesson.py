@@ -28,7 +28,7 @@ class Lesson:
         quantities: what is measured.
         claims: what is checked.
         space_bytes: largest size of its files.
-        run: the program; it notes five values for each number.
+        run: the program; it measures each number five times.
         draw: draws the picture; None draws a panel for each quantity.
         moment: returns the tables for ``--moment N``; None if the lesson has no moments.
         parts: modules of this package that are shown with the program.

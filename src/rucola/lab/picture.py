@@ -71,9 +71,9 @@ class Scale:
     """The axis of numbers.
 
     Attributes:
-        low: its lowest number; with ``zeros`` the least one above zero.
-        high: its highest number.
-        logarithmic: otherwise it begins at zero.
+        low: lowest number of the axis; with ``zeros``, the least number above zero.
+        high: highest number of the axis.
+        logarithmic: whether the axis is logarithmic; a linear axis begins at zero.
         zeros: whether a logarithmic axis also has a place for zero.
     """
 
@@ -112,7 +112,7 @@ def draw(lesson: Lesson, readings: Readings) -> bytes:
 
 
 def draw_panels(figure: Figure | SubFigure, quantities: Sequence[Quantity], readings: Readings) -> None:
-    """Draws two panels side by side. The legend is in the free quarter, or below the panels if no quarter is free."""
+    """Draws the panels in two columns. The legend is in the last cell if this is free, otherwise below the panels."""
     looks = looks_of(quantities, readings)
     lines = -(-len(quantities) // 2)
     groups = list(_groups(quantities, readings))

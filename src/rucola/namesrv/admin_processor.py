@@ -29,7 +29,7 @@ class NamesrvAdminProcessor:
     Args:
         routes: the registered brokers and topics.
         kv_config: the key-value namespaces.
-        persist: called after each change of ``kv_config``; its future ends when the change is synced.
+        persist: called after each change of ``kv_config``; returns a future that ends when the change is synced.
         limits: limits of the topics.
     """
 

@@ -1,5 +1,5 @@
-"""The table of administrative requests. A thread imports their processor with the first such request, because many name
-servers never get one.
+"""The table of administrative requests. Many name servers never get one, so a thread imports the processor when the
+first such request arrives.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def register_administration(
     """Registers these requests in ``table``.
 
     Args:
-        persist: called after each change of ``kv_config``; its future ends when the change is synced.
+        persist: called after each change of ``kv_config``; returns a future that ends when the change is synced.
         limits: limits of the topics.
     """
 

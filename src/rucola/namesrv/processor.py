@@ -45,7 +45,7 @@ _WAITING_BYTES_MAX = 128 * 1024 * 1024
 
 
 class NamesrvProcessor:
-    """The name server's processors; those for administrators are in ``admin_processor``.
+    """The name server's processors, except those for administrators' requests (see ``admin_processor``).
 
     Args:
         routes: the registered brokers and topics.
@@ -58,7 +58,7 @@ class NamesrvProcessor:
         self._limits = limits
         self._kv_config = kv_config
         self._order = asyncio.Lock()
-        """A long registration, and all registrations and unregistrations during it, are served one by one."""
+        """Registrations and unregistrations that arrive during a long registration wait for this lock."""
         self._waiting = self._waiting_bytes = 0
         """Number of requests that wait for the lock or have it, and the bytes of their bodies."""
 

@@ -111,7 +111,7 @@ class RouteInfoManager:
     def register_steps(
         self, broker: BrokerRegistration, topics: Mapping[str, TopicConfig], version: DataVersion, channel: object
     ) -> Generator[None, None, RegistrationResult | None]:
-        """Registers a broker and its topics, or renews the registration; yields each time after some topics.
+        """Registers a broker and its topics, or renews the registration; yields between parts of the topics.
 
         No other registration may begin before this one ends.
 
@@ -246,7 +246,7 @@ class RouteInfoManager:
         """Queues and brokers of a topic; None if no broker serves it.
 
         Args:
-            zone_name: leaves out broker names of other zones, unless they have no master; empty leaves out none.
+            zone_name: unless empty, the route omits every broker name that has a master and is in a different zone.
         """
         queues = self._topics.get(topic)
         if not queues:
@@ -275,8 +275,8 @@ class RouteInfoManager:
         return list(self._topics)
 
     def unit_topics(self, with_flags: int, without_flags: int = 0) -> list[str]:
-        """Topics with one of the system flags ``with_flags`` and none of ``without_flags``. The flags of a topic are
-        those on the first broker that serves the topic.
+        """Topics with one of the system flags ``with_flags`` and none of ``without_flags``. The flags of a topic come
+        from the first broker that serves the topic.
         """
         flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in self._topics.items() if queues}
         return [topic for topic, flag in flags.items() if flag & with_flags and not flag & without_flags]
@@ -319,7 +319,7 @@ class RouteInfoManager:
     # -- internals -----------------------------------------------------------------------------------------------------
 
     def _is_taken(self, addresses: Mapping[int, str], broker: BrokerRegistration, version: DataVersion) -> bool:
-        """True if a broker at another address is live, has the same id, and registered a newer version."""
+        """True if a live broker with the same id, but a different address, has registered a newer version."""
         holder = addresses.get(broker.broker_id)
         if holder is None or holder == broker.address:
             return False

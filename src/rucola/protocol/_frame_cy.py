@@ -24,8 +24,8 @@ else:
     from rucola.common.kernel_text import *
 
 
-# While a header is read, a spare column of its row marks the fields read so far: bit ``1 << column`` for each field,
-# and the two bits below.
+# While a header is read, this spare column of its row marks the fields read so far: bit ``1 << column`` for each field,
+# and the bits ``_SEEN_ESCAPES`` and ``_SEEN_BATCH``.
 _SEEN = cython.declare(cython.int, 39)
 _SEEN_ESCAPES = cython.declare(cython.int, 1 << 28)
 _SEEN_BATCH = cython.declare(cython.int, 1 << 29)

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel for a producer: writes properties and header of a send request, and reads the responses.
 
-It handles what nearly every message needs, and returns None for anything else, for example for a property that it may
-not write, or for a response in another form. The caller then takes the general path, which also reports errors.
+The kernel handles what nearly every message needs. It returns None for anything else, such as a property name with a
+separator or a response in an unusual form. The caller then takes the general path, which also reports errors.
 
 The kernel uses raw pointers without bounds checks. Before it writes, it computes the space it needs. It reads a
 response only up to the end of its header, which it checks against the buffer first.
@@ -28,7 +28,7 @@ else:
 
 
 _ROOM = cython.declare(cython.Py_ssize_t, 8192)
-_LAST = cython.declare(cython.Py_ssize_t, 32)  # bytes kept for separators and for WAIT at the end
+_LAST = cython.declare(cython.Py_ssize_t, 32)  # bytes reserved for separators and for WAIT at the end
 
 
 def _is_compiled() -> bool:
@@ -131,8 +131,8 @@ def read_send_answers(
     """Returns the results of sends from their responses, which are in the first ``rows`` rows.
 
     Returns:
-        For each row: the code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``. None for
-        any frame other than a response whose JSON header is written as brokers write it: first the code, then these
+        For each row: the code, ``msgId``, ``queueId``, ``queueOffset``, ``transactionId`` and ``batchUniqId``. None if
+        the frame is not a response with a JSON header in the order in which brokers write it: code first, then these
         fields.
 
     Raises:

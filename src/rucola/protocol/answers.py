@@ -1,4 +1,4 @@
-"""Writes the responses to all sends of a socket read, or to a pull, without making a ``RemotingCommand`` of each."""
+"""Writes the responses to all sends of a socket read, or to a pull, without making a ``RemotingCommand`` for each."""
 
 from __future__ import annotations
 

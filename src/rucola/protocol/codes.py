@@ -1,8 +1,9 @@
 """Request, response and language codes of the remoting protocol.
 
 Source: RocketMQ 5.3.3, ``RequestCode``, ``ResponseCode``, ``RemotingSysResponseCode``, ``LanguageCode``. Codes missing
-here are legal: the response to an unknown request is ``REQUEST_CODE_NOT_SUPPORTED``, an unknown response code stays a
-number.
+here are legal: the response to an unknown request is ``REQUEST_CODE_NOT_SUPPORTED``, and an unknown response code stays
+a number.
+
 """
 
 from __future__ import annotations

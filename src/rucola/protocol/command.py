@@ -40,7 +40,7 @@ class RemotingCommand:
 
     Attributes:
         code: a ``RequestCode``, a ``ResponseCode`` or any other number.
-        opaque: correlation id, int32; a response repeats that of its request.
+        opaque: correlation id, int32; a response repeats the id of its request.
         flag: bit 0 response, bit 1 oneway.
         remark: error text of a response; empty if none.
         ext_fields: the fields of the header, as strings; fields whose value is null are left out.

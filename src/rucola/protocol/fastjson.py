@@ -39,7 +39,7 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
 class ReadBody(bytes):
-    """A parsed body: ``loads`` returns ``value`` without parsing. The caller must not change the value.
+    """A body that is parsed already: ``loads`` returns ``value``, which the caller must not change.
 
     Attributes:
         value: the result of ``loads`` for the same bytes.
@@ -89,7 +89,7 @@ def dumps(value: Any) -> bytes:
 
 
 def bean_keyed(table: Iterable[tuple[Any, Any]]) -> orjson.Fragment:
-    """Marks a map whose keys are objects, in a value given to ``dumps``. Standard JSON does not allow such keys."""
+    """Encodes a map whose keys are objects, as a part of a value for ``dumps``. Standard JSON forbids such keys."""
     return orjson.Fragment(b"{" + b",".join([dumps(key) + b":" + dumps(value) for key, value in table]) + b"}")
 
 

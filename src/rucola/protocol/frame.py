@@ -6,8 +6,8 @@
     | length | type | header len h | header (h bytes) | body |
     | int32  | u8   | u24          |                  |      |
 
-``length`` is the number of bytes after it, at most 16 MiB - 4. Type 0 means a JSON header, type 1 a binary header
-(``protocol.md`` 1.1).
+``length`` is the number of bytes after this field, at most 16 MiB - 4. Type 0 means a JSON header, type 1 a binary
+header (``protocol.md`` 1.1).
 
 ``FrameReader`` owns one receive buffer. The transport writes into ``buffer()`` and calls ``received``; the frames of
 that read are then handled in place. This must happen before the next ``buffer()``, which may move or replace them.

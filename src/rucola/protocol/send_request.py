@@ -180,7 +180,7 @@ def batch_member(body: bytes, flag: int, properties: Mapping[str, str]) -> bytes
 
 
 def send_answers(batch: FrameBatch) -> list[SendAnswer | None]:
-    """Returns the send results in all frames of a read; they are decoded at the first call for the batch.
+    """Returns the send results in all frames of a read; the first call for a batch decodes all of them.
 
     The result is None for other frames, and for responses that only ``FrameBatch.command`` can read.
     """

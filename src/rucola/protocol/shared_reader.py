@@ -143,7 +143,7 @@ class SharedFrameReader(FrameReader):
         self._space.kept_bytes -= batch.kept_bytes
 
     def set_aside(self) -> None:
-        """Copies out of the shared buffer those frames that ``more`` would return next."""
+        """Copies the frames that ``more`` would return next, so that they no longer use the shared buffer."""
         if not self._is_aside:
             self._move_out()
             self._count_aside(self._end if self.has_more else 0)

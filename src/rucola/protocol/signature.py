@@ -24,8 +24,8 @@ SECURITY_TOKEN = "SecurityToken"
 SIGNATURE_V2 = "SignatureV2"
 SIGN_TIME = "SignTime"
 SIGN_NONCE = "SignNonce"
-"""Ext fields of version 2: the signature in base64; milliseconds since 1970 in decimal digits; a nonce of 16 to 48
-characters, a dot and a number, which is used only once.
+"""Ext fields of version 2. ``SignatureV2``: the signature in base64. ``SignTime``: decimal milliseconds since 1970.
+``SignNonce``: 16 to 48 characters, a dot and a number; each nonce is used only once.
 """
 
 _UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"

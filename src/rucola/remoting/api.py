@@ -154,7 +154,7 @@ class RemotingApi(NameServerApi):
     async def end_transaction(
         self, address: str, header: EndTransactionRequestHeader, timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        """END_TRANSACTION (37) with a decision; the response confirms that the broker has it."""
+        """END_TRANSACTION (37) with a decision; the response confirms that the broker received the decision."""
         await self._call(address, RequestCode.END_TRANSACTION, header, timeout_ms=timeout_ms)
 
     # offsets
@@ -167,7 +167,7 @@ class RemotingApi(NameServerApi):
         set_zero_if_not_found: bool | None = None,
         timeout_ms: int = TIMEOUT_MS,
     ) -> int | None:
-        """QUERY_CONSUMER_OFFSET (14); None if the group has no progress there (code 22)."""
+        """QUERY_CONSUMER_OFFSET (14); None if the group has no consumer offset for ``queue`` (code 22)."""
         header = QueryConsumerOffsetRequestHeader(
             group, queue.topic, queue.queue_id, set_zero_if_not_found, queue.broker_name
         )

@@ -30,7 +30,7 @@ class AuthApi(RemotingApi):
         await self._call(address, RequestCode.DELETE_ACL_CONFIG, header)
 
     async def change_global_addresses(self, address: str, addresses: str, path: str | None) -> None:
-        """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53); ``path`` names the file, None means the usual file."""
+        """UPDATE_GLOBAL_WHITE_ADDRS_CONFIG (53); ``path`` names the file; None selects the default file."""
         header = headers.UpdateGlobalWhiteAddrsConfigRequestHeader(addresses, path)
         await self._call(address, RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, header)
 
@@ -83,7 +83,7 @@ class AuthApi(RemotingApi):
         await self._call(address, RequestCode.AUTH_UPDATE_ACL, header, fastjson.dumps(dict(acl)))
 
     async def delete_acl(self, address: str, subject: str, resource: str | None = None) -> None:
-        """AUTH_DELETE_ACL (3008): deletes the subject's rules for ``resource``, or all of its rules if that is None."""
+        """AUTH_DELETE_ACL (3008): deletes the subject's rules for ``resource``; None deletes all of its rules."""
         header = headers.DeleteAclRequestHeader(subject, None, resource)
         await self._call(address, RequestCode.AUTH_DELETE_ACL, header)
 

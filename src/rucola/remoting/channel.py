@@ -29,10 +29,11 @@ from rucola.remoting.server_options import ServerOptions
 from rucola.remoting.turn import ANSWER_BYTES, Turn
 
 _REQUEST_BYTES = 512
-"""Bytes of memory that a waiting request needs, in addition to the kept part of the request."""
+"""Bytes of memory that a waiting request needs, in addition to the bytes that ``owe`` receives as ``size``."""
 _FEW_ROWS = 64
-"""A connection with at most this number of unserved requests of a read waits as if the read had not begun. Otherwise, a
-producer that was not served for a second would wait among connections that send thousands of requests in one read.
+"""A connection with at most this number of unserved requests of a read waits in the group of reads that have not begun.
+Otherwise, a producer that was not served for a second would wait in the same group as connections that send thousands
+of requests in one read.
 """
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
@@ -94,8 +95,8 @@ class ChannelOwner(Protocol):
 class Channel(asyncio.BufferedProtocol):
     """A client's connection, from the server's view.
 
-    ``RemotingServer`` creates one for every accepted connection. A channel ends by ``close``, by the peer, by an
-    undecodable frame or by silence. ``handler.channel_closed`` is then called exactly once.
+    ``RemotingServer`` creates one for every accepted connection. A channel ends when either side closes it, after an
+    undecodable frame, or after a timeout. ``handler.channel_closed`` is then called exactly once.
 
     Attributes:
         host: the peer's address in the store's format: 4 or 16 address bytes, then the port as int32.
@@ -104,16 +105,17 @@ class Channel(asyncio.BufferedProtocol):
         verified: whether the peer has shown a valid certificate.
         attributes: data that the handler keeps with this connection.
         closed: whether the connection is gone.
-        costly: whether its last request used much processor time, so that its next request must wait for a turn of the
-            event loop with time left. Also True if the connection has sent no request yet, because many new connections
-            may begin with a costly request.
+        costly: whether its last request used much processor time. The next request then waits until a turn of the event
+            loop has time left. Also True before the first request, because many new connections may begin with a costly
+            request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
         framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
             attribute and the next five.
         active: whether a byte was received or sent since ``ConnectionWatch`` last looked.
         idle_since: time in seconds at which ``ConnectionWatch`` first saw that no byte had passed.
-        begun_since: time in seconds since which the same frame is incomplete.
-        stalled_since: time in seconds since which the peer has accepted no part of the unsent responses.
+        begun_since: time in seconds from which ``ConnectionWatch`` counts how long the current frame is incomplete.
+        stalled_since: time in seconds at which ``ConnectionWatch`` last saw that the peer had accepted a part of the
+            unsent responses, or that none were unsent.
         unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked. If the peer has accepted everything
             since then, the value is larger than any possible number.
     """
@@ -197,8 +199,9 @@ class Channel(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
 
     def owe(self, size: int) -> None:
-        """Counts a request that waits in the server; ``size`` is the number of bytes kept of the request or of its
-        response. Above the limit for unsent responses, reading pauses until enough of these bytes are released.
+        """Counts a request that waits in the server; ``size`` is the number of bytes of the request or its response
+        that stay in memory. Above the limit for unsent responses, reading pauses until enough of these bytes are
+        released.
         """
         self._owed += size + _REQUEST_BYTES
         if not self.held_back and self._owed > self._server.options.outbound_bytes_high:
@@ -221,7 +224,7 @@ class Channel(asyncio.BufferedProtocol):
         return self._gathered_bytes > ANSWER_BYTES or self._server.turn.is_over(self._loop)
 
     def took(self, seconds: float) -> None:
-        """Sets ``costly`` after a request that took ``seconds`` by the clock."""
+        """Sets ``costly`` after a request; ``seconds`` is the elapsed time, not the processor time."""
         self.costly = self._server.turn.was_costly(seconds, self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:
@@ -433,7 +436,7 @@ class Channel(asyncio.BufferedProtocol):
         transport = self._transport
         if self._paused or self.held_back or transport is None or transport.is_closing() or not self._has_rest():
             return
-        self.costly = False  # the connection has waited for a turn that had time left
+        self.costly = False  # the connection has waited until a turn had time left
         self._serve_next()
         self._read_on()
 

@@ -29,7 +29,7 @@ class ConnectionWatch:
 
     Attributes:
         connections_max: maximum number of connections.
-        refused: number of connections that were closed when they were opened.
+        refused: number of connections that were closed as soon as they were accepted.
     """
 
     def __init__(self, options: ServerOptions, file_limit: int = 0) -> None:

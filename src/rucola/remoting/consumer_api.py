@@ -69,8 +69,8 @@ class ConsumerApi(RemotingApi):
     async def pop(
         self, address: str, header: PopMessageRequestHeader, timeout_ms: int
     ) -> tuple[PopMessageResponseHeader | None, bytes]:
-        """POP_MESSAGE (200050): the header with the data for the receipts, and the stored records, empty if no message
-        came in time. The header is None if the broker considers the request outdated by its born time.
+        """POP_MESSAGE (200050): the header with the data for the receipt handles, and the stored records (empty if no
+        message came in time). The header is None if the born time shows the broker that the request is outdated.
         """
         answer = await self._call(address, RequestCode.POP_MESSAGE, header, timeout_ms=timeout_ms, expected=_POPPED)
         if answer.code == ResponseCode.POLLING_TIMEOUT and _TOO_OLD in (answer.remark or ""):

@@ -39,7 +39,7 @@ class DeferredReads:
     """The connections that wait for a later turn. Event loop only.
 
     Args:
-        turn: the turn of the server's event loop; its time limits what is served.
+        turn: the current turn of the server's event loop; when its time is up, the connections wait on.
         cpu_s: processor time of the calling thread, in seconds.
     """
 

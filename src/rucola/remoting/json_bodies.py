@@ -23,7 +23,8 @@ SHORT_BYTES = 8 * 1024
 WAITING_BYTES_MAX = 32 * 1024 * 1024
 """Largest number of bytes of all bodies that wait; further requests are refused."""
 AHEAD_MAX = 4
-"""Largest number of bodies in the thread, or parsed but not yet served. A parsed body takes ten times its size."""
+"""Largest number of bodies in the thread, or parsed but not yet served. A parsed body takes ten times as much memory.
+"""
 JSON_CODES = frozenset(
     {
         RequestCode.HEART_BEAT,
@@ -62,8 +63,8 @@ class JsonBodies:
         self._ahead = asyncio.Semaphore(AHEAD_MAX)
 
     async def read(self, command: RemotingCommand) -> None:
-        """Replaces the body of ``command`` by its parsed form. Returns when the request may be served: a few in each
-        turn of the event loop, because many bodies may be parsed during one turn.
+        """Replaces the body of ``command`` by its parsed form, and returns when the request may be served. Only a few
+        requests continue in each turn of the event loop, because many bodies may be parsed during one turn.
 
         Raises:
             BrokerError: SYSTEM_BUSY, too many bodies wait.

@@ -78,7 +78,7 @@ class LargeFrames:
         return sum(frame.waits for frame in self._frames.values())
 
     def grew(self, channel: Channel, size: int, needed: int, now_s: float) -> bool:
-        """Records that ``size`` of the ``needed`` bytes of a large frame have arrived from ``channel``; returns whether
+        """Notes that ``size`` of the ``needed`` bytes of a large frame have arrived from ``channel``; returns whether
         there is memory for more.
         """
         frame = self._frames.get(channel)

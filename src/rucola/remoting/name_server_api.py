@@ -47,11 +47,10 @@ class NameServerApi:
         body: bytes,
         timeout_ms: int = TIMEOUT_MS,
     ) -> tuple[RegisterBrokerResponseHeader, KVTable]:
-        """REGISTER_BROKER (103): sends the header with the CRC of the body, and the body, an encoded
-        ``RegisterBrokerBody``.
+        """REGISTER_BROKER (103). ``body`` is an encoded ``RegisterBrokerBody``; ``header`` contains its CRC.
 
         Returns:
-            The addresses of the master, for a slave, and the table of ordered topics.
+            The addresses of the master, which only a slave receives, and the table of ordered topics.
         """
         answer = await self._call(address, RequestCode.REGISTER_BROKER, header, body, timeout_ms)
         table = KVTable.decode(answer.body) if answer.body else KVTable()

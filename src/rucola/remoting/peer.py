@@ -15,9 +15,9 @@ class Peer(Protocol):
 
     Attributes:
         closed: whether the connection is gone.
-        costly: whether its last request used much processor time, so that its next request must wait for a turn of the
-            event loop with time left. Also True if the connection has sent no request yet, because many new connections
-            may begin with a costly request.
+        costly: whether its last request used much processor time. The next request then waits until a turn of the event
+            loop has time left. Also True before the first request, because many new connections may begin with a costly
+            request.
         remote_address: the client as ``ip:port``.
     """
 

@@ -121,8 +121,8 @@ class ProcessorTable:
         answered.add_done_callback(finished)
 
     def _has_share(self, channel: Channel) -> bool:
-        """True if another request of ``channel`` may wait although the limit is reached: the waiting requests of
-        ``channel`` are fewer than its share of the limit.
+        """True if one more request of ``channel`` may wait although the limit is reached, because ``channel`` has fewer
+        waiting requests than its share of the limit.
         """
         part = self._waiting_max / (len(self._waiting_of) + 1)
         return self._waiting_of.get(channel, 0) < part and len(self._waiting) < _OVER_LIMIT * self._waiting_max

@@ -101,7 +101,7 @@ class RemotingServer:
 
     @property
     def refused_connections(self) -> int:
-        """Number of connections that were closed when they were opened, because there were too many."""
+        """Number of connections that were closed as soon as they were accepted, because there were too many."""
         return self._watch.refused
 
     @property
@@ -216,8 +216,8 @@ class RemotingServer:
             self._forget_ended()
 
     def _forget_ended(self) -> None:
-        """Tells the handler of ended connections; thousands that end together take several iterations of the event
-        loop.
+        """Calls the handler's ``channel_closed`` for each ended connection; thousands of connections that end together
+        take several iterations of the event loop.
         """
         loop = asyncio.get_running_loop()
         self._forgetting = False

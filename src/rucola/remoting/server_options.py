@@ -18,7 +18,7 @@ class ServerOptions:
         idle_timeout_ms: a connection without a byte in either direction for this long is closed
             (serverChannelMaxIdleTimeSeconds, 120 s). The check runs every eighth of this time or more often, so the
             connection may stay open for that much longer.
-        frame_timeout_ms: time allowed for a frame, plus the time that its received bytes take at
+        frame_timeout_ms: longest time for a frame, in addition to the time that its received bytes take at
             ``frame_bytes_per_s_min``.
         frame_bytes_per_s_min: the lowest accepted rate of a sending peer.
         stalled_timeout_ms: a connection whose peer has accepted none of its unsent responses for this long is closed.
@@ -27,8 +27,8 @@ class ServerOptions:
         begun_bytes_max: maximum number of bytes of all incomplete frames that have buffers of their own.
         outbound_bytes_high: bytes of unsent responses at which reading from the connection pauses.
         outbound_bytes_max: bytes of unsent responses at which the connection is dropped.
-        outbound_total_max: bytes of unsent responses of all connections together at which those with the most are
-            dropped.
+        outbound_total_max: bytes of unsent responses of all connections together at which the connections with the most
+            unsent bytes are dropped.
         close_grace_ms: how long ``RemotingServer.close`` waits for unsent responses.
         backlog: number of connections that the system holds before they are accepted (serverSocketBacklog, 1024).
         tls: encryption; None accepts plain connections only.

@@ -68,7 +68,7 @@ class TlsListener:
         return (self._listening,)
 
     def close(self) -> None:
-        """Accepts no more connections; those in their handshake are closed."""
+        """Accepts no more connections; closes connections whose handshake is unfinished."""
         self._accepting.cancel()
         for task in list(self._tasks):
             task.cancel()

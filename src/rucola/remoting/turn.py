@@ -27,7 +27,7 @@ Otherwise, thousands of connections would each get one request served in the sam
 SERVED_READS = 64
 """Number of reads in a turn whose requests are served even if the turn takes longer than ``LONG_S``."""
 TOO_LONG_S = 0.025
-"""When a turn has taken this number of seconds, it serves no requests of further reads, however few there were."""
+"""When a turn has taken this number of seconds, it serves no requests of further reads, even after only a few reads."""
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 def is_imported(module: str) -> bool:
     """Whether ``module`` is already imported, so that an import statement is only a table look-up."""
     loaded = sys.modules.get(module)
-    # Like importlib, this puts a module into the table before it has been executed.
+    # importlib puts a module into the table before the module has been executed.
     return loaded is not None and not getattr(loaded.__spec__, "_initializing", False)
 
 

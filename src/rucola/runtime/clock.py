@@ -7,16 +7,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The source of time for a service; reads the clocks of the operating system. ``testing.clock.ManualClock`` is the
-    other implementation.
-    """
+    """The source of time for a service. ``SystemClock`` implements it, and ``testing.clock.ManualClock`` for tests."""
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch; the clock may be set forwards or backwards."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never goes back. For every timeout."""
+        """Seconds from an arbitrary start; never goes back. Use it for every timeout."""
         ...
 
 

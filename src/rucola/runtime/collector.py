@@ -20,8 +20,8 @@ take 15 to 60 ms.
 
 
 def freeze_survivors() -> None:
-    """Starts collections, which skip all objects that exist now and, later, all objects that have survived a full
-    collection.
+    """Enables garbage collections. They skip all objects that exist now and, later, all objects that have survived a
+    full collection.
     """
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)

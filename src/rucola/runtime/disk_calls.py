@@ -15,7 +15,7 @@ _ERRORS: dict[int, type[DiskError]] = {
     errno.ENFILE: TooManyFilesError,
 }
 _moving = threading.Lock()
-"""Guards the position of a descriptor where calls cannot name a position (Windows)."""
+"""Guards the position of a descriptor on systems whose calls cannot name a position (Windows)."""
 
 
 def read_at(descriptor: int, length: int, position: int) -> bytes:

@@ -10,10 +10,10 @@ Three rules hold for every caller. Each was derived from a measurement:
   lack of descriptors a ``TooManyFilesError``.
 
 On other systems, features that only Linux has are replaced. Without ``posix_fallocate`` zeros are written; without
-``fdatasync`` ``fsync`` is used; without ``fcntl`` the lock is that of ``msvcrt``; a directory that cannot be opened is
-not synced; without ``pread`` and ``pwrite`` the position of the descriptor is set first. Tests can pretend that
-functions are missing, through ``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all of these
-features.
+``fdatasync`` ``fsync`` is used; without ``fcntl`` the store is locked with ``msvcrt``; a directory that cannot be
+opened is not synced; without ``pread`` and ``pwrite`` the position of the descriptor is set first. Tests can pretend
+that functions are missing, through ``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all of
+these features.
 """
 
 from __future__ import annotations
@@ -245,8 +245,8 @@ class Files:
             raise
 
     def sync_parent(self, path: str) -> None:
-        """Syncs the parent of the directory ``path``: a process that created ``path`` may have been killed before it
-        synced the parent.
+        """Syncs the parent of the directory ``path``, because the process that created ``path`` may have been killed
+        before it synced the parent.
         """
         try:
             self.sync_directory(os.path.dirname(path))  # noqa: PTH120
@@ -291,7 +291,7 @@ class Files:
 
         Args:
             path: path of the new file; it appears there only when it is complete.
-            temporary: path at which the file is built; it lies in another directory of the same file system, so that a
+            temporary: path at which the file is built, in a different directory of the same file system, so that a
                 partial file is never mistaken for a segment.
             size: length in bytes.
             allocated: number of bytes to allocate from position 0; the owner allocates the rest step by step, before it
@@ -321,9 +321,9 @@ class Files:
 
         Args:
             path: path of the file.
-            size: number of bytes to map; None maps the whole file. The caller must have compared it with the file's
-                length.
-            writable: False maps it for reading only.
+            size: number of bytes to map; None maps the whole file. The caller must have checked that the file is long
+                enough.
+            writable: False maps the file for reading only.
         """
         with DiskCall(path, "map"):
             descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _BINARY | _NO_FOLLOW)

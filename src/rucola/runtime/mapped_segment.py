@@ -29,8 +29,8 @@ _NO_WAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 class MappedSegment:
     """One mapped file. ``buffer`` and ``view`` may be used only on the thread that maps, unmaps and closes the file.
 
-    Any thread may call ``sync``. ``sync`` syncs the opened file, even if another file is now at its path. If a
-    descriptor is closed during a sync, it stays open until the sync ends.
+    Any thread may call ``sync``. ``sync`` syncs the opened file, even if a different file is now at its path. A
+    ``close`` during a sync leaves the descriptor open until the sync ends.
 
     Attributes:
         buffer: the map itself, for kernels.
@@ -291,7 +291,7 @@ class MappedSegment:
         file.
 
         Returns:
-            Returns False if the file is closed.
+            False if the file is closed.
         """
         with self._guard:
             self._uses += not self._closed

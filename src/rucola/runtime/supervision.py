@@ -1,6 +1,6 @@
 """Runs periodic work on the event loop. If one run raises, the error is logged and counted, and the work continues.
 
-Whatever a server does repeatedly, without another task awaiting it, is a ``PeriodicWork`` with a name.
+Everything that a server repeats, and that no other task awaits, is a ``PeriodicWork`` with a name.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Supervisor:
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
         self._failing: dict[str, str] = {}
-        """The error of the last run of each work, by its name; only if that run failed."""
+        """The error of each work whose last run failed, by the name of the work."""
 
     def failed(self, name: str, error: BaseException) -> None:
-        """Records that a run of ``name`` raised. A repeated error is logged only the first time."""
+        """Counts and logs a failed run of ``name``. A repeated error is logged only the first time."""
         self.failures[name] += 1
         text = repr(error)
         if self._failing.get(name) != text:
@@ -42,7 +42,7 @@ class Supervisor:
             event(_log, logging.ERROR, "work failed and continues", trace, work=name, error=text)
 
     def succeeded(self, name: str) -> None:
-        """Records that a run of ``name`` succeeded."""
+        """Notes that a run of ``name`` succeeded."""
         if self._failing.pop(name, None) is not None:
             event(_log, logging.INFO, "work succeeds again", work=name)
 

@@ -22,7 +22,8 @@ from rucola.runtime.supervision import Supervisor
 Pieces = Iterable[bytes]
 """The content of a file, encoded piece by piece during the write."""
 Snapshot = Callable[[], Pieces]
-"""Takes a snapshot of the table; its pieces are encoded later in another thread."""
+"""Takes a snapshot of the table; a thread encodes the pieces of the snapshot later."""
+
 Ended = Callable[[Exception | None], None]
 Keep = Callable[[Snapshot, Ended], "KeptTable"]
 """Creates the writer for the file of one table."""

@@ -1,4 +1,4 @@
-"""Creates TLS contexts: TLS contexts: version 1.2 or later, the library's ciphers, peers always verified.
+"""Creates TLS contexts: version 1.2 or later, the library's ciphers, servers always verified.
 
 There is no test mode, no generated certificate and no way to switch verification off (security.md S-47).
 """
@@ -37,7 +37,7 @@ def client_context(trust_path: str, cert_path: str = "", key_path: str = "") -> 
     ``trust_path`` and contain the server's host name.
 
     Args:
-        trust_path: PEM file with the authorities for servers' certificates; empty for those of the system.
+        trust_path: PEM file with the authorities for servers' certificates; empty for the authorities of the system.
         cert_path: PEM file with the client's own certificate; empty for none.
         key_path: its key.
 

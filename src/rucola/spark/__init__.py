@@ -2,7 +2,7 @@
 store directory.
 
 Planning (``options``, ``admission``, and the modules of ``rucola.arrow`` that it uses) is pure and runs without Spark.
-The classes that Spark calls (``source``, ``batch``, ``stream``) pass plain data that can be pickled between Spark's
-processes. The code that reads messages is in ``rucola.arrow`` and imported inside ``read()``, because each of Spark's
-worker processes pays for its imports.
+The classes that Spark calls (``source``, ``batch``, ``stream``) exchange only plain data, which Spark can pickle and
+send to its processes. The code that reads messages is in ``rucola.arrow`` and imported inside ``read()``, because each
+of Spark's worker processes pays for its imports.
 """

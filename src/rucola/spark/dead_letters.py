@@ -17,8 +17,8 @@ ID, TOPIC, REASON = "_msgId", "_topic", "_error"
 
 
 class DeadLetterFile:
-    """The file of dead letters that one attempt of a task writes. It is created with the first refused row, and gets
-    its name when it is complete.
+    """The file of dead letters that one attempt of a task writes. ``close`` creates it if rows were refused, and gives
+    it its final name when it is complete.
 
     Args:
         path: the directory, or its URI; empty for none.

@@ -68,8 +68,8 @@ def decode(
         message: full name of the message (Protocol Buffers only).
         skip_bytes: number of bytes before the content, such as the 5 that schema registries add (Avro and Protocol
             Buffers only).
-        count_as: name under which rows and poison rows are counted (``observe``): in a stream's ``observedMetrics``,
-            ``rows`` and ``poison``.
+        count_as: name under which rows and poison rows are counted (``observe``); a stream's ``observedMetrics`` shows
+            the counts as ``rows`` and ``poison``.
 
     Raises:
         ConfigError: the format is unknown, the schema cannot be read, or a column has the name of a field.

@@ -127,7 +127,7 @@ def find(spark: SparkSession, stores: Sequence[str], wanted: MessageQuery) -> Da
 def _frame(
     spark: SparkSession, count: int, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """A DataFrame of the rows that ``work`` makes of the numbers 0 to ``count`` - 1, with one task for each number."""
+    """A DataFrame of the rows that ``work`` makes from the numbers 0 to ``count`` - 1, with one task per number."""
     return spark.range(0, count, 1, max(count, 1)).mapInArrow(work, schema)
 
 

@@ -72,7 +72,7 @@ def topic_stats(records: DataFrame, every: str = "1 minute") -> DataFrame:
 
 
 def dead_letters(records: DataFrame) -> DataFrame:
-    """Counts of the messages that consumer groups gave up, by group and by the topic that producers sent them to.
+    """Counts dead letters by consumer group and by the topic to which producers sent the messages.
 
     Args:
         records: rows of ``bronze``; only rows of dead-letter topics are counted.

@@ -197,7 +197,7 @@ ELSEWHERE = {
     "namesrvaddr": "nameServer",
     "tls.client.trustcertpath": "caCertificate",
 }
-"""Options of other sources, each with the option of this source that replaces it, which errors name instead of the most
+"""Replacements for options of other sources. The error for such an option names the replacement instead of the most
 similar option.
 """
 GROUP_HASH_DIGITS = 12

@@ -18,12 +18,12 @@ _SCAN = "DataSourceV2ScanRelation"
 def prune(spark: SparkSession, query: Callable[[DataFrame], DataFrame], **options: str) -> DataFrame:
     """Returns the result of ``query`` over a load of ``format("rocketmq")`` with only the columns that the query uses.
 
-    The query is built twice: first over all columns, because Spark's optimized plan then shows which of them it uses;
+    The query is built twice: first over all columns, so that Spark's optimized plan shows which of them the query uses,
     then over those columns. If the session pushes filters down (``spark.sql.python.filterPushdown.enabled``) and the
     query reads the rows once, fewer messages are read, too.
 
     Args:
-        spark: a session, but not a Spark Connect session, because that does not show its plans.
+        spark: a session in this process; a Spark Connect session does not show its plans.
         query: function that builds a new DataFrame from the rows in each call, and does nothing else. If it joins the
             rows with themselves, each side is read with the columns of both sides.
         options: options of ``format("rocketmq")`` for a batch, without ``columns``.

@@ -2,10 +2,10 @@
 
 This works only with ``spark.sql.python.filterPushdown.enabled`` and option ``pushFilters``. Spark 4.3 keeps one plan
 for each ``load()``, in ``PythonDataSourceV2.readInfo``, based on the filters that it pushed last. All reads of this
-load use that plan, and a query without filters does not call Python again, so the source cannot notice it. Therefore
-each load may be read only once. Every filter is handed back, so Spark applies all of them to the rows that are read.
-So this module may keep messages that no query wants, but must never leave out a wanted one. The store times of a queue
-are assumed to increase, except when its broker's clock steps back by up to ``CLOCK_STEP_MS``.
+load use that plan. The source cannot notice a query without filters, because Spark does not call Python again for it.
+Therefore each load may be read only once. Every filter is handed back to Spark, which applies all of them to the rows
+that are read. This module may therefore keep messages that no query wants, but must never leave out a wanted one. The
+store times of a queue are assumed to increase, except when its broker's clock steps back by up to ``CLOCK_STEP_MS``.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def lookup(wanted: Wanted, options: SourceOptions) -> KeyLookup | None:
 
 
 def narrowed(options: SourceOptions, wanted: Wanted) -> SourceOptions:
-    """The options of a reader that requests only the wanted tags, if no other option selects messages."""
+    """Returns ``options``, limited to the wanted tags unless another option already selects messages."""
     if wanted.tags is None or not options.expression.matches_all:
         return options
     expression = tag_expression(wanted.tags)

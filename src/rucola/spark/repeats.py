@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 OFFSET_MAX = 1 << 40
 """Upper limit, exclusive, of queue offsets in ids."""
 OFFSET_DIGITS = tuple((14 + i, 36 - 4 * i) for i in range(6)) + tuple((28 + i, 12 - 4 * i) for i in range(4))
-"""For each hex digit that holds bits of the queue offset: its index in the id, and the number of its lowest bit."""
+"""For each hex digit of an id that holds bits of the queue offset: index of the digit, and position of the digit's
+lowest bit in the queue offset.
+"""
 _TIME = "00000000"
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 0.5
 SELECTING = ("topic", "subscribe", "subscribepattern", "assign")
-"""Source options, in lower case, that ``plan_options`` replaces, besides those that begin with ``_BOUNDS``."""
+"""Source options, in lower case, that ``plan_options`` replaces, together with all that begin with ``_BOUNDS``."""
 _BOUNDS = ("starting", "ending")
 
 log = logging.getLogger(__name__)
@@ -147,8 +147,8 @@ class _Task:
 
 @contextmanager
 def _counted(rows: DataFrame, progress: Callable[[int], None] | None) -> Iterator[Accumulator[int] | None]:
-    """Makes an accumulator that counts the messages sent by ended tasks. Within the block, ``progress`` is called with
-    the accumulator's value at intervals.
+    """Makes an accumulator that counts the messages sent by finished tasks. Within the block, ``progress`` is called
+    with the accumulator's value at intervals.
     """
     if progress is None:
         yield None

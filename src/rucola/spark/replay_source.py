@@ -1,4 +1,4 @@
-"""The messages that a replay takes from a store directory or from brokers, and how far it has come.
+"""The messages that a replay takes from a store directory or from brokers, and the replay's progress.
 
 The ranges of all queues are fixed when a replay is planned. So a replay ends even if its target is the topic that it
 reads, and a later run continues with the rest of the same ranges. Imports no Spark, and PyArrow only inside the
@@ -62,7 +62,7 @@ def plan_replay(options: ReadOptions, keys: Sequence[str] = (), done: Done | Non
     Args:
         options: where to read from, and which messages to choose.
         keys: selects only messages with one of these keys; empty for all.
-        done: progress of earlier runs; the plan is then the rest.
+        done: progress of earlier runs; the plan then covers only the remaining messages.
 
     Raises:
         ConfigError: a topic does not exist, or the options do not fit a replay.
@@ -149,7 +149,7 @@ class Checkpoint:
         """The progress that an earlier run has saved; None if there was none.
 
         Raises:
-            ConfigError: the file belongs to another replay, or was not written by a replay.
+            ConfigError: the file belongs to a different replay, or was not written by a replay.
         """
         content = self._files.read_file(self._path)
         if content is None:

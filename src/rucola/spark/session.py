@@ -108,7 +108,7 @@ def command_session(name: str, *, master: str | None = None, **conf: str) -> Spa
 
 @contextmanager
 def _quick_workers() -> Iterator[None]:
-    """While this context is active, a starting Java process starts its Python workers three times as quickly.
+    """A Java process that starts within this context starts its Python workers three times as quickly.
 
     Normally Spark puts a zip file of PySpark first on the workers' module path. Each process compiles the modules in a
     zip file anew, which takes a second. A worker is the last in a chain of processes that start one another, and it

@@ -1,7 +1,7 @@
 """Packs rows into the bodies of batch requests, column by column, without an object for each row.
 
-It packs only rows like those of most tasks: for any queue of one topic, without sharding key, flag or delay, and with
-bodies that need no compression. All other rows become messages one by one (``sink_rows``). This module imports no
+It packs rows only if all of them have one topic and may go to any of its queues, none has a sharding key, flag or
+delay, and no body needs compression. All other rows become messages one by one (``sink_rows``). This module imports no
 Spark, and is imported only inside ``write()``.
 """
 
@@ -174,7 +174,7 @@ class RowPacker:
 
 
 def same_position() -> ConfigError:
-    """The error for two rows with the same source position: consumers would drop one message as a repeat."""
+    """The error for two rows with the same source position, because consumers would drop one message as a repeat."""
     return ConfigError(
         "idColumn", "", "a column that distinguishes rows, because several rows have the same source position"
     )

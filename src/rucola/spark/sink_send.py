@@ -1,8 +1,8 @@
 """Sends the messages of a task to the brokers: checks each response, repeats failed messages, reports refused ones.
 
-Messages for any queue are sent in batches, to the queues in turn. Messages for a specific queue, or with a sharding
-key, are sent to their queue in order, one batch after another. Delayed messages are sent one by one, because RocketMQ
-does not accept them in a batch.
+Messages that may go to any queue are sent in batches, to the queues in turn. Messages for a specific queue, or with a
+sharding key, are sent to their queue in order, one batch after another. Delayed messages are sent one by one, because
+RocketMQ does not accept them in a batch.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class RowSender:
         return failed
 
     async def _route(self, topic: str) -> list[MessageQueue] | RucolaError:
-        """The queues of a topic, or the reason for a refusal if no broker has the topic at the time limit."""
+        """The queues of a topic, or the reason for a refusal if no broker has the topic within the time limit."""
         patience = _Patience(self._clock, self._patience_s)
         while topic not in self._missing:
             try:
@@ -175,7 +175,7 @@ class RowSender:
         return self._missing[topic]
 
     async def _queue(self, topic: str, broker_name: str, queue_id: int) -> MessageQueue | RucolaError:
-        """The queue that is named in a row, or the reason for a refusal if it does not exist at the time limit."""
+        """The queue that is named in a row, or the reason for a refusal if it does not exist within the time limit."""
         place = topic, broker_name, queue_id
         patience = _Patience(self._clock, self._patience_s)
         while place not in self._missing_queues:
@@ -191,7 +191,7 @@ class RowSender:
         return self._missing_queues[place]
 
     async def _send_free(self, messages: Sequence[Message], numbers: list[int]) -> Refused:
-        """Sends messages for any queue."""
+        """Sends messages that may go to any queue."""
 
         async def attempt(waiting: list[int]) -> list[Outcome]:
             try:
@@ -348,7 +348,7 @@ class _Patience:
 
 
 def _is_about_account(error: BrokerError) -> bool:
-    """Whether the broker refused the account. The error has a code of temporary errors, but no retry helps."""
+    """Whether the broker refused the account. The error's code is one of temporary errors, but no retry helps."""
     return error.code in error.RETRIABLE_CODES and not error.retriable
 
 

@@ -28,7 +28,7 @@ NO_BODY = b"null"
 """Body of a dead letter whose row has no body; no message may be empty."""
 
 Settled = Callable[["pa.RecordBatch", Refused], None]
-"""Is called with settled rows, and with the errors of those rows that became dead letters, by row index."""
+"""Called with rows that are stored or became dead letters, and with the errors of the dead letters, by row index."""
 
 log = logging.getLogger(__name__)
 
@@ -188,5 +188,5 @@ class _Task:
 
 
 def _plain(text: str) -> str:
-    """``text`` with the two characters that separate properties escaped."""
+    """Returns ``text`` with escapes in place of the two characters that separate properties."""
     return text.replace("\x01", "\\x01").replace("\x02", "\\x02")

@@ -63,7 +63,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._told: set[tuple[object, ...]] = set()
         self._clock = clock or SystemClock()
         self._admitted_s: float | None = None
-        """Time at which the latest micro-batch was admitted; None before the first of a run, which need not wait."""
+        """When the latest micro-batch was admitted; None before the run's first micro-batch, which need not wait."""
 
     # The methods below have Spark's names.
 
@@ -88,8 +88,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         none.
 
         Raises:
-            DataLossError: a queue is gone, ends before its offset, or was replaced by another queue, and
-                ``failOnDataLoss`` is set.
+            DataLossError: ``failOnDataLoss`` is set, and a queue is gone, ends before the offset to continue at, or was
+                replaced by a different queue.
         """
         begin = StreamOffsets.from_document(start)
         subscription = self.options.subscription
@@ -130,7 +130,7 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else to_document(self._newest)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Records the current ends of the queues, where this run of the query will end."""
+        """Notes the current ends of the queues; this run of the query will end there."""
         catalog = self._open()
         queues = catalog.queues(all_needed=False)
         try:
@@ -161,8 +161,8 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(piece) for piece in catalog.plan(ranges)]
 
     def _bounds(self, moved: QueueOffsets, first: QueueOffsets) -> dict[MessageQueue, Bounds]:
-        """Bounds of the queues to read. For the queues of an unavailable broker, these are the logged offsets, and
-        their tasks will wait for the broker.
+        """Bounds of the queues to read. If a queue's broker is unavailable, the bounds are the logged offsets, and the
+        queue's tasks will wait for the broker.
         """
         catalog = self._open()
         look = catalog.look(sorted(moved))
@@ -211,13 +211,13 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             mark, bounds = begin.marks.get(queue), look.bounds[queue]
             kind = AnotherLogError if bounds.max >= own[queue] else DataLossError
             self._lost(kind(queue_text(queue), own[queue], own[queue], *bounds))
-            # Older versions did not write marks. Without one, the stream waits until the queue reaches the old offset.
+            # Older versions logged no ``Mark``. Without it, the stream waits until the queue reaches the old offset.
             if mark is not None:
                 starts[queue] = catalog.offset_at(queue, mark.store_timestamp_ms + 1)
         return {queue: at for queue, at in starts.items() if at != own.get(queue)}
 
     def _replaced(self, begin: StreamOffsets, own: QueueOffsets, look: Look) -> list[MessageQueue]:
-        """Queues that end before the offset to continue at, or have another record at the offset read last."""
+        """Queues that end before the offset to continue at, or have a different record at the last offset read."""
         grown = {
             queue: own[queue] - 1
             for queue in own.keys() & begin.marks.keys() & look.bounds.keys()
@@ -237,12 +237,12 @@ class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("%s; the query continues, because failOnDataLoss is off", error)
 
     def _check_all_found(self, begin: QueueOffsets) -> None:
-        """Checks that all named topics and queues exist, because a run that ends by itself waits for none to be
+        """Checks that all named topics and queues exist. A run that ends by itself does not wait until they are
         created.
 
         Raises:
-            ConfigError: a topic, or an assigned queue, neither exists nor was read before, or no topic matches the
-                pattern.
+            ConfigError: no topic matches the pattern, or a named topic or an assigned queue does not exist and was
+                never read.
         """
         subscription = self.options.subscription
         catalog = self._open()

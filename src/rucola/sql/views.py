@@ -57,8 +57,8 @@ class Rows(VirtualDataset):
 
 
 class Keys(VirtualDataset):
-    """A table with one row for each key of each message: KEYS may hold several. A filter on ``key`` uses a store's
-    index.
+    """A table with one row for each key of each message; a message may have several keys. A filter on ``key`` uses a
+    store's index.
     """
 
     def __init__(self, messages: TopicDataset) -> None:
@@ -99,8 +99,8 @@ def finding_rows(store: str) -> list[dict[str, object]]:
 
 
 def _of_messages(node: Node) -> Node:
-    """The filter for the messages: conditions on ``key`` become conditions on column ``keys``. These suffice for a
-    lookup of keys.
+    """The filter for the messages: conditions on ``key`` become conditions on column ``keys``. A lookup of keys needs
+    only these conditions.
     """
     if isinstance(node, Field):
         return Field("keys") if node.name == "key" else node

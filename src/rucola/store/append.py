@@ -127,8 +127,8 @@ class MessageAppender:
         """Continues after the log has refused row ``done``."""
         log, status = self._log, _OK
         while done < last:
-            # ``offsets`` has no element yet for a queue that is seen for the first time. If no element is
-            # missing, the row is refused for another reason: it is illegal, or the log cannot be written.
+            # ``offsets`` has no element yet for a queue that is seen for the first time. If no element is missing, the
+            # row is refused because it is illegal, or because the log cannot be written.
             highest = max(table[done * ROW_WIDTH + _QUEUE_ID : last * ROW_WIDTH : ROW_WIDTH])
             if log.refusal is _ILLEGAL and len(offsets) <= highest < QUEUE_ID_MAX:
                 offsets = self._queues.next_offsets(topic, highest + 1)
@@ -179,7 +179,7 @@ class MessageAppender:
         return self._put(messages)
 
     def _put_assigned(self, message: StoreMessage) -> PutMessageResult:
-        """Appends one message whose properties receive queue offsets."""
+        """Writes queue offsets into the properties of one message, then appends it."""
         text = self._assigner.properties(message, self._without_crc(message.properties))
         assigned = replace(message, properties=text)
         if self._check_limits(assigned) is not _OK or self._is_too_long(assigned):
@@ -190,7 +190,7 @@ class MessageAppender:
         return result
 
     def _is_too_long(self, message: StoreMessage) -> bool:
-        """Whether the record of a message for light queues is longer than RocketMQ allows a body to be."""
+        """Whether the record of a light-queue message is longer than ``maxMessageSize``, the limit for bodies."""
         if message.sys_flag & MessageSysFlag.INNER_BATCH:
             return False
         config = self._config
@@ -236,7 +236,7 @@ class MessageAppender:
         return _OK
 
     def _without_crc(self, properties: bytes) -> bytes:
-        """Returns the property text; leaves out a checksum that belonged to another record."""
+        """Returns the property text; leaves out a checksum that belonged to a different record."""
         if not self._config.enabled_append_prop_crc or _CRC_PROPERTY not in properties:
             return properties
         pairs = [pair for pair in properties.split(_PAIR_END) if pair and not pair.startswith(_CRC_PROPERTY)]

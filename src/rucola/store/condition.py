@@ -1,6 +1,6 @@
-"""Records whether the store accepts messages, and which operations lack disk space.
+"""Keeps track of whether the store accepts messages, and of the operations that lack disk space.
 
-Space may be missing for several causes at once. The store has space again when no cause is left:
+Missing space may have several causes at once. The store has space again when no cause is left:
 
 ======== ================================================ ====================================================
 cause    noted by                                         cleared by
@@ -32,11 +32,11 @@ Cause = Literal["segment", "write", "dispatch", "ratio"]
 
 
 class StoreCondition:
-    """The state of the store, and the causes for which space is missing.
+    """The state of the store, and the causes of missing space.
 
     Attributes:
         state: whether the store accepts messages, and if not, why; read only.
-        missing: the causes for which space is missing; read only.
+        missing: the present causes of missing space; read only.
         tell: called on any thread when the state may have changed, when more of the log is synced, or when an operation
             should be retried.
     """

@@ -32,8 +32,8 @@ ROWS_MAX = 512
 """Largest number of records in a batch; their rows fit into the cache of the CPU."""
 
 _ROWS_PER_QUEUE_MIN = 4
-"""Average number of rows per queue below which records are put one by one, which then takes less CPU time than a scan
-of all rows for each queue.
+"""Smallest average number of rows per queue for which units are put queue by queue. With fewer rows, putting records
+one by one takes less CPU time than a scan of all rows for each queue.
 """
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
@@ -95,7 +95,7 @@ class Dispatcher:
         position: physical offset of the first record not dispatched.
         store_timestamp_ms: store time of the newest record dispatched.
         progress: the progress published last, and what must be synced for it.
-        screen: decides which records belong to a queue while the log may hold damaged ones; None accepts all.
+        screen: while the log may hold damaged records, decides which records belong to a queue; None accepts all.
         log: the commit log.
         queues: the consume queues, which get a unit per record.
         index_service: the index files, which get the keys; None without an index.
@@ -106,7 +106,7 @@ class Dispatcher:
         paused: whether the last ``dispatch`` ended early because of ``maps_max``.
 
     Args:
-        log, queues, index, deleted: the objects kept as ``log``, ``queues``, ``index_service`` and ``deleted``.
+        log, queues, index, deleted: become the attributes ``log``, ``queues``, ``index_service`` and ``deleted``.
         stats: counts entries that light queues could not store.
     """
 
@@ -146,10 +146,10 @@ class Dispatcher:
         Args:
             end: physical offset at which a record ends.
             queues_from: physical offset; a batch that ends at or below this offset is not put into the queues, because
-                recovery knows that they have its entries.
+                recovery knows that the queues have the batch's entries.
             index_from: the same for the index.
-            maps_max: ends early once this number of queue segments was mapped; a topic that has been begun is finished
-                up to the end of its records in the batch.
+            maps_max: ends early once this number of queue segments was mapped, but never between consecutive records of
+                the same topic in a batch.
 
         Returns:
             The number of records dispatched.

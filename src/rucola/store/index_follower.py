@@ -21,7 +21,7 @@ from rucola.store.log.mapped_file import MappedFile
 _log = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _BATCHES = 8
-"""Largest number of batches of records whose keys one retry puts; this takes a few milliseconds."""
+"""Largest number of record batches whose keys one retry puts into the index; they take a few milliseconds."""
 
 
 class IndexFollower:

@@ -69,7 +69,7 @@ class StoreKeeper:
         self._synced = published._replace(store_timestamp_ms=self._flush.flushed_timestamp_ms)
 
     def start(self) -> None:
-        """Records the state after recovery, so that the record of a clean stop is no longer valid; starts the thread.
+        """Writes the state after recovery, which replaces the watermark of a clean stop; starts the thread.
 
         Raises:
             DiskError: the state cannot be recorded.
@@ -163,7 +163,7 @@ class StoreKeeper:
         self._marks.watermark.write(watermark)
 
     def _checkpoint(self, watermark: Watermark) -> StoreCheckpoint:
-        """Returns the checkpoint for RocketMQ, which after a crash dispatches from these times on.
+        """Returns the checkpoint. After a crash, RocketMQ dispatches again from the store times that it contains.
 
         RocketMQ also removes index files whose end is later than the index time, including the file in use. RocketMQ
         adds the keys of these files again only if the other times are as old as the index time. Therefore all three

@@ -167,8 +167,8 @@ class MessageStore:
         except StoreError as error:
             event(_log, logging.ERROR, "store did not stop cleanly, the next start recovers it", error=error)
         finally:
-            # Whatever failed, threads end before files are closed: a thread that still syncs treats closed files as
-            # synced.
+            # Whatever failed, threads end before files are closed, because a thread that still syncs treats closed
+            # files as synced.
             self._flush.end()
             self._keeper.end()
             self._close()
@@ -220,7 +220,7 @@ class MessageStore:
         return count
 
     def _dispatch_with_descriptors(self, maps_max: float) -> int:
-        """Dispatches; if no descriptor is left, closes those of some queues and tries once more."""
+        """Dispatches; if no descriptor is left, closes the descriptors of some queues and tries once more."""
         try:
             count = self._dispatcher.dispatch(self.confirm_offset, maps_max=maps_max)
         except TooManyFilesError as error:
@@ -242,7 +242,7 @@ class MessageStore:
         The old topic's records stay in the log until they expire.
 
         Raises:
-            DiskError: it is open whether the topic is deleted; a restart or another call decides.
+            DiskError: it is unknown whether the topic is deleted; a restart or another call settles it.
             StoreDamagedError: the name is not a valid topic; nothing was touched.
         """
         self._queues.directory(topic, 0)
@@ -467,9 +467,7 @@ class MessageStore:
 
     @property
     def maps_awaited(self) -> bool:
-        """Whether messages were appended that the next ``dispatch`` can put into their queues only after mapping
-        segments.
-        """
+        """Whether the next ``dispatch`` must map segments before it can put appended messages into their queues."""
         return self._queues.maps_awaited
 
     @property

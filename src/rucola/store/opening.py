@@ -1,9 +1,9 @@
 """Locks a store's directory, opens the store and recovers it if necessary.
 
 Each part is opened after the parts that it relies on: lock, segments of the log, deleted topics, queues, index. Until
-recovery has found the end of the log, nothing is changed, except that damaged parts are moved out of the log with
-``quarantine``. From then on the abort file marks the directory as in use, so that the next start-up treats an
-interrupted recovery like a crash.
+recovery has found the end of the log, nothing is changed, except that ``quarantine`` moves damaged parts out of the
+log. From then on the abort file marks the directory as in use, so that the next start-up treats an interrupted recovery
+like a crash.
 """
 
 from __future__ import annotations

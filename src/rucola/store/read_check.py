@@ -1,8 +1,8 @@
 """Withholds damaged messages from readers. Only the damaged message is withheld; its neighbours are delivered.
 
-By default, messages that this process stored itself are not checked: their bytes come from the memory to which they
-were written. Older messages come from the disk. For these, physical offset, checksums, topic and queue are compared, in
-one call of a Cython kernel for adjacent records. Used by the event loop's thread only.
+By default, messages that this process stored itself are not checked, because their bytes come from the memory to which
+they were written. Older messages come from the disk. Their physical offset, checksums, topic and queue id are checked.
+One call of a Cython kernel reads all adjacent records. Used by the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class ReadCheck:
         self._reported: set[int] = set()
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Sets, after recovery, which records are checked: those below the log's end come from the disk. Gaps hold no
-        messages.
+        """Sets, after recovery, which records are checked: with ``OLD`` those below the log's end, which come from the
+        disk; always those up to the end of the last gap, because gaps hold no messages.
         """
         if self._check is CheckOnRead.OLD:
             self.below = physical_end
@@ -125,8 +125,8 @@ class ReadCheck:
         )
 
     def _sound_rows(self, part: LogPart, chosen: array[int], first: int, last: int, topic: bytes, queue_id: int) -> int:
-        """Returns the number of units before the first one whose record is damaged. The records of all these units are
-        adjacent in ``part``.
+        """Returns how many of the units from ``first`` to ``last`` (excluded) precede the first one with a damaged
+        record. The records of these units are adjacent in ``part``.
         """
         table, view, start = self._table, part.view, part.start
         position = chosen[2 * first] - start

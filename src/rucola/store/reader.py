@@ -42,11 +42,11 @@ _CHAIN_STEPS_MAX = 32_768
 with the same hash can create millions.
 """
 _OTHER_BYTES_MAX = 16 << 20
-"""Largest total size in bytes of records without the wanted key that a query reads before it stops."""
+"""A query stops after it has read this many bytes of records that do not have the wanted key."""
 JOIN_BELOW_BYTES = 4096
-"""Average slice length in bytes below which copying takes less CPU time than sending slices separately. Measured on
-uvloop over loopback: a response with 32 slices of 200 B takes 27 us of CPU time as slices and 15 us copied; with
-1,250 B, 33 and 25; with 4,096 B, 44 to 55 and 39 to 61.
+"""Average slice length in bytes below which copying takes less CPU time than sending slices separately. CPU time of a
+response with 32 slices, measured on uvloop over loopback: with 200 B a slice, 27 us sent separately, 15 us copied; with
+1,250 B, 33 us separately, 25 us copied; with 4,096 B, 44 to 55 us separately, 39 to 61 us copied.
 """
 _ALL_TAGS = array("q")
 
@@ -86,8 +86,8 @@ class MessageReader:
         self._codes_count = 0
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Must be called after recovery. From then on, records below ``physical_end`` may not be in memory, and gaps
-        hold no messages.
+        """Must be called after recovery. Records below ``physical_end`` may not be in memory; ``gaps`` hold no
+        messages.
         """
         self._written_from = physical_end
         self.check.loaded(physical_end, gaps)
@@ -320,8 +320,8 @@ class MessageReader:
         return views, total
 
     def _codes_of(self, tag_codes: Collection[int]) -> array[int]:
-        """Returns the codes, sorted for ``select_units``. The result is cached, because a consumer uses the same set
-        in each pull.
+        """Returns the tag codes, sorted for ``select_units``. The result is cached, because a consumer uses the same
+        set in each pull.
         """
         if not isinstance(tag_codes, frozenset):
             return array("q", sorted(tag_codes))
@@ -346,7 +346,7 @@ class MessageReader:
         return False
 
     def _waits(self, physical_offset: int, cold: ColdRecords | None, length: int = 0) -> bool:
-        """Whether a record must not be read now: it must first be fetched, which is noted in ``cold``, or the disk
+        """Whether a record must not be read now, because it must first be fetched (noted in ``cold``) or the disk
         cannot read it.
         """
         if cold is None or not self._may_be_cold(physical_offset):

@@ -33,7 +33,7 @@ class GetMessageStatus(Enum):
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     OFFSET_RESET = "OFFSET_RESET"
-    """The broker sets this value, not the store: the offset was set from outside."""
+    """Set by the broker, not by the store, after the consumer offset was reset."""
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
@@ -83,8 +83,8 @@ class GetMessageResult:
         message_count: number of records in ``views``.
         message_bytes: total size of the records.
         suggest_slave: whether the messages are so old that they are assumed not to be in memory.
-        cold: if set, it fetches the records that are not in memory: call it on any thread, then read again. If ``cold``
-            is set, the other fields are meaningless.
+        cold: if set, a function that fetches the records that are not in memory. Call it on any thread, then repeat the
+            read. If ``cold`` is set, the other fields are meaningless.
     """
 
     status: GetMessageStatus

@@ -1,11 +1,11 @@
 """Removes expired files and, if space is short, also files that have not expired (RocketMQ 5.3.3,
 ``CleanCommitLogService``, ``CleanConsumeQueueService``).
 
-Two threads share the work. The maintenance thread checks space, hours and ages, and removes files. Only the event
-loop's thread changes the lists of segments. A check therefore only decides up to which offset the log may be removed.
-The event loop then takes those segments out of its list, which makes the new minimum visible. Afterwards the
-maintenance thread removes their files, oldest first, and syncs each removal before the next. The memory of a removed
-segment stays valid as long as slices of it exist.
+Two threads share the work. The maintenance thread checks disk space, the hour of the day and the age of files, and
+removes files. Only the event loop's thread changes the lists of segments. A check therefore only decides up to which
+offset the log may be removed. The event loop then takes those segments out of its list, which makes the new minimum
+visible. Afterwards the maintenance thread removes their files, oldest first, and syncs each removal before the next.
+The memory of a removed segment stays valid as long as slices of it exist.
 
 A segment is removed only after it is synced and dispatched, and its queue and index entries are synced too. Otherwise,
 after a crash, queue offsets that consumers have seen would be assigned again.

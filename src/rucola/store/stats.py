@@ -18,8 +18,8 @@ class StoreStats:
     got_bytes: int = 0
     damaged_messages: int = 0
     multi_dispatch_skipped: int = 0
-    """Number of names in ``INNER_MULTI_DISPATCH`` that got no entry, because the name is not that of a light queue or
-    has no offset assigned by the store.
+    """Number of names in ``INNER_MULTI_DISPATCH`` that got no entry, because the name or its offset is invalid, or an
+    older record already has the entry at this offset.
     """
     expired_segments: int = 0
     forced_segments: int = 0

@@ -45,10 +45,10 @@ class TopicDeletion:
         self._away = f"{root}/deleted-queues"
 
     def load(self) -> None:
-        """Reads the table; changes nothing.
+        """Reads ``rucola-deleted-topics``; changes nothing.
 
         Raises:
-            StoreDamagedError: the table cannot be read.
+            StoreDamagedError: the file cannot be read.
         """
         text = self._files.read_file(self._path)
         self.ends.clear()
@@ -73,9 +73,7 @@ class TopicDeletion:
 
     @property
     def replay_from(self) -> int | None:
-        """Physical offset from which on records may lack their units after ``resume``; None if there is nothing to
-        complete.
-        """
+        """Physical offset of the first record that may lack its unit after ``resume``; None if nothing is pending."""
         return min((self.ends[topic] for topic in self._pending), default=None)
 
     def resume(self) -> bool:

@@ -85,9 +85,7 @@ class LitePullConsumer:
         self._loop.run(self._async.start())
 
     def shutdown(self) -> None:
-        """Stops pulling, stores the offsets (with ``auto_commit`` those of all polled messages), and leaves the
-        group.
-        """
+        """Stops pulling, stores the offsets (with ``auto_commit``, for all polled messages), and leaves the group."""
         self._loop.run(self._async.shutdown())
 
     def subscribe(self, topic: str, expression: str | MessageSelector = "*") -> None:
@@ -202,7 +200,7 @@ class LitePullConsumer:
         return self._loop.run(self._async.max_offset(queue))
 
     def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum offset if there is
-        none.
+        """Queue offset of the first message stored at or after ``timestamp_ms`` (since the epoch); the maximum offset
+        if there is none.
         """
         return self._loop.run(self._async.offset_for_time(queue, timestamp_ms))

@@ -93,8 +93,8 @@ class Producer:
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
-            queue: a queue of the message's topic; by default the queue of the sharding key, or all queues in turn
-                without a key.
+            queue: a queue of the message's topic. By default, a message with a sharding key goes to the queue of the
+                key, and other messages go to the queues in turn.
             selector: called with the queues of the topic and the message; returns one of the queues.
             timeout_ms: for all attempts together; by default as configured.
 
@@ -113,9 +113,10 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> concurrent.futures.Future[SendResult]:
-        """Sends one message without waiting. Many may be in flight; they are stored in no guaranteed order.
+        """Sends one message without waiting. Brokers store the messages in flight in no guaranteed order.
 
-        Their number is not limited: call ``ready()`` before each message, or wait for the futures.
+        The number of messages in flight is not limited: call ``ready()`` before each message, or wait for the
+        futures.
 
         Args:
             message: the message; gets a UNIQ_KEY unless it has one.
@@ -152,7 +153,7 @@ class Producer:
         return self._loop.run(self._async.send_many(messages, timeout_ms=timeout_ms))
 
     def ready(self) -> None:
-        """Waits until fewer messages and bytes are in flight than configured."""
+        """Waits until the messages and bytes in flight are below the configured limits."""
         self._loop.run(self._async.ready())
 
     def flush(self) -> None:
@@ -211,7 +212,7 @@ class Producer:
 
         Raises:
             ClientError: the handle is invalid, or its broker is not in the topic's route.
-            BrokerError: the broker does not allow it, or the delivery time is too near or has passed.
+            BrokerError: the broker does not allow recalls, or the delivery time is too near or has passed.
             RemotingError: the broker could not be reached or did not respond in time.
         """
         return self._loop.run(self._async.recall(topic, recall_handle, timeout_ms=timeout_ms))

@@ -106,7 +106,7 @@ class PullConsumer:
                 immediately.
 
         Raises:
-            ClientError: an argument is invalid; the message names it and the reason.
+            ClientError: an argument is invalid; the error names the argument and the reason.
             FormatError: a record is malformed or fails its checksum. A compressed body that cannot be decompressed is
                 no error: it is returned as stored, and the problem is logged.
         """
@@ -139,8 +139,8 @@ class PullConsumer:
         return self._loop.run(self._async.max_offset(queue))
 
     def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """First queue offset stored at or after ``timestamp_ms`` (since the epoch); the maximum offset if there is
-        none.
+        """Queue offset of the first message stored at or after ``timestamp_ms`` (since the epoch); the maximum offset
+        if there is none.
         """
         return self._loop.run(self._async.offset_for_time(queue, timestamp_ms))
 

@@ -23,8 +23,8 @@ class SimpleConsumer:
     Life cycle: ``subscribe``, then ``with consumer``, or ``start`` and ``shutdown``.
 
     A received message is hidden from the group for its invisible duration. Without an ``ack`` in that time, any
-    consumer of the group may receive it again; after 16 retries it becomes a dead letter. ``auto_renew`` extends the
-    time until the message is acknowledged or the consumer shuts down.
+    consumer of the group may receive it again; after 16 retries it becomes a dead letter. ``auto_renew`` keeps the
+    message hidden until it is acknowledged or the consumer shuts down.
 
     In addition to the errors listed, all methods raise ``BrokerError`` if a broker refuses, and ``RemotingError`` if it
     cannot be reached or does not respond in time; the call may be repeated.

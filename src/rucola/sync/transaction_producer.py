@@ -21,8 +21,8 @@ class TransactionProducer(Producer):
 
     Life cycle: ``with TransactionProducer(...)``, or ``start`` and ``shutdown``.
 
-    Once started, it also responds to brokers' checks, including those about messages of other producers of the group
-    that have ended. Any number of producers of a group may run.
+    After ``start``, it also responds to brokers' checks, even about messages of producers of the group that have ended.
+    Any number of producers of a group may run.
 
     Args:
         group: producer group.

@@ -42,6 +42,6 @@ def advance(seconds: float) -> None:
 
 
 async def settle(turns: int = 20) -> None:
-    """Runs some iterations of the event loop: data on loopback sockets needs several until all callbacks have run."""
+    """Runs several iterations of the event loop, because data on loopback sockets is not handled within one."""
     for _ in range(turns):
         await asyncio.sleep(0)

@@ -1,7 +1,7 @@
 """Faults of requests, connections and the disk that a test can start.
 
-A fault begins with the call and ends with its ``with`` block, with ``end`` or after ``times`` requests. If several
-faults apply to a request, the oldest one decides.
+A fault begins with the call of its method. It ends with its ``with`` block, with ``end`` or after ``times`` requests.
+If several faults apply to a request, the oldest one decides.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class FaultRules:
 
 
 def request_codes(requests: str | int | None) -> frozenset[int] | None:
-    """Returns the request codes that ``requests`` stands for: a name in ``REQUESTS``, a code, or None for all.
+    """Returns the request codes for ``requests``, which is a name in ``REQUESTS``, a code, or None for all.
 
     Raises:
         ValueError: the name is unknown.
@@ -221,7 +221,7 @@ class Faults:
         """Makes the disk full: the broker refuses new messages and delivers stored ones. Returns once the broker
         refuses messages.
 
-        When the fault ends, the call returns once the broker accepts messages again.
+        The call that ends the fault returns once the broker accepts messages again.
         """
         self._full_disk(True)
         return self._other(lambda: self._full_disk(False))

@@ -82,7 +82,9 @@ class ManualWorker:
 
 @contextmanager
 def manual_workers(*modules: str, interleaver: Interleaver | None = None) -> Iterator[None]:
-    """Within the block, ``modules`` use ``ManualWorker`` for ``Worker``; locks are those of ``interleaver``, if any."""
+    """Within the block, ``modules`` use ``ManualWorker`` instead of ``Worker``; locks are those of ``interleaver``, if
+    any.
+    """
     with ExitStack() as stack:
         for module in modules:
             stack.enter_context(patch(f"{module}.Worker", partial(ManualWorker, interleaver=interleaver)))

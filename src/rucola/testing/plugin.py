@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 class _PlainImports(MetaPathFinder):
     """Finds Rucola's modules before pytest does, so that pytest does not rewrite their assert statements.
 
-    pytest parses and rewrites all modules of a package that has a plugin, also on the thread on which a server imports.
-    Python up to 3.11.7 and 3.12.1 fails if two threads parse at the same time.
+    pytest parses and rewrites all modules of a package that has a plugin, also modules that a server imports on its own
+    thread. Python up to 3.11.7 and 3.12.1 fails if two threads parse at the same time.
     """
 
     def find_spec(
@@ -32,7 +32,7 @@ class _PlainImports(MetaPathFinder):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Sees to it that pytest does not rewrite Rucola's modules."""
+    """Prevents pytest from rewriting Rucola's modules."""
     finder = _PlainImports()
     sys.meta_path.insert(0, finder)
     config.add_cleanup(lambda: sys.meta_path.remove(finder))

@@ -2,9 +2,9 @@
 
 A test records what it did and observed as a ``History``. The check returns findings; there are none if the history
 keeps every promise. The promises are RocketMQ's. A message whose send was acknowledged is delivered at least once; a
-message whose send was refused never is. A message whose outcome is unknown may be delivered; once it was delivered, it
-must not be lost. A queue keeps the order in which one producer's sends were acknowledged. Values are unique. All times
-are of one clock, in any unit.
+message whose send was refused is never delivered. A message whose outcome is unknown may be delivered; after its first
+delivery it must not be lost. A queue keeps the order in which one producer's sends were acknowledged. Values are
+unique. All times are of one clock, in any unit.
 
 A delivery through a retry topic (``retried``) has a queue and an offset of that topic: it counts as a delivery of the
 value, but its offset is not checked. The module uses no clock and no I/O.

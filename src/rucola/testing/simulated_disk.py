@@ -32,7 +32,7 @@ class MappedBytes(bytearray):
     """The content of a file as processes see it; all memory maps of the file share this object.
 
     Attributes:
-        touched: numbers of pages that were written, perhaps without a visible change.
+        touched: indices of pages that were written, perhaps without a visible change.
         maps: number of open memory maps of the file.
         on_unmap: function that is called when the last map is closed.
     """
@@ -67,9 +67,9 @@ class Inode:
     Attributes:
         data: content as processes see it.
         disk: durable content; has the length of the last sync.
-        pages: for each page that was written since, the other contents that it may have on disk, oldest first.
+        pages: for each page written since that sync, the other contents that it may have on disk, oldest first.
         sizes: other lengths that the file may have on disk, oldest first.
-        dirty: numbers of the pages that the next sync will write.
+        dirty: indices of the pages that the next sync will write.
     """
 
     def __init__(self, content: bytes = b"") -> None:
@@ -83,7 +83,7 @@ class Inode:
         self._calls = self._synced_by = 0
 
     def capture(self) -> None:
-        """Records as new versions what was written since the last call."""
+        """Records everything that was written since the last call as new versions of the pages and the length."""
         data, seen = self.data, self._seen
         if data.touched or data != seen:
             if len(data) != len(seen):

@@ -135,8 +135,8 @@ class SimulatedOs:
                 disk.step("truncate", path)
                 node.data[:] = b""
                 node.capture()
-        # The lowest free number is used, as by a real system. So a closed descriptor that is used by mistake refers to
-        # another file.
+        # The lowest free number is used, as by a real system, so a closed descriptor that is used by mistake refers to
+        # a different file.
         descriptor = next(number for number in count(3) if number not in self._open)
         self._open[descriptor] = path, node
         return descriptor
@@ -414,7 +414,7 @@ class _Mmap:
 
 
 class _Fcntl:
-    """Replaces ``fcntl``: each process of a test has its own ``Files``, so no other process holds a lock."""
+    """Replaces ``fcntl``. No other process holds a lock, because each process of a test has its own ``Files``."""
 
     LOCK_EX = 2
     LOCK_NB = 4

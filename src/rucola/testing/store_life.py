@@ -156,7 +156,8 @@ class StoreLife:
             self.interleaver.drop()
 
     def open(self) -> None:
-        """Loads the store, compares the recovered content with the model, continues with it, and starts it.
+        """Loads the store, compares its content with the model, makes the recovered content the new model, and starts
+        the store.
 
         Raises:
             StartRefused: a disk call failed.
@@ -227,12 +228,12 @@ class StoreLife:
 
     @property
     def promised_end(self) -> int:
-        """Messages below this offset survive a power failure: they were acknowledged, or reported as synced."""
+        """Messages below this offset survive a power failure, because they were acknowledged, or reported as synced."""
         return max(self.model.acked_end, self._reported_end())
 
     @property
     def kept_end(self) -> int:
-        """Messages below this offset survive the end of the process: they have left its memory."""
+        """Messages below this offset survive the end of the process, because they have left its memory."""
         if not self.config.pooled:
             return self.model.end
         return self.store._log.max_offset if self._started else self._kept_end
@@ -290,8 +291,8 @@ class StoreLife:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Takes ``meanwhile`` from the disk for the block: only one thread appends, so nothing is appended while that
-        thread waits for the disk.
+        """Removes ``meanwhile`` from the disk within the block, because nothing else is appended while the only
+        appending thread waits for the disk.
         """
         self._refuses = self._io_error
         meanwhile, self.disk.meanwhile = self.disk.meanwhile, None
@@ -316,7 +317,7 @@ class StoreLife:
         self._allocator.run()
 
     def keep(self) -> None:
-        """Does the work of the thread that removes old files and watches the disk space, once."""
+        """Does one round of the work of the thread that removes old files and watches the disk space."""
         self._keeper.run()
 
     @property
@@ -396,7 +397,7 @@ class StoreLife:
         self.disk.used_percent = 0
 
     def expire(self) -> None:
-        """Simulates low disk space for some time: the store removes the oldest segments that may expire."""
+        """Simulates low disk space for some time, so that the store removes the oldest segments that may expire."""
         self._full_segments_may_expire()
         self.disk.used_percent = _SHORT_OF_SPACE
         for _ in range(2):
@@ -509,8 +510,8 @@ def _check_recovered(life: StoreLife, failing: bool) -> StoreModel:
 def check_kept_aside(life: StoreLife, image: Image) -> None:
     """Checks that the quarantine holds what a recovery of ``image`` removed.
 
-    The quarantine may hold more, from an earlier recovery. That recovery read data from memory; power then failed
-    before all of this data was on disk, or after part of the data had been zeroed.
+    The quarantine may hold more, if an earlier recovery read data from memory and power failed before all of this data
+    was on disk, or after part of it had been zeroed.
 
     Raises:
         Mismatch: data is missing.
@@ -632,7 +633,7 @@ def _check_synced(life: StoreLife, failing: bool) -> None:
         if served and (inode.pages or inode.sizes):
             raise Mismatch(f"{path} is served but not synced (pages {sorted(inode.pages)})")
     for change in disk.changes:
-        # It does not matter if the name now belongs to another file, or was removed with its directory. The store
+        # It does not matter if the name now belongs to a different file, or was removed with its directory. The store
         # does not use files that were removed before the recovery began; states in which they reappear are explored
         # separately.
         gone = not any(change.names.values()) and (failing or id(change) in life.known_changes)

@@ -143,7 +143,7 @@ class StoreModel:
         """Returns the model with those unacknowledged messages that are in ``log`` before ``end``.
 
         Raises:
-            Mismatch: the log contains a record that is none of these messages.
+            Mismatch: the log contains a record of none of these messages.
         """
         if end <= self.end:
             return self

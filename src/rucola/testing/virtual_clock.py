@@ -1,7 +1,8 @@
 """The wall clock of tests: the system's clock plus the time by which tests advanced it.
 
 A process has one wall clock, shared by all its ``RocketMQ`` instances and clients. It returns to the system's time when
-the last ``RocketMQ`` is closed. Monotonic time never changes: connections, heartbeats and timeouts keep their duration.
+the last ``RocketMQ`` is closed. Tests never move the monotonic clock, so connections, heartbeats and timeouts keep
+their duration.
 """
 
 from __future__ import annotations

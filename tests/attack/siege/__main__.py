@@ -52,7 +52,9 @@ HEADINGS += ["idle MB", "most MB", "after MB", "SIGTERM s", "ended s", ""]
 
 
 async def tried(attack: Attack, folder: Path, seconds: float, profiled: bool) -> Row:
-    """Attacks a new broker and measures the effect. Then repeats the attack, and stops the broker during the attack."""
+    """Attacks a new broker and measures the effect. Then repeats the attack, and stops the broker during the
+    repetition.
+    """
     async with Target(folder, attack.guarded, profiled) as target:
         canary = Canary(target.addresses)
         await canary.start()

@@ -160,7 +160,7 @@ async def long_http(addresses: Addresses) -> None:
 
 @attack("connections", "3,000 connections that each send 250 KB of the shortest requests once, then stay")
 async def wide_reads(addresses: Addresses) -> None:
-    """Tries to fill memory: before the fix, buffers and tables of a connection kept the size of its largest read."""
+    """Tries to fill memory. Before the fix, buffers and tables of a connection kept the size of its largest read."""
     frames = request(9999) * (250_000 // len(request(9999)))
 
     async def one() -> None:

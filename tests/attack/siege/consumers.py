@@ -36,7 +36,7 @@ def heartbeat(client: str, groups: list[str], topics: list[str], tags: int = 0, 
 
 
 def pull(topic: str, queue_id: int, offset: int, suspend_ms: int, expression: str = "*", kind: str = "TAG") -> bytes:
-    """Returns a pull that waits up to this long if there is no message."""
+    """Returns a pull request that waits up to ``suspend_ms`` if there is no message."""
     return request(
         Code.PULL_MESSAGE, consumerGroup="attackers", topic=topic, queueId=queue_id, queueOffset=offset, maxMsgNums=32,
         sysFlag=6, commitOffset=0, suspendTimeoutMillis=suspend_ms, subVersion=0, subscription=expression,

@@ -85,7 +85,7 @@ class Refused(Exception):  # noqa: N818 - no error
 
 
 class Seen:
-    """A copy of a received message, because the library frees its own when the callback returns."""
+    """A copy of a received message, because the library frees the original when the callback returns."""
 
     def __init__(self, message: RecvMessage) -> None:
         self.body, self.tags, self.keys = bytes(message.body), message.tags, message.keys
@@ -281,7 +281,7 @@ def group_broadcast(peer: Peer) -> dict[str, object]:
 
 
 def delay_levels(peer: Peer) -> dict[str, object]:
-    """Delays by level, which the broker under test has set to 1 s, 2 s, 2 s."""
+    """Delays messages by the first three levels, which are 1 s, 2 s and 2 s at the broker under test."""
     producer = peer.producer()
     seen: list[Seen] = []
     peer.consume(seen)

@@ -34,7 +34,9 @@ STEP_MS = 50
 V4, V6 = bytes([192, 168, 1, 10]), bytes.fromhex("20010db8000000000000000000000006")
 BORN, STORE = (54321).to_bytes(4, "big"), (10911).to_bytes(4, "big")
 LONG_TOPIC = "%RETRY%" + "g" * 200
-"""Longer than the 127 bytes that records of version 1 can hold; the official store reads version 2 since 5.0."""
+"""A topic name longer than the 127 bytes that records of version 1 can hold; the official store reads version 2 since
+5.0.
+"""
 
 CRC_PROPERTY = "__CRC32#"
 BATCH_TOPIC = "BatchTopic"
@@ -157,7 +159,9 @@ def light_names(put: Put) -> list[str]:
 def put_all(
     store: MessageStore, clock: ManualClock, long_topic: bool, undispatched: int, kinds: bool = False
 ) -> list[Put]:
-    """Puts all messages; returns them with their offsets. The last ``undispatched`` runs are only in the log."""
+    """Puts all messages; returns them with their offsets. The last ``undispatched`` lists of ``runs`` are only in the
+    log.
+    """
     todo = list(runs(long_topic, kinds))
     light: Counter[str] = Counter()
     done: list[Put] = []
@@ -206,7 +210,7 @@ def placed(result: PutMessageResult) -> Put:
 
 
 def as_read(put: Put) -> dict[str, Any]:
-    """Returns the put message ``put`` as every reader must return it, without the checksum property."""
+    """Returns the message of a put as every reader must return it, without the checksum property."""
     hosts = {name: bytes.fromhex(put[name]) for name in ("bornHost", "storeHost")}
     wide = 0x10 * (len(hosts["bornHost"]) > 8) | 0x20 * (len(hosts["storeHost"]) > 8)
     return (

@@ -34,7 +34,7 @@ TOPIC, GROUP, PRODUCERS = "handed_over", "handed_over_group", "handed_over_produ
 POPPED_TOPIC = "handed_over_popped"
 KINDS: dict[str, type[Servers]] = {"rucola": RucolaServers, "java": JavaServers}
 PENDING_MS = 25_000
-"""Time from the sends until waiting messages are due: by then the second broker runs."""
+"""Time from the sends until waiting messages are due; long enough for the second broker to start."""
 PENDING_LEVEL = 2
 SETTINGS = {
     "messageDelayLevel": f"1s {PENDING_MS // 1000}s",
@@ -44,21 +44,23 @@ SETTINGS = {
     "reviveInterval": 1000,
 }
 SETTLED_S = 6.0
-"""Time after which the progress of either broker is on the disk: it writes offsets every 5 s, outcomes of transactions
-every 0.3 s.
+"""Time after which the progress of either broker is on the disk, because both write offsets every 5 s and outcomes of
+transactions every 0.3 s.
 """
 PATIENCE_S = 90.0
 HALF, COMMIT, ROLLBACK = 4, 8, 12
 PULL_OFFSET, UPDATE_OFFSET, SEND_BACK, HEART_BEAT, END_TRANSACTION, CHECK_TRANSACTION = 14, 15, 36, 34, 37, 39
 UPDATE_GROUP, POP_MESSAGE, ACK_MESSAGE = 200, 200050, 200051
 AT_ONCE = "delayed, came before"
-"""Body of the message that may come again after a kill: the progress of delay levels is written every 10 s."""
+"""Body of the message that may be delivered again after a kill, because the progress of delay levels is written only
+every 10 s.
+"""
 
 
 @dataclass
 class Expected:
-    """The messages that the second broker must have at the end: their bodies by topic, and, by body, the time before
-    which a message must not be delivered.
+    """The messages that the second broker must have at the end: their bodies by topic, the earliest delivery time of
+    each body, and the bodies that must never arrive.
     """
 
     bodies: dict[str, list[str]] = field(default_factory=dict)

@@ -57,7 +57,7 @@ SHOWN = 10
 LATER_MS = 1_900_000_000_000
 """Time of the clock when our store opens the directory again; it is later than all times in the store."""
 JAVA_OPENS = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
-"""Options that open packages through which version 4.9 unmaps files; Java has closed them since 16."""
+"""Options that open the packages through which version 4.9 unmaps files, because Java 16 and newer close them."""
 Answers = dict[str, dict[str, Any]]
 
 
@@ -71,7 +71,7 @@ class Case:
     kinds: bool = False
     several: bool = False
     restored: bool = False
-    """Whether the official store opens the files that a restore from a raw archive has written."""
+    """Whether the store was archived raw, and the official store opens the restored files."""
     checks: Counter[bool] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
 
@@ -168,8 +168,8 @@ def write(case: Case, store: Path, puts: Path) -> list[Put]:
     """Writes a store of ours in a separate process."""
     options = ["--crc"] * case.record_crc + ["--long-topic"] * case.version_5 + ["--kinds"] * case.kinds
     options += ["--several"] * case.several
-    # With a checkpoint that is up to date, the official store recovers the least of the log; with one that is behind,
-    # the most.
+    # With an up-to-date checkpoint, the official store recovers the smallest part of the log; with an old checkpoint,
+    # the largest.
     options += (["--kill"] + ["--settle"] * case.record_crc) * case.killed
     command = [sys.executable, "-m", "tests.conformance.store.write", str(store), str(puts), *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
@@ -191,7 +191,7 @@ def set_times(store: Path, puts: list[Put]) -> None:
 
 
 def questions(case: Case, puts: list[Put]) -> Iterator[str]:
-    """Returns the list of requests for the official store."""
+    """Yields the requests for the official store."""
     yield "state"
     for topic, queue_id in in_queues(puts):
         yield f"queue\t{topic}\t{queue_id}"
@@ -209,8 +209,8 @@ def questions(case: Case, puts: list[Put]) -> Iterator[str]:
 
 
 def times(case: Case, queue: list[Put]) -> Iterator[int]:
-    """Returns store times to search for. Times between two messages are included only for versions of the official
-    store that find the later message.
+    """Yields store times to search for. Times between two messages are included only for versions of the official store
+    that find the later message.
     """
     counts = Counter(put["storeTimestamp"] for put in queue)
     for put in queue[:-1]:
@@ -221,8 +221,8 @@ def times(case: Case, queue: list[Put]) -> Iterator[int]:
 
 
 def appended_lines() -> Iterator[str]:
-    """Returns lines that make the official store put messages into existing queues and a new queue, enough messages for
-    several segments.
+    """Yields lines that make the official store put messages into existing queues and a new queue, enough for several
+    segments.
     """
     for number in range(APPENDED):
         topic, queue_id = [("TopicTest", number % 4), ("FromOfficial", 1), ("Orders", 0)][number % 3]
@@ -291,7 +291,7 @@ def compare(case: Case, puts: list[Put], answers: Answers) -> None:
         elif kind == "time":
             queue = in_queues(puts)[words[0], int(words[1])]
             at, first = next((at, put) for at, put in enumerate(queue) if put["storeTimestamp"] >= int(words[2]))
-            # In a light queue, a message has another offset than in its own queue.
+            # In a light queue, a message has a different offset than in its own queue.
             expected = at if words[0].startswith(LMQ_PREFIX) else first["queueOffset"]
             case.check(line, answer["queueOffset"], expected)
 

@@ -1,4 +1,4 @@
-"""Filters of PyArrow are read from their pickles: the result covers every row that can pass them."""
+"""PyArrow filters are read from their pickles; the result covers every row that can pass the filter."""
 
 from __future__ import annotations
 

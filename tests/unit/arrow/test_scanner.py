@@ -1,4 +1,4 @@
-"""The scanner makes record batches of records in memory; every column is compared with the plain decoder."""
+"""The scanner makes record batches from log records in memory; every column is compared with the plain decoder."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_bytes_of_a_text_column_that_are_no_text() -> None:
 def test_properties_as_map() -> None:
     log = log_of(60)
     rows = scan_all(log, propertiesAsMap="true", columns="queueOffset,properties")
-    # A map's text must be UTF-8; bytes that are not were put there by a broken client and are shown as they are.
+    # A map's text must be UTF-8. Bytes that are not UTF-8 come from a broken client, and are replaced.
     for row, expected in zip(rows, expected_rows(log, ""), strict=True):
         pairs = row["properties"]
         assert isinstance(pairs, list)

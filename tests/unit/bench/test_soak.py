@@ -1,4 +1,4 @@
-"""The soak's accounting: which messages count as lost, which figures as flat or slow, and which group is away when."""
+"""The soak's accounting: which messages count as lost, which figures are flat or slow, and when each group is away."""
 
 from __future__ import annotations
 

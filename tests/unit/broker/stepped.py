@@ -1,6 +1,7 @@
 """A broker whose clock, disk and event loop are controlled by the test, which checks wake-ups to the millisecond.
 
-It is the real broker, with requests and responses as bytes; ``tests.crash`` replaces sockets, threads and time.
+The broker is real, and requests and responses are bytes; ``tests.crash.broker_life`` replaces sockets, threads and
+time.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def test_signatures_of_official_clients(name: str) -> None:
 
 
 def test_fields_are_signed_in_the_order_of_java_texts() -> None:
-    astral, private = "\U00010000", "\ue000"  # the order by code points is the reverse of that by UTF-16 units
+    astral, private = "\U00010000", "\ue000"  # code points and UTF-16 units give opposite orders
     fields = {private: "2", astral: "1", "a": "0"}
     assert legacy_signature(b"k", fields, b"", 479) == legacy_signature(b"k", {"x": "012"}, b"", 479)
 

@@ -86,7 +86,7 @@ def test_what_was_fetched_and_is_not_consumed_yet(tmp_path: Path) -> None:
             assert await inflight() == ([4, 2], 0)
             await cluster.pull(
                 "T_live", 0, 0, group="G_live"
-            )  # the offset went back: an offset below the consumed one counts as none
+            )  # the offset went back: offsets below the consumed one do not count
             await cluster.pull("T_live", 1, 4, group="G_live")  # the end of the queue: there is no message to give
             assert await inflight() == ([4, 4], 2)
             cluster.broker.offsets.reset("G_live", "T_live", 1, 1)

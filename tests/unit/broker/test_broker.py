@@ -93,8 +93,8 @@ def test_topics_that_alternate_in_one_read_keep_their_messages(tmp_path):
 
 @both_flush_modes
 def test_a_run_with_odd_messages_in_it_keeps_its_order(tmp_path, sync_flush):
-    """Some messages of a run are unusual: without UNIQ_KEY, with properties of another broker, with WAIT=false, or
-    without a given queue.
+    """Some messages of a run are unusual: without UNIQ_KEY, with properties that a different broker set, with
+    WAIT=false, or without a given queue.
     """
 
     async def scene() -> None:

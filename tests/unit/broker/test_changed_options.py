@@ -48,8 +48,8 @@ async def route(cluster: Cluster, topic: str) -> bytes:
 
 
 def test_a_changed_topic_can_be_registered_alone(tmp_path, monkeypatch):
-    """With ``enableSingleTopicRegister``, the broker sends request 217 instead of 103; the permission of the topic is
-    limited by that of the broker.
+    """With ``enableSingleTopicRegister``, the broker sends request 217 instead of 103; the broker's permission limits
+    the topic's permission.
     """
 
     async def scene() -> None:

@@ -128,8 +128,8 @@ async def beat(cluster: Cluster, kind: ConsumeType) -> None:
 def test_pulls_of_cold_messages_are_slowed_down(
     kind: ConsumeType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group over its limit: push consumers must wait, and pull consumers get one message at a time. Other groups are
-    served normally.
+    """If a group exceeds its limit, its push consumers must wait, and its pull consumers get one message at a time.
+    Other groups are served normally.
     """
 
     async def first() -> None:

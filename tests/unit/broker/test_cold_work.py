@@ -357,7 +357,7 @@ def done(step: Callable[[ColdRecords], Any]) -> Any:
 
 
 class Segment:
-    """A segment with one record of 100 bytes, of which nothing is in memory."""
+    """A segment with one record of 100 bytes; none of them is in memory."""
 
     start, end, path = 0, 4096, "segment"
 

@@ -1,6 +1,4 @@
-"""broker.conf: known keys take effect, other keys of RocketMQ are reported once, and any further key stops the
-start.
-"""
+"""broker.conf: supported keys take effect, other RocketMQ keys are reported once, and unknown keys stop the start."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class Unwalked(dict):
 
 
 def test_the_end_of_a_connection_costs_what_its_own_groups_cost():
-    """The end of a connection with 20,000 groups once blocked the event loop for 105 s."""
+    """Before the fix, the end of a connection with 20,000 groups blocked the event loop for 105 s."""
     members, producers, channel, other = Members(), ProducerManager(), object(), object()
     for number in range(20):
         producers.register(f"p{number}", ClientChannel(other, "other", "JAVA", 479, 1.0))
@@ -220,7 +220,7 @@ def test_locks_are_bounded_and_expired_ones_freed():
 
 
 def test_very_many_expired_locks_go_in_pieces(monkeypatch):
-    """Removing 200,000 expired locks once took half a minute. An expired lock has no effect even before its removal."""
+    """Before the fix, removing 200,000 expired locks took 30 s. Expired locks have no effect even before removal."""
     monkeypatch.setattr(rebalance_lock, "_EXPIRED_AT_ONCE", 3)
     clock = ManualClock()
     locks = RebalanceLockManager(clock.monotonic)

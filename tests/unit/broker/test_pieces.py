@@ -22,7 +22,7 @@ QUEUES = 200
 
 
 def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gathering the statistics of a topic with very many queues once blocked the event loop for seconds."""
+    """Before the fix, gathering the statistics of a topic with very many queues blocked the event loop for seconds."""
     monkeypatch.setattr(turn, "PIECE_S", 1e-9)
     gathering: list[int] = []
     together: list[int] = []

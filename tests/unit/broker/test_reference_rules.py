@@ -1,4 +1,4 @@
-"""Rules of RocketMQ that are easily implemented too widely or too narrowly, and promised refusals."""
+"""Rules of RocketMQ that are easily implemented too widely or too narrowly, and requests that must be refused."""
 
 from __future__ import annotations
 

@@ -144,8 +144,8 @@ asyncio.run(scene())
 
 
 def test_no_request_makes_the_loop_import_anything(tmp_path: Path) -> None:
-    """The first request to a processor once blocked the event loop for a second, because modules were imported, and the
-    first pop was refused as too late.
+    """Before the fix, the first request to a processor imported modules, which blocked the event loop for a second, so
+    that the first pop was refused as too late.
     """
     command = [sys.executable, "-c", FRESH, str(tmp_path)]
     root = str(Path(__file__).parents[3])

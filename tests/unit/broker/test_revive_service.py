@@ -139,7 +139,7 @@ def test_nothing_is_completed_before_all_records_are_read() -> None:
 
 @pytest.mark.usefixtures("nothing_finished")
 def test_a_call_reads_and_completes_a_limited_number() -> None:
-    """A call that completed everything due kept all clients waiting for more than a second."""
+    """Before the fix, a call completed everything that was due, and all clients waited for more than a second."""
     log = Log(READ_AT_ONCE)
     scene = Scene(log)
     scene.service.load(None)

@@ -1,4 +1,4 @@
-"""Messages that a consumer sends back, compared byte for byte with RocketMQ's records, and requested over the wire."""
+"""Messages that a consumer sends back, over the wire; their records are compared byte for byte with RocketMQ's."""
 
 from __future__ import annotations
 

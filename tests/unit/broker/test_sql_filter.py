@@ -162,7 +162,7 @@ def test_filters_outlive_their_consumers_by_a_day():
 
 
 def test_a_read_that_takes_long_is_answered_with_what_it_has(tmp_path):
-    """Long property texts once took 0.27 s per pull; here the clock advances at every check of the time."""
+    """Before the fix, long property texts took 0.27 s per pull; here the clock advances at every check of the time."""
 
     async def scene() -> None:
         clock = ManualClock()

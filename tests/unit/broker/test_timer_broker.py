@@ -30,7 +30,7 @@ def rewriter(waiting: int = 0, random: int = 0, **options: object) -> TimerRewri
     ("properties", "out_ms"),
     [
         ({"TIMER_DELAY_SEC": "1"}, 1_800_000_001_000),
-        ({"TIMER_DELAY_MS": "500"}, 1_800_000_000_000),  # due at a whole second, so it belongs to the step before
+        ({"TIMER_DELAY_MS": "500"}, 1_800_000_000_000),  # due at a whole second, so it belongs to the previous step
         ({"TIMER_DELAY_MS": "501"}, 1_800_000_001_000),
         ({"TIMER_DELIVER_MS": "1800000002000"}, 1_800_000_001_000),
         ({"TIMER_DELAY_SEC": "2", "TIMER_DELAY_MS": "999999", "TIMER_DELIVER_MS": "7"}, 1_800_000_002_000),
@@ -196,7 +196,7 @@ def test_what_a_slave_asks_for(tmp_path):
 
 
 def test_progress_does_not_wait_for_the_log_to_be_flushed_by_itself(tmp_path):
-    """With ASYNC_FLUSH, the log may not be synced for a long time. If the progress were recorded only after a sync, a
+    """With ASYNC_FLUSH, the log may stay unsynced for a long time. If the progress were recorded only after a sync, a
     kill would repeat all deliveries since the last sync.
     """
 

@@ -380,8 +380,8 @@ def given_up_at(life: Life) -> int:
 @pytest.mark.parametrize("killed", [False, True])
 @pytest.mark.parametrize("ops_written", [True, False])
 def test_what_was_given_up_is_put_back(tmp_path, killed, ops_written):
-    """A half message that was given up is put back. The broker checks it again, up to the same limit, and it is
-    committed only once, even after a restart.
+    """A half message that was given up is resumed (RESUME_CHECK_HALF_MESSAGE). The broker checks it again, up to the
+    same limit, and it is committed only once, even after a restart.
     """
     clock = ManualClock()
     life = Life(tmp_path, clock)

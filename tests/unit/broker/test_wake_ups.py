@@ -1,5 +1,5 @@
-"""Waiting requests are woken in time, and a failure affects only one request: tests of a whole broker, whose clock they
-advance.
+"""Waiting requests are woken in time, and a failure affects only one request: tests that advance the clock of a whole
+broker.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ def full_disk(*_: object) -> None:
 def test_a_group_that_cannot_be_made_again_costs_its_own_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deleted group cannot be created again. Before the fix, the pull of another group therefore waited forever, and
+    """A deleted group cannot be created again. Before the fix, a different group's pull therefore waited forever, and
     long polling on other queues stopped until the broker was restarted.
     """
     others = [Connection(broker.broker, broker.loop) for _ in range(3)]
@@ -337,7 +337,7 @@ def test_a_group_that_cannot_be_made_again_costs_its_own_pop_only(
 def test_a_read_that_the_disk_refuses_costs_its_pull_only(
     broker: SteppedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One failed read from the disk once made the whole store read-only until a restart."""
+    """Before the fix, one failed read from the disk made the whole store read-only until a restart."""
     store = broker.broker.store
     get_message = store.get_message
     refused, served = broker.pull(0, group="one"), broker.pull(0, group="two")

@@ -23,7 +23,7 @@ TOPIC |= {"topic": "T", "readQueueNums": "1", "writeQueueNums": "1"}
 
 
 class Table:
-    """A table of one number whose encoding waits for the test."""
+    """A table that holds one number, and is encoded when the test allows it."""
 
     def __init__(self) -> None:
         self.number = 0

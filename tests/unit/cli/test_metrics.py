@@ -137,8 +137,8 @@ def test_http_takes_no_more_connections_than_it_says_and_closes_half_requests(mo
     monkeypatch.setattr(http, "CONNECTIONS_MAX", 8)
 
     def ask(address: tuple[str, int]) -> tuple[int, float]:
-        """Sends 40 incomplete requests; returns how many of them are closed, and after how many seconds the
-        last one.
+        """Sends 40 incomplete requests; returns how many connections were closed, and when the last one was, in
+        seconds.
         """
         began = time.monotonic()
         half = [socket.create_connection(address, timeout=10) for _ in range(40)]

@@ -23,11 +23,11 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class ScriptedBroker:
-    """Responds to route requests from ``routes``, stores sends in ``stored``, and first offers every request to
-    ``script``.
+    """Responds to route requests from ``routes``, stores sends in ``stored``, and offers each request to ``scripts``
+    first.
 
-    ``script`` may be a list of functions: each handles one request with its code; after the last, responses are as
-    usual.
+    ``scripts`` holds a list of functions for a request code. Each function handles one request; later requests get the
+    usual responses.
     """
 
     def __init__(self, name: str = "broker-a", topics: dict[str, int] | None = None, port: int = 0) -> None:

@@ -277,7 +277,7 @@ def test_wrong_uses(tmp_path):
 
 @asynccontextmanager
 async def scripted(broker: Any, **options: Any) -> AsyncIterator[Script]:
-    """Yields a consumer to which one queue is assigned, not started yet, with its scripted broker."""
+    """Yields a consumer that has one queue assigned and is not started yet, with its scripted broker."""
     async with broker(topics={"T": 1}) as one:
         made = consumer(one.address, **options)
         await made.assign([QUEUE])

@@ -383,7 +383,7 @@ def test_heartbeats_and_route_polling(broker):
 
 
 def test_a_known_route_is_not_replaced_by_that_of_the_default_topic(run, broker):
-    """The name server restarts and knows only another broker, which would create the topic; the producer keeps its
+    """The name server restarts and knows only a different broker, which would create the topic. The producer keeps its
     route.
     """
 

@@ -254,8 +254,8 @@ def test_a_refusal_names_code_broker_remark_and_whether_to_try_again(run, broker
 
 
 def test_brokers_that_were_slow_or_failed_are_left_out_for_a_while(broker):
-    """As in MQFaultStrategy, a broker is avoided for 2 s after a send of 550 ms, and for 10 s after a failure, but not
-    after 549 ms.
+    """As in MQFaultStrategy, a broker is avoided for 2 s after a send that took 550 ms or longer, and for 10 s after a
+    failure.
     """
 
     async def scene() -> None:
@@ -306,6 +306,6 @@ def test_brokers_that_were_slow_or_failed_are_left_out_for_a_while(broker):
                 assert await brokers() == {"b"}  # a connection was lost
                 slow.scripts.clear()
                 other.scripts[SEND] = [refuse(2)]
-                assert await brokers(1) == {"a"}  # no broker is available, so any except the one that has just failed
+                assert await brokers(1) == {"a"}  # all are avoided, so a retry only avoids the one that just failed
 
     run_stepped(scene())

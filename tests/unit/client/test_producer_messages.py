@@ -106,7 +106,7 @@ def test_batch(run, broker):
             header, body = one.stored[0]
             assert (header.batch, header.topic) == (True, "T")
             assert RequestCode.SEND_BATCH_MESSAGE in one.codes()
-            assert set(properties_of(header)) == {"WAIT"}  # a broker appends it to the properties of each member
+            assert set(properties_of(header)) == {"WAIT"}  # a broker appends this text to each member's properties
             members = []
             while body:
                 total = int.from_bytes(body[:4], "big")

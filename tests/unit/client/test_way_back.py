@@ -58,8 +58,8 @@ def test_a_producer_leaves_a_connection_that_swallows_everything(broker):
 
 
 def test_what_else_was_on_its_way_is_sent_again_at_once(broker):
-    """When one request expires, others on the same connection are sent again at once: a message with time left does not
-    wait for its own timeout.
+    """When one request expires, the other requests on its connection are sent again at once, and do not wait for their
+    own timeouts.
     """
 
     async def scene() -> None:
@@ -102,8 +102,8 @@ def test_an_attempt_that_expired_is_repeated_on_another_connection(broker):
 
 
 def test_a_chosen_queue_follows_its_broker_to_another_address(broker):
-    """If the broker of a chosen queue gets another address, the send uses the new address, even if all other queues are
-    on brokers that did not move.
+    """If the broker of a chosen queue gets a new address, the send uses this address, even if all other queues are on
+    brokers that did not move.
     """
 
     async def scene() -> None:
@@ -196,7 +196,7 @@ def test_a_refused_connection_is_tried_until_the_time_is_over(broker):
             assert 2.0 < await until_sent(sending, 10) <= 3.5
             with pytest.raises(RemotingConnectError, match="cannot connect") as caught:
                 await sending
-            # At 0, 0, 50, 150, 350, 750, 1550 and 2550 ms; on a slow machine, the last one may be missing.
+            # Attempts come at 0, 0, 50, 150, 350, 750, 1550 and 2550 ms; a slow machine may miss the last one.
             assert "attempt 8" in caught.value.__notes__[0] or "attempt 7" in caught.value.__notes__[0]
 
             sending = asyncio.ensure_future(producer.send(Message("T", b"y")))
@@ -308,7 +308,7 @@ def test_a_first_message_waits_for_a_name_server_that_is_restarted(broker):
         assert 1.5 < await until_sent(sending, 10) <= 3.5
         with pytest.raises(RemotingConnectError):
             await sending
-        assert len(lookups) in (6, 7)  # at 0, 50, 150, 350, 750, 1550 and 2550 ms
+        assert len(lookups) in (6, 7)  # lookups at 0, 50, 150, 350, 750, 1550 and 2550 ms
         await patient.shutdown()
 
     run_stepped(scene())

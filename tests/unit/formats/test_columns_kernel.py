@@ -97,7 +97,7 @@ def test_gather_refuses_what_does_not_fit(columns: ModuleType) -> None:
 
 @given(st.data())
 def test_objects_of_rows_that_differ_in_some_bytes(data: st.DataObject) -> None:
-    """If the kernel makes a JSON object by changing that of an earlier row, it equals the one made from scratch."""
+    """A JSON object that the kernel makes by changing an earlier row's object equals an object made from scratch."""
     some = [b"KEYS\x01key-1000\x02TAGS\x01TagA\x02", b"UNIQ_KEY\x010123456789\x02a\x01b", b"a\x01\x02b\x01cc"]
     bytes_of_all_kinds = st.sampled_from(b'0Az\x01\x02\x1f"\\\x7f\x80\xc3\xa9')
     texts: list[bytes | None] = [data.draw(st.sampled_from(some))]

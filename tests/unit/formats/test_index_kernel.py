@@ -46,8 +46,8 @@ def put(index: ModuleType, file: bytearray, key: bytes, physical_offset: int, ti
 def put_record(
     index: ModuleType, file: bytearray, uniq: bytes | None, keys: bytes | None, physical_offset: int = 0, skip: int = 0
 ) -> tuple[int, int]:
-    """Puts the keys of one record into an index file; returns 1 if all keys fitted, otherwise 0, and how many of its
-    keys were stored.
+    """Puts the keys of one record into an index file; returns whether all keys fitted (1 or 0), and how many were
+    stored.
     """
     source = TOPIC + (uniq or b"") + (keys or b"")
     uniq_len = -1 if uniq is None else len(uniq)
@@ -244,7 +244,7 @@ def test_a_chain_that_is_not_as_it_was_put_is_found(index: ModuleType) -> None:
         wrong[position] ^= 1
         assert broken(wrong) == 0
     for number in range(1, 6):
-        for byte in (0, 16, 17, 18, 19):  # the sign of the hash, the entry before
+        for byte in (0, 16, 17, 18, 19):  # the hash's sign, the link to the previous entry
             wrong = file[:]
             wrong[at + 20 * number + byte] ^= 0x80
             assert broken(wrong) == number

@@ -464,7 +464,7 @@ class TestHash:
 
 
 def _java_replacement(error: UnicodeError) -> tuple[str, int]:
-    """Decodes as Java does: one replacement for a surrogate coded in three bytes or cut after two. Python writes one
+    """Decodes as Java does: a surrogate coded in three bytes, or cut after two, becomes one U+FFFD. Python writes one
     for each byte.
     """
     assert isinstance(error, UnicodeDecodeError)

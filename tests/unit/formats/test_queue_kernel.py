@@ -238,8 +238,8 @@ class TestSlices:
     def test_a_slice_ends_with_its_part(self, queue: ModuleType) -> None:
         assert self.merged(queue, 0, 200) == ([100, 15, 130, 21], 5, 36)
         assert self.merged(queue, 0, 110) == ([100, 10], 1, 10)
-        assert self.merged(queue, 0, 145) == ([100, 15, 130, 15], 3, 30)  # the record says more than there is
-        assert self.merged(queue, 0, 1000, records=(100, 10, 50, 10)) == ([100, 10], 1, 10)  # may be of another part
+        assert self.merged(queue, 0, 145) == ([100, 15, 130, 15], 3, 30)  # the last record exceeds the part
+        assert self.merged(queue, 0, 1000, records=(100, 10, 50, 10)) == ([100, 10], 1, 10)  # may be in an earlier part
         assert self.merged(queue, 0, 1000, records=(100, -1, 100, 5)) == ([100, 5], 2, 5)
 
     def test_what_cannot_be_is_refused(self, queue: ModuleType) -> None:

@@ -20,7 +20,7 @@ from rucola.lab.text import claim_text, filled, tables
 
 PROGRAM_LINES_MAX = 150
 COUNTED = {"smallest-store": [2], "crash": [0, 1, 2, 3], "warm-search": [0, 1], "expiry": [1]}
-"""Positions, in each lesson, of the claims about counts: they hold on every machine and at every size."""
+"""Positions, in each lesson, of the claims about counts, which hold on every machine and at every size."""
 OF_A_DISK = {"warm-search", "expiry"}
 """Lessons that count pages; on a file system in memory, these counts mean nothing."""
 

@@ -133,8 +133,8 @@ def test_registrations_are_checked_and_both_body_forms_read():
 
 
 def test_long_registrations_are_read_in_a_thread_and_keep_their_order(monkeypatch):
-    """A registration with a deflated body of 260 KB once blocked the name server for a second; a registration with
-    14 MB of JSON blocked it for two seconds.
+    """Before the fix, a registration with a deflated body of 260 KB blocked the name server for a second, and one with
+    14 MB of JSON for two seconds.
     """
     readers = []
     decode = RegisterBrokerBody.decode.__func__

@@ -251,7 +251,7 @@ def many(count: int = 1000) -> dict[str, TopicConfig]:
 
 
 def test_many_topics_are_entered_and_removed_in_pieces(routes):
-    """A broker with 100,000 topics once blocked the name server for 0.6 s when it registered and 0.4 s when it left."""
+    """Before the fix, a broker with 100,000 topics blocked the name server for 0.6 s on joining, 0.4 s on leaving."""
     told = []
     routes.on_left = lambda: told.append(len(routes.topics()))
     counts = [0]

@@ -106,7 +106,7 @@ def test_writes() -> None:
 
 
 def test_a_list_of_names_takes_no_step_per_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoding a list of 1,000 names once took 4 ms."""
+    """Before the fix, decoding a list of 1,000 names took 4 ms."""
     steps = []
     without_none = fastjson._without_none
     monkeypatch.setattr(fastjson, "_without_none", lambda value: steps.append(value) or without_none(value))

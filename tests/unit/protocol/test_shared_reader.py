@@ -156,7 +156,7 @@ def test_a_small_read_continues_a_begun_frame() -> None:
 
 
 def test_the_buffer_of_a_large_frame_grows_in_steps_and_in_place() -> None:
-    """A step to 16 MiB once took 50 ms, in which the broker served nobody."""
+    """Before the fix, growing to 16 MiB took 50 ms, in which the broker served nobody."""
     reader = SharedFrameReader(ReadSpace())
     frame = RemotingCommand(34, 1, body=bytes(range(256)) * (5 * 4096)).encode()
     sizes, owner, position = [], None, 0
@@ -205,7 +205,7 @@ def test_reads_are_small_while_many_batches_wait(monkeypatch: pytest.MonkeyPatch
 
 
 def test_reads_are_small_while_many_frames_wait_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand connections once set aside 250 MB of requests."""
+    """Before the fix, the readers of 1,000 connections kept 250 MB of requests."""
     space, data = ReadSpace(), SMALL * 4 * ROWS_MAX
     quarter = len(data) // 4
     monkeypatch.setattr(shared_reader, "KEPT_BYTES_MAX", 8 * quarter)

@@ -17,7 +17,7 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class ScriptedHandler:
-    """Keeps all frames that arrive; responds to a request by the function for its code, or not at all."""
+    """Keeps all frames that arrive; responds to a request with the result of its code's function, if there is one."""
 
     def __init__(self, answers: dict[int, Callable[[RemotingCommand], RemotingCommand | None]] | None = None) -> None:
         self.answers = answers or {}

@@ -32,7 +32,7 @@ class Peer:
 
 
 class ScriptedServer:
-    """Runs one script per connection, in order of connections; the last script serves all further ones."""
+    """Runs one script per connection, in order of connections; the last script serves all further connections."""
 
     def __init__(self, *scripts: Script, port: int = 0) -> None:
         self._scripts = list(scripts)

@@ -1,4 +1,4 @@
-"""Returns free memory of the C heap."""
+"""Free memory of the C heap is returned to the system."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ print(before - resident_kib(), len(small))
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc; only glibc keeps the memory")
 def test_free_memory_between_blocks_in_use_is_returned() -> None:
-    # In a process of its own: the heap of a process that ran other tests has room for most of the blocks elsewhere.
+    # This needs its own process, because the heap of one that ran other tests has room for most of the blocks
+    # elsewhere.
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert int(done.stdout.split()[0]) > 150 * 1024, "of 200 MiB"
 

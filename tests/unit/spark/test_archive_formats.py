@@ -101,7 +101,7 @@ def test_of_two_commits_that_remove_the_same_file_one_is_refused(
 
 
 def test_two_runs_at_the_same_time(tmp_path: Path, store: MessageStore, format: str) -> None:
-    """After one archiving run has planned its commit, another run commits first, with and without an existing table."""
+    """One archiving run has planned its commit, but a second run commits first, with and without an existing table."""
     for count in (0, 30):
         put(store, 120, count)
         log = open_table(tmp_path / "table", format)

@@ -318,7 +318,7 @@ def test_a_file_that_was_closed_after_its_sync_is_synced_by_its_new_descriptor(t
 
 
 def test_a_queue_keeps_its_maps_while_it_is_used(tmp_path: Path) -> None:
-    """More of its segments are used at once than may be mapped."""
+    """A queue uses more segments at once than may be mapped."""
     store = opened(tmp_path, mapped_file_size_consume_queue=200)
     store._queues.maps_max = 1
     fill(store, 60, topics=1, queues=1)

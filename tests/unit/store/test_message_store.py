@@ -418,7 +418,7 @@ def test_a_small_store_takes_one_segment_and_a_clean_stop_leaves_no_spare_one(tm
     fill(store, 10)
     store.shutdown()
     store = opened(tmp_path)
-    fill(store, 150)  # past the half: the next segment is made in the background
+    fill(store, 150)  # more than half full, so the next segment is made in the background
     store.shutdown()
     assert [file.name for file in (tmp_path / "commitlog").iterdir()] == [f"{0:020d}"]
 

@@ -85,7 +85,7 @@ def test_a_store_that_was_one_directory_goes_on_in_others_and_back(tmp_path: Pat
     store.shutdown()
     added = {number: name for number, name in placed(tmp_path).items() if number not in known}
     assert added and added == {number: "ac"[number % 2] for number in added}
-    # A directory that is only read need not be configured as the log's.
+    # A directory listed as read-only need not be listed in ``storePathCommitLog`` as well.
     rest = {"store_path_commit_log": paths(tmp_path, "ac"), "read_only_commit_log_store_paths": paths(tmp_path, "b")}
     store = opened(tmp_path / "store", **rest)
     assert everything(store) == before

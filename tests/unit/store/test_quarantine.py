@@ -220,7 +220,7 @@ def test_no_byte_of_the_log_is_lost(damage: Callable[[Path], None], image: Path)
     for name, data in before.items():
         if data in moved:
             continue
-        # A segment of zeros at the end may be removed: it was only made beforehand.
+        # A segment of zeros at the end may be removed, because it was only created in advance.
         now, start = bytearray(after.get(name, bytes(len(data)))), int(name[10:])
         for offset, part in kept.items():
             if start <= offset < start + SEGMENT:

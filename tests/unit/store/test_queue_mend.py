@@ -23,7 +23,7 @@ Damage = Callable[[Path, int], None]
 
 
 def opened(path: Path) -> MessageStore:
-    """Opens a store with several log segments: after a crash, only records in the last segment are all checked."""
+    """Opens a store with several log segments; after a crash, recovery checks all records only in the last segment."""
     return opened_with(path, mapped_file_size_commit_log=8192, enabled_append_prop_crc=False)
 
 

@@ -300,7 +300,7 @@ def test_a_damaged_queue_is_repaired(image: Path) -> None:
 def test_units_that_are_there_are_written_again_many_at_once(
     lost: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One queue has lost none, some or nearly all of its units, and in another queue a unit is damaged. Recovery
+    """One queue has lost none, some or nearly all of its units, and in a second queue a unit is damaged. Recovery
     cannot know which units reached the disk before the crash, so it writes all of them again.
     """
     store = opened(tmp_path / "live")

@@ -19,7 +19,7 @@ from rucola.store.doctor.repair import repair, undo
 from rucola.store.verify.check import verify
 
 OURS = 5
-"""Number of store ``ours_clean`` in the list of stores."""
+"""Index of store ``ours_clean`` in the list of stores."""
 
 
 @pytest.fixture(autouse=True)

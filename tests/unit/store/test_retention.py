@@ -85,7 +85,7 @@ def life(tmp_path: Path) -> Life:
 
 
 def starts_at(life: Life, segments: int, count: int) -> bool:
-    """Whether exactly ``segments`` of ``count`` were removed."""
+    """Whether exactly the first ``segments`` of ``count`` segments were removed."""
     assert life.store.min_offset == segments * SEGMENT
     return [int(path.name) for path in life.segments()] == [n * SEGMENT for n in range(segments, count)]
 

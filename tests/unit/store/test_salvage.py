@@ -127,7 +127,7 @@ def test_a_record_within_a_message_is_no_message(store: Path, tmp_path: Path) ->
 
 
 def test_an_interrupted_salvage_goes_on(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The salvage is ended once at each call that changes the disk; the next run continues it."""
+    """Each run of the salvage continues the previous run, and is killed at a later call that changes the disk."""
     image = tmp_path / "image"
     image.write_bytes(b"".join(log_of(store).values()))
     (store / "commitlog" / f"{SEGMENT:020d}").unlink()

@@ -52,8 +52,8 @@ def test_time_goes_on_more_slowly_than_the_clock(back_ms: int, per_s: int, store
 @pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize("step_ms", [1, 1000])
 def test_it_ends_when_it_was_said_to_end(step_ms: int, stored: bool, caplog: pytest.LogCaptureFixture) -> None:
-    """If the clock is 90 s behind, store time is slowed down: the clock gains 30 s in 300 s while store time has 0.9 of
-    its speed, then the last minute in 120 s at half speed.
+    """A clock that is 90 s behind gains 30 s in 300 s, while store time runs at 0.9 of its speed. Then it gains the
+    other 60 s in 120 s, while store time runs at half speed.
     """
     caplog.set_level(logging.INFO)
     scene, last = Scene(), START_MS

@@ -99,8 +99,8 @@ def test_what_was_answered_is_in_the_file_when_the_process_ends(tmp_path: Path) 
 
 
 class Refusing:
-    """Lets ``passed`` writes succeed. Then one write fails with each of ``errors``, after it has stored a part; the
-    parts become smaller.
+    """Lets ``passed`` writes succeed. Each of the next writes stores a part and raises one of ``errors``; the parts
+    become smaller.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, *errors: type[DiskError], passed: int = 0) -> None:

@@ -20,7 +20,7 @@ from rucola.store.log.cold_read import ColdRecords
 from rucola.store.message_store import MessageStore
 
 RELOAD_INTERVAL_S = 1.0
-"""Seconds between two checks of the files; the reference checks them every 5 s."""
+"""Seconds between two checks of the files; RocketMQ checks them every 5 s."""
 _STAND_INS = (SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TIMER_TOPIC)
 """Topics that hold messages of other topics until their delivery time or the end of their transaction. Each message
 names its own topic in a property that only the broker writes.

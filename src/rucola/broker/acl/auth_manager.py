@@ -1,7 +1,7 @@
 """Users and rules of a broker, kept in ``config/rucola-auth.json`` below the store. Only the file's owner can read it.
 
 Only requests change them, on the event loop. Every change is synced before it takes effect. RocketMQ keeps users and
-rules in RocksDB, so the store directory of its broker contains no such file.
+rules in RocksDB, so the store directory of a RocketMQ broker has no such file.
 """
 
 from __future__ import annotations

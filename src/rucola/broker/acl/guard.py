@@ -1,7 +1,7 @@
 """The guard checks every request: who sent it, and whether it is allowed (RocketMQ 5.3.2, ``PlainAccessValidator``).
 
-Every request is verified by itself. About a connection, the guard remembers only its origin and whether others can read
-its traffic. The guard answers refused requests and marks their rows in the table of frames as done, so that the kernels
+The guard verifies each request separately. About a connection, it remembers only the origin and whether others can read
+the traffic. The guard answers refused requests and marks their rows in the table of frames as done, so that the kernels
 that run after the guard need not know of access control.
 """
 
@@ -61,7 +61,7 @@ _PULL = int(FrameKind.PULL)
 UNKNOWN_SENDER = "access denied: no valid signature of an account"
 UNREADABLE = "access denied: the body cannot be read"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
-"""Every account may write its message traces, as in the reference."""
+"""Every account may write its message traces, as in RocketMQ."""
 
 _LOG_INTERVAL_S = 10.0
 _REMARK_CHARACTERS_MAX = 255
@@ -102,9 +102,9 @@ class AccessGuard:
         snapshot: returns the current accounts.
         topic_at: returns the topic of the message that a request refers to.
         clock: gives the time with which the times in signatures are compared.
-        insecure: accept legacy signatures, which can be replayed, over any connection.
-        require_v2: accept legacy signatures from no account.
-        quota: is told whose requests are served next.
+        insecure: accept legacy signatures, which can be replayed, even if others can read the connection's traffic.
+        require_v2: refuse the legacy signatures of all accounts.
+        quota: limits the names that accounts create; the guard sets its current account.
 
     Attributes:
         refused: number of requests refused since start-up.
@@ -142,8 +142,8 @@ class AccessGuard:
         json_bodies: JsonBodies,
         process: Callable[[Channel, RemotingCommand], None],
     ) -> None:
-        """Sets the parts that fetch messages and read long bodies before a request is judged, and the function that
-        then serves the request.
+        """Sets the parts that fetch messages and read long bodies before a request is judged. ``process`` serves such a
+        request if it is allowed.
         """
         self._cold_reads = cold_reads
         self._json_bodies = json_bodies
@@ -259,8 +259,8 @@ class AccessGuard:
         self._quota.account = "" if account is None or account.admin else name
 
     def _stale(self, account: Sender, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
-        """Returns the reason to refuse a correct signature (the connection, its time, or an earlier use); empty if it
-        is accepted.
+        """Returns the reason to refuse a correct signature: it is a legacy signature, its time is too far away, or its
+        nonce was used before. Empty if it is accepted.
         """
         fields = command.ext_fields
         if SIGNATURE_V2 not in fields:

@@ -24,7 +24,7 @@ DLQ_PREFIX = "%DLQ%"
 
 
 def parse_permission(text: str) -> int:
-    """The permission bits for ``text``, a permission in an ACL file. An unknown text denies, as in the reference."""
+    """The permission bits for ``text``, a permission in an ACL file. An unknown text denies, as in RocketMQ."""
     return PERMISSIONS.get("".join(text.split()).upper(), DENY)
 
 
@@ -39,7 +39,7 @@ class Resource:
 
 
 NOTHING = Resource("nothing", "", DENY)
-"""A requirement that no rule satisfies: the request does not say which resource it refers to."""
+"""A requirement that no rule satisfies, for requests that do not say which resource they refer to."""
 
 
 def is_system_topic(name: str) -> bool:

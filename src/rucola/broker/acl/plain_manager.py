@@ -4,8 +4,8 @@ The files are ``conf/plain_acl.yml`` and every ``*.yml`` and ``*.yaml`` below ``
 all are valid, their accounts replace the snapshot. Otherwise the last valid snapshot stays, and the error is logged and
 counted.
 
-Threads: ``reload`` may run on any thread, one at a time, and replaces ``snapshot`` as a whole. Changes run on the event
-loop.
+Threads: ``reload`` may run on any thread, but only one call at a time. It replaces ``snapshot`` as a whole. Changes run
+on the event loop.
 """
 
 from __future__ import annotations
@@ -203,8 +203,8 @@ class PlainPermissionManager:
         return "", None
 
     def _replace(self, texts: dict[str, bytes], path: str, document: dict[str, Any], failed: int) -> None:
-        """Writes the parsed ACL file ``document`` to ``path`` and applies it, if all ACL files together are then
-        valid.
+        """Writes the parsed ACL file ``document`` to ``path`` and applies it, if it is valid together with the other
+        ACL files.
         """
         entries = document.get("dataVersion")
         counter = str(entries[0].get("counter", "0")) if isinstance(entries, list) and entries else "0"

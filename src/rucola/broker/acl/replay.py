@@ -18,7 +18,7 @@ class NonceTable:
     and those just below it are remembered, so the table grows with clients, not with requests.
 
     Args:
-        sessions_max: at this number new sessions are refused; known sessions are never forgotten early.
+        sessions_max: maximum number of sessions; further sessions are refused. No known session is forgotten early.
     """
 
     def __init__(self, sessions_max: int = _SESSIONS_MAX) -> None:
@@ -38,7 +38,7 @@ class NonceTable:
         if not 16 <= len(session) <= 48 or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
             return False
         number, key = int(digits), (access_key, session)
-        known = self._sessions.pop(key, None)  # put back at the end: the table is ordered by last use
+        known = self._sessions.pop(key, None)  # put back at the end, because last use orders the table
         if known is None:
             self._forget(now_s)
             if len(self._sessions) >= self._sessions_max:

@@ -1,7 +1,7 @@
 """The permissions that each request needs: the only table that assigns rules to request codes (security.md S-39, S-40).
 
 A code without an entry is for administrators only. ``tools/acl_table.py`` generates the table in ``docs/security.md``
-from here. Source: protocol.md 6.1. These rules are stricter than the reference, which checks nothing for most codes.
+from here. Source: protocol.md 6.1. These rules are stricter than RocketMQ, which checks nothing for most codes.
 """
 
 from __future__ import annotations

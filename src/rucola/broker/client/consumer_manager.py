@@ -18,7 +18,7 @@ CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The combined heartbeats of one group's clients. If they differ, the last heartbeat wins, as in the reference."""
+    """The combined heartbeats of one group's clients. If they differ, the last heartbeat wins, as in RocketMQ."""
 
     group: str
     consume_type: str
@@ -41,8 +41,8 @@ class ConsumerManager:
         on_change: called with the group when its clients or topics change and its members must rebalance.
 
     Attributes:
-        changes: a counter that rises when a group changes its subscriptions or how it reads them, or loses its last
-            client.
+        changes: a counter that rises when a group loses its last client, changes its subscriptions, or changes how it
+            reads them.
     """
 
     def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:

@@ -1,7 +1,7 @@
 """Tells the members of a changed consumer group, so that they divide the queues among themselves again. Event loop
 only.
 
-A small group is told of every change. A large group is told once about many changes: a pause follows each round of
+A small group is notified of every change. A large group is notified once of many changes: a pause follows each round of
 notifications, and changes during the round or the pause lead to one further round. The pause is proportional to the
 number of members, so notifying a large group that starts up takes only a share of the event loop's time.
 """

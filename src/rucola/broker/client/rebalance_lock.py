@@ -67,7 +67,7 @@ class RebalanceLockManager:
         return owned
 
     def holds_any(self, group: str) -> bool:
-        """True if a client of ``group`` holds a lock; ``group`` is then a group of orderly consumers."""
+        """True if a client of ``group`` holds a lock; only groups of orderly consumers hold locks."""
         self._expire(self._monotonic())
         return group in self._counts
 

@@ -1,8 +1,8 @@
 """SQL92 subscriptions of groups, compiled (RocketMQ 5.3.3, ``ConsumerFilterManager``). Event loop only.
 
 The filters in ``consumerFilter.json`` outlive their consumers by a day. A filter applies to pulls up to the version of
-its subscription; a pull with a newer version is told to wait for the heartbeat. Filters read from the file keep their
-bloom bits.
+its subscription; a pull with a newer version is refused until a heartbeat brings that version. Filters read from the
+file keep their bloom bits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ConsumerFilterManager:
 
     Args:
         keep: creates the writer of ``consumerFilter.json``.
-        wall_ms: time of a change.
+        wall_ms: returns the time of a change.
     """
 
     def __init__(self, keep: Keep, wall_ms: Callable[[], int]) -> None:

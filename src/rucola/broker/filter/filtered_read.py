@@ -1,8 +1,7 @@
 """Reads that return only the messages that match an SQL92 expression.
 
 The store returns records as they lie in the log. One kernel finds their properties, another evaluates them, and
-matching records are returned as slices of the log. As in the reference, one read examines a limited number of queue
-units.
+matching records are returned as slices of the log. As in RocketMQ, one read examines a limited number of queue units.
 """
 
 from __future__ import annotations

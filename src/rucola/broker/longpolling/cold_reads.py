@@ -1,4 +1,4 @@
-"""Runs work whose messages may not be in memory: threads wait for the disk while the event loop serves other requests.
+"""Reads messages that may not be in memory: threads wait for the disk while the event loop serves other requests.
 
 The work is a function, called the step, which gets a ``ColdRecords`` for its reads. If a read raises
 ``NotInMemoryError``, a thread fetches the missing messages and the step runs again from its beginning. A step must
@@ -95,8 +95,8 @@ class ColdReads:
         return True
 
     def fetch(self, fetch: Callable[[], None]) -> asyncio.Future[None]:
-        """Calls ``fetch`` in a thread; the future ends with the call. For the broker's own work, which is never
-        refused.
+        """Calls ``fetch`` in a thread; returns a future that ends with the call. For the broker's own work, which is
+        never refused.
         """
         if self._threads is None:
             self._threads = _threads()

@@ -97,7 +97,7 @@ class Deadlines(Generic[W]):
                         if entry in entries:
                             del entries[entry]
                             self._expire(entry)
-                # The moment must not be removed earlier: while entries expire, they may remove others with the same
+                # The moment must not be removed earlier, because entries that expire may remove others with the same
                 # moment.
                 heapq.heappop(self._order)
                 del self._moments[moment]

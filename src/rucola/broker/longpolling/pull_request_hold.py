@@ -1,10 +1,10 @@
 """Holds pull requests that found no message until one arrives (RocketMQ 5.3.3, ``PullRequestHoldService``).
 
 A request waits under its (topic, queue). The first of these events resumes it: a message that matches its tag codes,
-the re-check every five seconds that makes up for a lost wake-up, or its own deadline. Resuming runs the pull again.
-A request may wait again only if messages woke it and none of them matched. This happens because several messages that
-arrive together wake every request, and each message wakes requests that filter by properties. Everything happens on the
-event loop.
+the re-check every five seconds that makes up for a lost wake-up, or its own deadline. Resuming runs the pull again. A
+request may wait again only if messages woke it and none of them matched. There are two such cases: several messages
+that arrive together wake all requests, and any message wakes the requests that filter by properties. Everything happens
+on the event loop.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Admission:
     tag_codes: frozenset[int] | None = None
     """Tag codes that match; None matches everything."""
     expression: sql.SqlExpression | None = None
-    """The SQL92 expression; ``tag_codes`` is None then."""
+    """The SQL92 expression; if it is set, ``tag_codes`` is None."""
     state: int = -1
     """Version of topics, groups and subscriptions at the time of the check; -1 if it is unknown whether the check is
     still valid.
@@ -67,7 +67,7 @@ class PullRequest:
     until_s: float | None = None
     """Monotonic time at which the request expires; None before the request waits."""
     moved: bool = False
-    """Whether ``queue_offset`` was moved past messages that did not match; the consumer must be told."""
+    """Whether ``queue_offset`` was moved past messages that did not match; the response must report this."""
     woken: bool = False
     """Whether the request was woken and will be resumed in a later iteration of the event loop."""
 

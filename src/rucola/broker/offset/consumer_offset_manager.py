@@ -1,6 +1,6 @@
 """How far each group has consumed each queue (RocketMQ 5.3.3, ``ConsumerOffsetManager``). Event loop only.
 
-The manager takes values as clients send them: the next queue offset that the group wants. The values reach
+The manager stores the values that clients send: the next queue offset that the group wants. The values reach
 ``consumerOffset.json`` every ``flushConsumerOffsetInterval`` and when the broker stops, not with each commit. A thread
 writes them. With ``enableLmq`` the file is ``lmqConsumerOffset.json``, and groups that begin with ``%LMQ%`` have a
 table of their own in it (``LmqConsumerOffsetManager``).
@@ -29,7 +29,7 @@ class ConsumerOffsetManager:
 
     Args:
         keep: creates the writer of ``consumerOffset.json``.
-        wall_ms: time of a change.
+        wall_ms: returns the time of a change.
         light: whether the file has the separate table for ``%LMQ%`` groups.
     """
 
@@ -95,7 +95,7 @@ class ConsumerOffsetManager:
         self.resets.setdefault(topic_at_group(topic, group), {})[queue_id] = consumer_offset
 
     def reset_pending(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the group must still be told of a reset."""
+        """Whether a reset has not been reported to the group yet."""
         return queue_id in self.resets.get(topic_at_group(topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -190,7 +190,7 @@ class ConsumerOffsetManager:
 
 
 def topics_by_group(keys: Iterable[str]) -> dict[str, list[str]]:
-    """Topics that each group has consumed. ``keys``: ``topic@group`` of each."""
+    """Topics that each group has consumed, from ``keys`` of the form ``topic@group``."""
     topics: dict[str, list[str]] = {}
     for key in keys:
         topic, _, group = key.rpartition("@")

@@ -53,8 +53,8 @@ def allocate_for_pop(
 
 @lru_cache(maxsize=4)
 def _ring(client_ids: tuple[str, ...]) -> tuple[list[int], list[str]]:
-    """The sorted points of all clients, and the client of each point. Kept for groups of thousands of clients, each of
-    which asks for its queues when one of them comes or goes.
+    """The sorted points of all clients, and the client of each point. Cached, because all clients of a group, perhaps
+    thousands, ask for their queues when one of them comes or goes.
     """
     nodes = sorted((point, each) for each in client_ids for point in _points(each))
     return [point for point, _ in nodes], [each for _, each in nodes]

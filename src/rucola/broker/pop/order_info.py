@@ -156,9 +156,7 @@ class OrderInfoManager:
     def popped(
         self, queue: PoppedQueue, attempt_id: str | None, times_ms: tuple[int, int], offsets: Sequence[int]
     ) -> None:
-        """Records that the messages at ``offsets`` were popped; ``times_ms`` holds the pop time and the invisible
-        time.
-        """
+        """Notes that the messages at ``offsets`` were popped; ``times_ms`` has the pop time and the invisible time."""
         before = self.table.get(queue)
         info = OrderInfo(attempt_id, *times_ms, list(offsets), self._wall_ms())
         if before is not None:

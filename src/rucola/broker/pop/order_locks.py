@@ -1,7 +1,7 @@
 """Wakes pops when queues that are popped in order become free (RocketMQ 5.3.3, ``ConsumerOrderInfoLockManager``).
 
-The last pop of a queue blocks the queue. An acknowledgement or a changed invisible time can move the moment at which
-the queue becomes free, and then wakes waiting pops. Event loop only.
+The last pop of a queue blocks the queue. Waiting pops are woken when the queue becomes free; an acknowledgement or a
+changed invisible time can change when this happens. Event loop only.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Holds pops that found no message, and requests that only ask whether there is one (RocketMQ 5.3.3,
 ``PopLongPollingService``). Event loop only.
 
-They wait under topic, group and queue; queue -1 means all queues. A message in a queue resumes one pop of each group,
-because further pops would find nothing: it resumes the pop with the earliest deadline. The message also resumes one
-request of each group that only asks whether there are messages.
+Both wait under topic, group and queue; queue -1 means all queues. Of the pops that wait under the same key, a message
+resumes only the one with the earliest deadline, because further pops would find nothing. Under each key, the message
+also resumes one request that only asks whether there are messages.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Waiting:
         self.heaps: dict[frozenset[int] | None, list[tuple[int, int, HeldPop]]] = {}
 
     def add(self, pop: HeldPop, number: int) -> None:
-        """``number`` rises from call to call, so that among pops with equal deadlines, the oldest comes first."""
+        """Adds a request. ``number`` rises with each call, so that of pops with equal deadlines the oldest is first."""
         self.count += 1
         heap = self.heaps.setdefault(pop.tag_codes, [])
         heapq.heappush(heap, (pop.deadline_ms, number, pop))

@@ -1,8 +1,8 @@
 """The offsets up to which each group has popped each queue. Event loop only.
 
-Popped messages count as consumed once their checkpoint is synced: from then on they are either acknowledged or
-delivered again through the revive topic, whatever happens. Until then the broker keeps the offset in memory. After a
-crash the newest checkpoints tell how far the group had popped.
+Popped messages count as consumed once their checkpoint is synced, because from then on they are either acknowledged or
+delivered again through the revive topic, whatever happens. Before that, the broker keeps the offset in memory. After a
+crash, the newest checkpoints show how far the group had popped.
 """
 
 from __future__ import annotations

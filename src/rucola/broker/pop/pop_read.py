@@ -1,4 +1,4 @@
-"""Reads queues for a pop and stores checkpoints of the messages taken (RocketMQ 5.3.3,
+"""Reads queues for a pop and stores checkpoints of the popped messages (RocketMQ 5.3.3,
 ``PopMessageProcessor#popMsgFromQueue``).
 """
 
@@ -104,7 +104,7 @@ class PopReader:
         self._locks = locks
 
     def read_queue(self, pop: Pop, topic: str, queue_id: int) -> None:
-        """Takes messages of a queue for ``pop``.
+        """Adds messages of a queue to ``pop``.
 
         Raises:
             BrokerError: the checkpoint cannot be stored.

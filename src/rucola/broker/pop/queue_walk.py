@@ -9,7 +9,7 @@ from rucola.broker.pop.receipt import pop_retry_topic
 from rucola.broker.topic.topic_config_manager import TopicConfigManager
 
 BEGINS = 100
-"""A pop begins at a random number below this value."""
+"""Each pop draws a random number below this value, which decides with which queue it begins."""
 Place = tuple[str, int]
 """Topic and queue id."""
 
@@ -27,7 +27,7 @@ class QueueWalk:
         return [pop_retry_topic(topic, group, v2) for v2 in kinds]
 
     def queues(self, topic: str, begin: int) -> Iterator[Place]:
-        """All readable queues of a topic, beginning with the one that ``begin`` selects; empty if there is no such
+        """All readable queues of a topic, beginning with queue ``begin`` modulo their number; empty if there is no such
         topic.
         """
         config = self._topics.get(topic)

@@ -41,7 +41,7 @@ def topic_kind(topic: str) -> str:
 
 
 def real_topic(topic: str, group: str, kind: str) -> str:
-    """The topic in which a message of ``topic`` lies, by its kind.
+    """The topic in which a message of ``topic`` lies: depending on ``kind``, ``topic`` itself or a retry topic of it.
 
     Raises:
         FormatError: there is no such kind.

@@ -2,7 +2,7 @@
 ``PopMessageProcessor#buildCkMsg``).
 
 They are timed messages of the revive topic. A checkpoint is due one second before its messages become visible again; an
-acknowledgement is due when they become visible. Records that are already due go into the revive topic at once.
+acknowledgement is due when they become visible. If one of them is already due, it goes into the revive topic at once.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ReviveLog:
         return (None, 0) if message is None else (record_of(message), message.store_timestamp_ms)
 
     def newest(self, since_ms: int) -> Iterator[PopCheckpoint | PopAck]:
-        """Records stored since a time, whether they still wait in the timer or are in the revive topic already; in each
+        """The records that were stored since a time and wait in the timer or are in the revive topic already. In each
         queue the newest come first.
         """
         places = [(TIMER, 0), *((self._name, queue_id) for queue_id in range(self.queues))]

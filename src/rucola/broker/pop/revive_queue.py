@@ -35,7 +35,7 @@ class ReviveQueue:
     Attributes:
         next_offset: queue offset to read next.
         finished: keys of checkpoints that were completed before start-up and may appear a second time.
-        noted: the progress in the queue that was recorded last.
+        noted: the last recorded progress in the queue.
     """
 
     def __init__(self, queue_id: int, next_offset: int) -> None:
@@ -72,7 +72,7 @@ class ReviveQueue:
 
     def drop_acks_before(self, complete_ms: int) -> None:
         """Forgets acknowledgements that came before ``complete_ms``. All checkpoints due before that time have been
-        read, so theirs cannot follow.
+        read, so the checkpoints of these acknowledgements cannot follow.
         """
         for key in [key for key, early in self._early.items() if early.came_ms < complete_ms]:
             del self._early[key]

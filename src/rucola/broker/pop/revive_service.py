@@ -102,11 +102,11 @@ class ReviveService:
             queue.finished = finished
 
     def _oldest_to_come(self, crashed_since_ms: int | None) -> int:
-        """Due time of the oldest checkpoint that may appear a second time: after a crash the timer delivers some
+        """Due time of the oldest checkpoint that may appear a second time. After a crash the timer delivers some
         checkpoints again.
 
-        There may also be such checkpoints after a clean stop: the last process may have left some unread, or may not
-        have finished the repeated deliveries after an earlier crash.
+        There may also be such checkpoints after a clean stop, because the last process may have left some unread, or
+        may not have finished the repeated deliveries after an earlier crash.
         """
         oldest_ms = self._delivered_until_ms(None)
         if crashed_since_ms is not None:

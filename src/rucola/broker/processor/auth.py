@@ -40,7 +40,7 @@ class AuthProcessor:
         return command.answer(ResponseCode.SUCCESS)
 
     def get_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 3004: a user; no body if no user has that name, as in the reference."""
+        """Request 3004: a user; no body if no user has that name, as in RocketMQ."""
         name = command.ext_fields.get("username", "")
         found = [user for user in self._users.users() if user["username"] == name]
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(found[0]) if found else b"")
@@ -62,7 +62,7 @@ class AuthProcessor:
         return command.answer(ResponseCode.SUCCESS)
 
     def get_rules(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 3009: a user's rules; no body if the user has none, as in the reference."""
+        """Request 3009: a user's rules; no body if the user has none, as in RocketMQ."""
         rules = self._users.rules_of(command.ext_fields.get("subject", ""))
         return command.answer(ResponseCode.SUCCESS, body=b"" if rules is None else fastjson.dumps(rules))
 

@@ -63,8 +63,8 @@ class ClientManageProcessor:
         request.
 
         The client is registered before that wait, because its connection could close meanwhile. If the connection has
-        closed already, for example while a thread read a long body, the client is not registered: nothing would remove
-        it.
+        closed already, for example while a thread read a long body, the client is not registered, because nothing would
+        remove it.
         """
         if channel.closed:
             return None
@@ -145,8 +145,8 @@ class ClientManageProcessor:
         """Creates group configuration and retry topic of a consumer.
 
         Returns:
-            The retry topic, empty for a group without one; None if the group may not exist, or if
-            ``rejectPullConsumerEnable`` excludes the consumer.
+            The retry topic, empty for a group without one; None if the group does not exist and must not be created, or
+            if ``rejectPullConsumerEnable`` excludes the consumer.
         """
         if self._config.reject_pull_consumer_enable and consumer.consume_type.name == CONSUME_ACTIVELY:
             return None

@@ -100,7 +100,7 @@ class ConnectionQueryProcessor:
     def groups_of_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 300: groups that read a topic or have read it.
 
-        The reference also lists the topic itself as a group if any group reads it. This broker leaves out that entry,
+        RocketMQ also lists the topic itself as a group if any group reads it. This broker leaves out that entry,
         because the entry has no use.
         """
         topic = TopicRequestHeader.from_ext_fields(command.ext_fields).topic

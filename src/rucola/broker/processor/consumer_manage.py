@@ -47,8 +47,8 @@ class ConsumerManageProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {header.topic}")
         if header.commit_offset is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {header.topic}")
-        # A topic that was made smaller keeps the progress of its old queues. Unknown queues are refused, because each
-        # would stay in the table.
+        # After a topic has got fewer queues, groups keep their progress in the old queues. Unknown queues are refused,
+        # because their offsets would stay in the table.
         queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
         if not 0 <= header.queue_id < queue_count and not self._is_known(header):
             raise BrokerError(

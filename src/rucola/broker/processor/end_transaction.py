@@ -45,7 +45,7 @@ class EndTransactionProcessor:
         return self._serve(partial(self._end, channel, command, header))
 
     def resume_check(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 323: makes the broker ask again about a half message that was given up."""
+        """Request 323: puts a half message from ``TRANS_CHECK_MAX_TIME_TOPIC`` back, so that it is checked again."""
         header = ResumeCheckHalfMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             physical_offset = parse_offset_message_id(header.msg_id or "").physical_offset

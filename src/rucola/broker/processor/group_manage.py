@@ -64,7 +64,7 @@ class GroupManageProcessor:
         return answer_when_told(success(command), [written])
 
     def all_groups(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 201: all groups in one response, even if the request asks for pages, as in the reference."""
+        """Request 201: all groups in one response, even if the request asks for pages, as in RocketMQ."""
         return self._whole.answer(command)
 
     def _copy(self) -> Encode:

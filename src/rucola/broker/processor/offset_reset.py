@@ -32,7 +32,7 @@ CLIENT_VERSION_MIN = 28
 """V3_0_7_SNAPSHOT."""
 _CLIENT_TIMEOUT_MS = 5000
 _NO_CODE = "not set any response code"
-"""The code of responses for which the reference sets a body but no code."""
+"""The remark of responses for which RocketMQ sets a code and a body, but no remark."""
 
 
 class OffsetResetProcessor:
@@ -128,7 +128,7 @@ class OffsetResetProcessor:
     def _reset_by_clients(
         self, command: RemotingCommand, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords
     ) -> RemotingCommand:
-        """Resets offsets as RocketMQ 4.9 does: every client of the group is told its new offsets."""
+        """Resets offsets as RocketMQ 4.9 does: sends the new offsets to every client of the group."""
         table = {}
         for queue_id in range(topic.write_queue_nums):
             consumed = self._offsets.query(header.group, header.topic, queue_id)

@@ -1,8 +1,7 @@
 """Responses that grow with the number of topics, groups or clients. These responses are gathered in pieces, so that
 other requests are served in between, and are encoded in a thread.
 
-Only one response is gathered at a time: all waiting responses together take one piece in each iteration of the event
-loop.
+Only one response is gathered at a time, so each iteration of the event loop gathers at most one piece for all of them.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class PopMessageProcessor:
         return command.answer(code, remark, _answer_header(pop).to_ext_fields(), b"".join(pop.parts))
 
     def _check(self, channel: Channel, header: PopMessageRequestHeader) -> None:
-        """Refuses invalid pops, in the reference's order."""
+        """Refuses invalid pops; makes the checks in RocketMQ's order."""
         broker = f"the broker[{self._config.client_host}]"
         if self._peers_ms() - header.born_time - header.poll_time > _TOO_LATE_MS:
             raise BrokerError(ResponseCode.POLLING_TIMEOUT, f"{broker} pop message is timeout too much")
@@ -163,7 +163,7 @@ class PopMessageProcessor:
 
 
 def _nobody_waits() -> None:
-    """Does nothing: the messages were fetched ahead of the next pop, and no request waits for them."""
+    """Does nothing, because the messages were fetched for the next pop and no request waits for them."""
 
 
 def _answer_header(pop: Pop) -> PopMessageResponseHeader:

@@ -1,7 +1,7 @@
 """Acknowledges popped messages and changes their invisible time (RocketMQ 5.3.3, ``AckMessageProcessor``,
 ``ChangeInvisibleTimeProcessor``; requests 200051, 200151 and 200053).
 
-A response is final: the record is in the log before the response is sent, and with SYNC_FLUSH the record is synced.
+A response is sent only when the record of the change is in the log, and with SYNC_FLUSH only when it is synced.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class PopAckProcessor:
         if receipt.ordered:
             answer, end = self._change_in_order(queue, receipt, header), 0
         else:
-            # The time must differ from that of the pop, otherwise the old and the new checkpoint would look the same.
+            # The new pop time must differ from the old one, otherwise both checkpoints would look the same.
             pop_time_ms = max(self._wall_ms(), receipt.pop_time_ms + 1)
             key = PopKey(*queue, header.offset, pop_time_ms, receipt.broker_name)
             self._log.put_checkpoint(PopCheckpoint(key, header.invisible_time, (0,)), receipt.revive_queue)

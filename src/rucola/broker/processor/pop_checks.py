@@ -1,4 +1,4 @@
-"""The checks of POP requests, in the reference's order (RocketMQ 5.3.3, ``PopMessageProcessor``)."""
+"""The checks of POP requests, in RocketMQ's order (5.3.3, ``PopMessageProcessor``)."""
 
 from __future__ import annotations
 

@@ -136,8 +136,8 @@ class PopLookProcessor:
         return self._peeker.rest(queue) > 0
 
     def _wait(self, channel: Channel, command: RemotingCommand, header: NotificationRequestHeader) -> tuple[bool, bool]:
-        """Tries to hold the request. Returns two values: whether it is held; whether it is refused because the broker
-        holds too many requests.
+        """Tries to hold the request. Returns two values: whether the request is held, and whether it is refused because
+        the broker holds too many requests.
         """
         now_ms = self._peers_ms()
         deadline_ms = min(header.born_time + header.poll_time - ANSWER_AHEAD_MS, now_ms + header.poll_time)

@@ -134,7 +134,7 @@ class PullAdmissions:
         return admission
 
     def _check(self, asked: Asked, group: str, topic: str, channel: Peer) -> None:
-        """Refuses pulls in the reference's order (protocol.md 3.4)."""
+        """Refuses invalid pulls; makes the checks in RocketMQ's order (protocol.md 3.4)."""
         config = self._config
         if not config.broker_permission & _READ:
             raise PullForbiddenError(
@@ -213,7 +213,7 @@ class PullAdmissions:
     def _sql_expression(self, expression: bytes, expression_type: bytes) -> sql.SqlExpression | None:
         """The SQL92 expression in the pull.
 
-        An expression that cannot be compiled matches every message, as in the reference (protocol.md 5.3).
+        An expression that cannot be compiled matches every message, as in RocketMQ (protocol.md 5.3).
         """
         if not expression:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")

@@ -70,7 +70,7 @@ class RecallMessageProcessor:
         return success(command, RecallMessageResponseHeader(handle.unique_key)), result.physical_offset + result.size
 
     def _check(self, header: RecallMessageRequestHeader) -> RecallHandle:
-        """The checks of the reference, in its order."""
+        """The checks of RocketMQ, in RocketMQ's order."""
         if not self._config.recall_message_enable:
             raise BrokerError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if not self._config.broker_permission & PermName.WRITE:

@@ -41,14 +41,14 @@ _ILLEGAL = int(SendTrait.ILLEGAL)
 _UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
 _BATCH_MEMBER_BYTES_MIN = 22
 _SLOW_ROWS = 16
-"""Largest number of rows of an unclean run that are served at a time: each takes 20 to 100 µs."""
+"""Largest number of rows of an unclean run that are served at a time, because each takes 20 to 100 µs."""
 _BATCH_ROWS = 1024
 """Largest number of members in a batch that uses the permanent table. Larger batches get tables of their own, each
 ``_BATCH_ROWS_FACTOR`` times as large as the one before.
 """
 _BATCH_ROWS_FACTOR = 8
 BATCH_MESSAGES_MAX = 32_768
-"""Maximum number of messages in a batch: storing so many takes about 50 ms, in which no other request is served, and
+"""Maximum number of messages in a batch. Storing so many takes about 50 ms, in which no other request is served, and
 their ids fill a header of 1 MiB.
 """
 _MORE_ROWS = -2

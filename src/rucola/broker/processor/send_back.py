@@ -46,7 +46,7 @@ class SendBackProcessor:
         self._level_max = len(services.delay_levels_ms)
 
     def send_back(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 36, with the checks in the reference's order."""
+        """Request 36, with the checks in RocketMQ's order."""
         return self._cold_reads.serve(partial(self._send_back, command))
 
     def _send_back(self, command: RemotingCommand, cold: ColdRecords) -> Answer | Awaitable[Answer]:

@@ -128,8 +128,8 @@ class Rewriter:
     def rewrite(self, source: bytearray, table: array[int], row: int) -> tuple[MadeRow, Detour | None]:
         """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker writes.
 
-        The row's queue id is that of the queue in which the row will be stored. For a message that first waits in
-        another topic (``Detour``), this is a queue of that topic, and the properties are complete: the store adds none.
+        The row's queue id names the queue in which the row will be stored. If the message first waits in another topic
+        (``Detour``), this is a queue of that topic, and the row has all properties, because the store adds none.
 
         Raises:
             BrokerError: MESSAGE_ILLEGAL for a property that this broker does not support.
@@ -159,7 +159,7 @@ class Rewriter:
         return _place(made, texts), detour
 
     def _send_on_detour(self, topic: str, made: array[int], properties: dict[str, str]) -> Detour | None:
-        """Records in ``made`` and ``properties`` that the message waits in another topic, and returns this topic; None
+        """Writes into ``made`` and ``properties`` that the message waits in another topic; returns this topic, or None
         if the message does not wait.
         """
         asked_queue_id = made[FrameColumn.QUEUE_ID]

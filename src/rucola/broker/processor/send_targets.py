@@ -97,7 +97,7 @@ class SendTargets:
         return queue_id if queue_id >= 0 else self._random_below(max(target.config.write_queue_nums, 1))
 
     def check(self, name: bytes, default_topic: str, queue_nums: int) -> SendTarget:
-        """The checks of protocol.md 3.2 that depend only on the topic, in the reference's order.
+        """The checks of protocol.md 3.2 that depend only on the topic, in RocketMQ's order.
 
         Raises:
             BrokerError: sends to the topic are refused.

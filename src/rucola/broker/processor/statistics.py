@@ -165,7 +165,7 @@ class StatisticsProcessor:
         if header.consumer_group:
             info = self._consumers.group(header.consumer_group)
             body.subscription_data = info.subscriptions.get(header.topic) if info is not None else None
-            body.filter_data = "null"  # the reference's text for a group without filter bits
+            body.filter_data = "null"  # RocketMQ's text for a group without filter bits
         return success(command, None, body)
 
     def _add_progress(self, result: ConsumeStats, group: str, topic: TopicConfig, cold: ColdRecords) -> Steps[None]:

@@ -28,8 +28,8 @@ from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
 
 QUEUES_MAX = 4096
-"""Largest number of queues of a topic: pops, resets and assignments process all queues of a topic without a pause, at
-20 µs each.
+"""Largest number of queues of a topic. It is limited because pops, resets and assignments process all queues of a topic
+without a pause, at 20 µs each.
 """
 
 
@@ -105,7 +105,7 @@ class TopicManageProcessor:
         return answer_when_told(success(command), written)
 
     def all_topics(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 21: all topics in one response, even if the request asks for pages, as in the reference."""
+        """Request 21: all topics in one response, even if the request asks for pages, as in RocketMQ."""
         return self._whole.answer(command)
 
     def _copy(self) -> Encode:

@@ -24,8 +24,8 @@ class WholeTable:
 
     Args:
         copy: copies the table and returns the function that encodes the copy.
-        version: the table's version; while it is the same, the encoded table is kept. None if some changes leave the
-            version as it is; the encoded table is then never kept.
+        version: the table's version; the encoded table is kept until the version changes. None if some changes leave
+            the version as it is, so that the encoded table must not be kept.
     """
 
     def __init__(self, copy: Callable[[], Encode], version: Callable[[], object] | None = None) -> None:

@@ -1,6 +1,6 @@
 """Sends a message with a delay level to the schedule topic (RocketMQ 5.3.3, ``HookUtils#transformDelayLevelMessage``).
 
-The queue id is the level minus one. The message's properties keep the topic and queue to which it goes when it is due.
+The queue id is the level minus one. Two properties name the topic and queue to which the message goes when it is due.
 The store's dispatcher computes the due time from the level and writes it as the tags code of the queue entry
 (``store.dispatch``).
 """
@@ -25,7 +25,7 @@ from rucola.formats.properties import decode_properties, encode_properties, java
 from rucola.protocol.codes import ResponseCode
 
 PARSED_MAP_CAPACITY = 128
-"""The reference writes the changed properties in the order of a hash map with this many buckets."""
+"""RocketMQ writes the changed properties in the order of a hash map with this many buckets."""
 
 _TIMER_PROPERTIES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
@@ -48,11 +48,11 @@ def delay_rewrite(message: StoreMessage, level_max: int) -> StoreMessage:
 
 
 def schedule(topic: str, queue_id: int, properties: dict[str, str], level_max: int) -> int | None:
-    """Records the message's destination in ``properties``, and returns the queue of the schedule topic in which it
+    """Writes the message's destination into ``properties``, and returns the queue of the schedule topic in which it
     waits.
 
     Returns:
-        None for a message without a delay; ``properties`` is unchanged then.
+        None for a message without a delay, whose ``properties`` stay unchanged.
 
     Raises:
         BrokerError: the level is not a number.

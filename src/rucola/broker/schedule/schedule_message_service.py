@@ -1,9 +1,9 @@
 """Delivers delayed messages when they are due (RocketMQ 5.3.3, ``ScheduleMessageService``). Event loop only.
 
-Each level has a queue of the schedule topic, in which messages lie in the order of their due times. Its progress is the
-queue offset of the first undelivered message. Delivering a message stores it again under its own topic and queue. Only
-the progress of synced deliveries is written to ``delayOffset.json``, so a crash may deliver a message twice but never
-loses one.
+Each level has a queue of the schedule topic, in which messages lie in the order of their due times. The progress of a
+level is the queue offset of its first undelivered message. Delivering a message stores it again under its own topic and
+queue. Only the progress of synced deliveries is written to ``delayOffset.json``, so a crash may deliver a message twice
+but never loses one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Schedules the work on messages with a delivery time: taking, delivering, syncing. Event loop only; threads wait for
-the disk.
+"""Schedules the work on messages with a delivery time: moving them into the wheel, delivering them, and writing the
+progress. Event loop only; threads wait for the disk.
 """
 
 from __future__ import annotations

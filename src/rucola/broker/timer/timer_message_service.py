@@ -1,13 +1,13 @@
 """Delivers messages at the delivery time in their properties (RocketMQ 5.3.3, ``TimerMessageStore``). Event loop only.
 
-The service has two halves. The first half takes messages in order from the timer topic's queue: each gets a unit in the
-timer log under its time step, and a message that is already due is delivered at once. The second half delivers the time
-steps in order. When a step is over, its messages are stored again under their own topics and queues. If a message has a
-longer delay than a unit allows, its unit covers a part of the delay; the message is then stored in the timer topic
-again.
+The service has two halves. The first half takes messages in order from the timer topic's queue. It delivers messages
+that are already due; every other message gets a unit in the timer log under its time step. The second half delivers the
+time steps in order. When a step is over, its messages are stored again under their own topics and queues. If a message
+has a longer delay than a unit allows, its unit covers a part of the delay; the message is then stored in the timer
+topic again.
 
 The progress of both halves is recorded only once the stored messages are synced. After a crash, recent messages may
-therefore be delivered again, as in the reference. None is lost, and none is delivered early.
+therefore be delivered again, as in RocketMQ. None is lost, and none is delivered early.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ RETRY_MS = 100
 LOOK_AGAIN_MS = 1000
 """Longest pause in milliseconds while a message may be waiting; it is limited because the wall clock may be set."""
 _TAKE = 256
-"""Largest number of messages that are taken, and delivered, at a time; between such batches the loop serves its
-sockets.
+"""Largest number of messages that are taken from the queue, or delivered, at a time. Between such batches the loop
+serves its sockets.
 """
 _EMPTY_STEPS = 20_000
 _AHEAD = 8192
 _AHEAD_BYTES = 16 << 20
-"""Maximum numbers of messages and of bytes that are prepared before their time step is over."""
+"""At most ``_AHEAD`` messages, of about this many bytes in all, are prepared before their time step is over."""
 _TOGETHER_BYTES = 64 * 1024
 _BACKLOG_MS = 1000
 _DUE_AT_ONCE_MS = (1 << 63) - 1
@@ -189,7 +189,7 @@ class TimerMessageService:
             if not self._take(step_now_ms):
                 return RETRY_MS
             if timers.queue_offset < self._store.max_queue_offset(TIMER, 0):
-                # Messages that were not taken yet may belong to the next step, or withdraw messages of that step. After
+                # Messages still in the queue may belong to the next step, or withdraw messages of that step. After
                 # start-up, all messages in the queue are taken before the first delivery.
                 wait_for_backlog_ms = timers.geometry.span_ms if timers.queue_offset < self._first_end else _BACKLOG_MS
         if timers.is_empty:
@@ -224,7 +224,7 @@ class TimerMessageService:
                     break
                 timers.queue_offset += 1
                 safe_end = physical_offset + size
-        finally:  # also if the next message must be fetched
+        finally:  # runs even if the next message must be fetched
             timers.mark(max(safe_end, self._stored_end))
         return possible
 
@@ -280,7 +280,7 @@ class TimerMessageService:
         steps are delivered.
 
         Args:
-            wait_ms: milliseconds by which a time step must be over before its delivery begins.
+            wait_ms: milliseconds that must pass after a time step before its delivery begins.
         """
         timers = self._timers
         for _ in range(_EMPTY_STEPS):
@@ -310,8 +310,8 @@ class TimerMessageService:
         return 0
 
     def _following(self, time_ms: int, step_now_ms: int) -> int:
-        """The step to search after ``time_ms``. Once the whole wheel has been searched since start-up, this skips steps
-        that are older than half the wheel's span, because no message waits there.
+        """The step to search after the step at ``time_ms``. After the first search of the whole wheel since start-up,
+        steps older than half the wheel's span are skipped, because no message waits there.
         """
         following = time_ms + self._step_ms
         oldest = step_now_ms - self._timers.geometry.span_ms // 2
@@ -350,7 +350,7 @@ class TimerMessageService:
         timers.mark(self._stored_end)
 
     def _prepare(self, step_now_ms: int) -> bool:
-        """Prepares the messages of the current step once; returns whether to continue with the step."""
+        """Prepares up to ``_TAKE`` more messages of the current step; returns whether to continue with the step."""
         if self._timers.read_time_ms != step_now_ms:
             return False
         if self._prepared_ms != step_now_ms:

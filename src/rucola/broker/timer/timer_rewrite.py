@@ -77,7 +77,7 @@ class TimerRewriter:
         return replace(message, topic=TIMER, queue_id=0, properties=text)
 
     def schedule(self, topic: str, queue_id: int, properties: dict[str, str]) -> bool:
-        """Records in ``properties`` when and where the message goes; returns False and changes nothing if the message
+        """Writes into ``properties`` when and where the message goes; returns False and changes nothing if the message
         is delivered immediately.
 
         Raises:

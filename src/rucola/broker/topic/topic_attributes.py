@@ -52,8 +52,7 @@ def change_attributes(known: Mapping[str, str] | None, changes: str) -> dict[str
         known: the current attributes; None for a new topic.
 
     Raises:
-        BrokerError: SYSTEM_ERROR with the reference's text if the reference refuses the change too, else
-            INVALID_PARAMETER.
+        BrokerError: SYSTEM_ERROR with RocketMQ's text if RocketMQ refuses the change too, else INVALID_PARAMETER.
     """
     attributes = dict(known or {})
     seen = set()
@@ -90,7 +89,7 @@ def without_effect(attributes: Mapping[str, str]) -> list[str]:
 
 
 def _refuse_without_effect(key: str, value: str) -> None:
-    """Refuses attributes that would have no effect: accepting one would be a false promise."""
+    """Refuses attributes that would have no effect, because accepting one would be a false promise."""
     served, reason = _NOT_SERVED.get(key, (value, ""))
     if value != served:
         raise BrokerError(

@@ -1,9 +1,9 @@
 """The broker's topics (RocketMQ 5.3.3, ``TopicConfigManager``). Event loop only.
 
-Every change raises the data version, and the listeners (the caches of the processors) are told of it at once. The
-change is then written to ``topics.json`` together with other changes. After the write, the written changes are
-registered with the name servers. The future of a change ends after the registration, and the response to the request
-waits for this future. A change that cannot be written is undone, unless consumers need it.
+Every change raises the data version and is reported to the listeners, the caches of the processors, at once. The change
+is then written to ``topics.json`` together with other changes. After the write, the written changes are registered with
+the name servers. The future of a change ends after the registration, and the response to the request waits for this
+future. A change that cannot be written is undone, unless consumers need it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TopicConfigManager:
 
     Args:
         keep: creates the writer of ``topics.json``.
-        wall_ms: time of a change.
+        wall_ms: returns the time of a change.
 
     Attributes:
         before_create: called with the name of a topic that is created by a send; raises an error to prevent the
@@ -90,7 +90,8 @@ class TopicConfigManager:
                 event(_log, logging.WARNING, "attributes without effect here", topic=name, attributes=",".join(without))
         inherited = self.table.get(AUTO_CREATE_TOPIC_KEY_TOPIC)
         self.table.update(table)
-        # The current options decide whether topics are created automatically, not those of the run that wrote the file.
+        # The current options decide whether topics are created automatically. The run that wrote the file may have had
+        # different ones.
         if inherited is not None:
             self.table[AUTO_CREATE_TOPIC_KEY_TOPIC] = inherited
         else:
@@ -101,8 +102,8 @@ class TopicConfigManager:
         self._listeners.append(listener)
 
     def on_register(self, register: Register | None) -> None:
-        """Sets the function that tells the name servers of changes. The future that it returns ends when the name
-        servers have answered or did not answer in time.
+        """Sets the function that tells the name servers of changes. The future that this function returns ends when the
+        name servers have answered or did not answer in time.
         """
         self._register = register
 
@@ -253,7 +254,7 @@ def _end(told: asyncio.Future[None], source: asyncio.Future[None]) -> None:
 
 
 def describe(config: TopicConfig) -> str:
-    """Describes a topic in the words of the reference's error texts."""
+    """Describes a topic in the words of RocketMQ's error texts."""
     perm = "".join(letter if config.perm & bit else "-" for letter, bit in (("R", 4), ("W", 2), ("X", 1)))
     attributes = ", ".join(f"{key}={value}" for key, value in config.attributes.items())
     return (

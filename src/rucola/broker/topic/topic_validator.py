@@ -43,7 +43,7 @@ def validate_topic(topic: str) -> None:
     """Refuses a name that no topic may have.
 
     Raises:
-        BrokerError: INVALID_PARAMETER with the reference's text.
+        BrokerError: INVALID_PARAMETER with RocketMQ's text.
     """
     if not topic.strip():
         raise BrokerError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")

@@ -1,11 +1,11 @@
 """Half messages that wait for their producer's decision (RocketMQ 5.3.3, ``TransactionalMessageBridge``).
 
-On disk: half messages, and copies made before each check, are in one queue of the half topic. The messages of the op
-topic name finished half messages by their queue offsets. The progress in both topics is stored as consumer group
-``CID_RMQ_SYS_TRANS``. In memory: every unfinished half message by its identity, which the message and its later copies
-have in common. Each message therefore has one outcome, whichever copy a request names. At start-up, the table is
-rebuilt from the queues. If the op message of an outcome was lost in a crash, the outcome is then found in the log
-itself. Event loop only.
+On disk, one queue of the half topic holds the half messages, and a copy for each check. The messages of the op topic
+name finished half messages by their queue offsets. The progress in both topics is stored as consumer group
+``CID_RMQ_SYS_TRANS``. In memory, a table holds every unfinished half message by its identity, which the message and its
+later copies have in common. Each message therefore has one outcome, whichever copy a request names. At start-up, the
+table is rebuilt from the queues. If a crash lost the op message of an outcome, the outcome is found in the log itself.
+Event loop only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HALF = TRANS_HALF_TOPIC.encode()
 OP = TRANS_OP_HALF_TOPIC.encode()
 GIVEN_UP = TRANS_CHECK_MAX_TIME_TOPIC.encode()
 RESUMED_CHECKS = "0"
-"""``TRANSACTION_CHECK_TIMES`` of the copy that puts a given-up message back; other copies count from 1."""
+"""``TRANSACTION_CHECK_TIMES`` of the copy with which request 323 puts a message back; other copies count from 1."""
 OP_BODY_CHARS_MAX = 4096
 _OP_PROPERTIES = b"WAIT\x01true\x02TAGS\x01d\x02"
 
@@ -231,8 +231,8 @@ def identity_of(message: MessageExt) -> Identity:
 
 
 def _resumed(half: Half, given_up: MessageExt) -> bool:
-    """True if ``half`` is newer than ``given_up``, the given-up copy of the same message. If so, the
-    message was put back into the half topic after it was given up.
+    """True if ``half`` is newer than ``given_up``, the copy of the same message in ``TRANS_CHECK_MAX_TIME_TOPIC``. If
+    so, the message was put back into the half topic later.
     """
     return half.physical_offset > given_up.physical_offset
 

@@ -64,8 +64,8 @@ class TransactionRules(NamedTuple):
     """The rules for checks.
 
     Attributes:
-        timeout_ms: minimum age of a half message before its first check, unless its sender set another one.
-        check_max: number of checks after which the message is given up.
+        timeout_ms: minimum age of a half message before its first check, unless its sender set a different age.
+        check_max: number of checks after which the message moves to ``TRANS_CHECK_MAX_TIME_TOPIC``.
         level_max: highest delay level, for commits of delayed messages.
     """
 
@@ -78,7 +78,7 @@ class TransactionalMessageService:
     """Decides half messages.
 
     Args:
-        prepare_give_up: makes sure that the topic of given-up messages can be read.
+        prepare_give_up: makes sure that ``TRANS_CHECK_MAX_TIME_TOPIC`` can be read.
         on_finished: called when a half message was committed or rolled back.
         timer: handles commits of messages that name a delivery time.
         broker_name: name of this broker, for producers.
@@ -119,7 +119,8 @@ class TransactionalMessageService:
             The physical offset up to which the log must be synced before the outcome is durable.
 
         Raises:
-            BrokerError: the request does not name a half message of its group, or the transaction has ended otherwise.
+            BrokerError: the request does not name a half message of its group, or the transaction has ended with a
+                different or unknown outcome.
             NotInMemoryError: half messages must be fetched.
         """
         message = self._find(header, cold)
@@ -156,8 +157,8 @@ class TransactionalMessageService:
         return self._old(half, now_ms) or self._hopeless(half, now_ms)
 
     def check(self, half: Half, cold: ColdRecords | None = None) -> None:
-        """Gives ``half`` up if its checks are used up or it is too old, else asks one connected producer of its group.
-        Does nothing if there is no such producer, or if the transaction has ended meanwhile.
+        """Moves ``half`` to ``TRANS_CHECK_MAX_TIME_TOPIC`` if its checks are used up or it is too old; otherwise asks
+        one connected producer of its group, if there is any. Does nothing if the transaction has ended meanwhile.
 
         ``cold`` is as in ``end``.
         """
@@ -167,7 +168,7 @@ class TransactionalMessageService:
         clients = self._producers.clients(half.group)
         is_removed = half.physical_offset < self._store.min_offset
         if not (hopeless or clients or is_removed):
-            return  # without reading the record, because thousands of messages may wait for one absent producer
+            return  # does not read the record, because thousands of messages may wait for one absent producer
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
@@ -188,12 +189,12 @@ class TransactionalMessageService:
         clients[self._asked % len(clients)].channel.invoke_oneway(self._question(copy, properties, result))
 
     def resume_check(self, physical_offset: int, cold: ColdRecords | None = None) -> int:
-        """Puts a given-up message back, so that its producer is asked again, with a new count of checks.
+        """Puts a message of ``TRANS_CHECK_MAX_TIME_TOPIC`` back, so that its checks begin again.
 
         A message that is still waiting for its producer stays unchanged.
 
         Args:
-            physical_offset: offset of the message in the topic of given-up messages.
+            physical_offset: physical offset of that message.
             cold: as in ``end``.
 
         Returns:
@@ -245,7 +246,7 @@ class TransactionalMessageService:
         """The half message that the request names directly or through a copy.
 
         Raises:
-            BrokerError: SYSTEM_ERROR as in the reference; ILLEGAL_OPERATION if the message is older than the check
+            BrokerError: SYSTEM_ERROR as in RocketMQ; ILLEGAL_OPERATION if the message is older than the check
                 immunity time that its producer set.
         """
         record = self._store.message_at(header.commit_log_offset, cold)
@@ -289,9 +290,9 @@ class TransactionalMessageService:
         return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
-        """True if ``half`` should be given up: its checks are used up, or it is too old. The age counts only if no
-        producer is connected or the message was checked before, because a clock that jumps forward makes all messages
-        old.
+        """True if ``half`` must not be checked again: its checks are used up, or it is too old. The age counts only
+        if no producer is connected or the message was checked before, because a clock that jumps forward makes all
+        messages old.
         """
         if half.checks >= self._rules.check_max:
             return True

@@ -25,7 +25,7 @@ _OWN_GROUPS = frozenset(
         *("CID_ONS-HTTP-PROXY", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_ONSAPI_PULL"),
     }
 )
-"""System groups (RocketMQ 5.3.3, ``MixAll#PREDEFINE_GROUP_SET``), besides those that begin with the prefix below."""
+"""System groups (RocketMQ 5.3.3, ``MixAll#PREDEFINE_GROUP_SET``); groups with the prefix below are such groups too."""
 _OWN_GROUP_PREFIX = "CID_RMQ_SYS_"
 _CONFIG_KEYS = """
     brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType maxMessageSize

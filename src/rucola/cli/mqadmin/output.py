@@ -88,8 +88,8 @@ def _text(value: object) -> str:
 
 
 def _printable(text: str) -> str:
-    """Returns ``text`` with its unprintable characters escaped: they could control the terminal or imitate a line of
-    output.
+    """Returns ``text`` with its unprintable characters escaped, because they could control the terminal or imitate a
+    line of output.
     """
     if text.isprintable():
         return text

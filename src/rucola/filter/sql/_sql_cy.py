@@ -288,7 +288,7 @@ def _put(work: cython.longlong[::1], slot: cython.Py_ssize_t, answer: cython.int
 def _negate(
     work: cython.longlong[::1], work_doubles: cython.double[::1], slot: cython.Py_ssize_t, top: cython.Py_ssize_t
 ) -> cython.void:
-    """Negates a number; everything else becomes null. No overflow: the smallest integer cannot be a literal."""
+    """Negates a number; everything else becomes null. Cannot overflow, because no literal is the smallest integer."""
     if work[slot] == TYPE_INT or work[slot] == TYPE_LONG:
         work[slot + 1] = -work[slot + 1]
     elif work[slot] == TYPE_DOUBLE:
@@ -418,7 +418,7 @@ def _to_number(
     top: cython.Py_ssize_t,
     kind: cython.int,
 ) -> cython.bint:
-    """Converts the string at ``slot`` to a number of type ``kind``; returns whether it is one."""
+    """Converts the string at ``slot`` to a number of type ``kind``; returns False if it is not such a number."""
     if work[slot + 1] >= POOL:
         return _parse(pool, work[slot + 1] - POOL, work, work_doubles, slot, top, kind)
     return _parse(source, work[slot + 1], work, work_doubles, slot, top, kind)

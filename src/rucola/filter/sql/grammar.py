@@ -126,7 +126,7 @@ def _refuse(position: int, expected: str, got: str) -> NoReturn:
 
 
 class _Compiler(Transformer[Token, Condition]):
-    """Has one method for each rule of the grammar: it takes the parts of the rule and returns the combined part."""
+    """Has a method for each rule of the grammar. A method takes the parts of its rule and returns the combined part."""
 
     # -- operands ------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ MOMENT = 50
 SHOWN_MAX = 60
 """Largest number of labels that fit below the picture."""
 BROKEN = -1
-"""Stands in place of a number of messages where the store broke a promise."""
+"""Replaces the number of messages found again if the store broke a promise."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Moment:
 
 
 def moments(flush: FlushDiskType, seed: int, messages: int) -> list[Moment]:
-    """Returns all moments of a short run of the real engine on a disk in memory, which knows what is not synced yet."""
+    """Returns all moments of a short run of the real engine on a simulated disk, which knows what is not synced yet."""
     found: list[Moment] = []
     random = Random(seed)
     life = StoreLife(empty_disk(), config(flush))
@@ -90,7 +90,7 @@ def config(flush: FlushDiskType) -> MessageStoreConfig:
 
 
 def recovered(flush: FlushDiskType, state: CrashState, model: StoreModel) -> int:
-    """Starts the engine on this state; compares each message found with what was sent, and returns their number."""
+    """Starts the engine on this state and compares the messages found with those sent; returns how many were found."""
     life = StoreLife(SimulatedDisk.of(state.image), config(flush), model)
     try:
         life.load()
@@ -100,7 +100,7 @@ def recovered(flush: FlushDiskType, state: CrashState, model: StoreModel) -> int
 
 
 def run(bench: Workbench) -> None:
-    """Cuts the power before every call to the disk; each repetition tears other pages."""
+    """Cuts the power before every call to the disk; each repetition tears different pages."""
     listed: list[Moment] = []
     for seed in bench.repetitions():
         for flush in (SYNC, ASYNC):

@@ -44,7 +44,7 @@ def run(bench: Workbench) -> None:
 
 
 def write(directory: Path, messages: int, keys: int) -> list[Path]:
-    """Writes messages of 1 KiB whose keys come in turn; returns the segments that are full."""
+    """Writes messages of 1 KiB that use ``keys`` keys in turn; returns the full segments."""
     with open_store(directory, mapped_file_size_commit_log=SEGMENT_BYTES) as store:
         for start in range(0, messages, 100):
             Run.of([message(number % keys, 1024) for number in range(start, start + 100)]).append(store)
@@ -61,7 +61,7 @@ def remove(segments: list[Path]) -> int:
 
 
 def compact(segments: list[Path]) -> int:
-    """Cleans segments like a compacted topic: one pass finds the newest message of each key, the next copies these."""
+    """Cleans segments like a compacted topic: finds the newest message of each key, then copies only these messages."""
     newest: dict[bytes, tuple[int, int]] = {}
     for number, path in enumerate(segments):
         for key, position, _ in records(path.read_bytes()):

@@ -46,7 +46,7 @@ def run(bench: Workbench) -> None:
 
 
 def by_plain_log(directory: Path, group: int, syncs: int) -> float:
-    """Writes ``group`` messages of 1 KiB, then syncs once for all of them, ``syncs`` times; returns seconds."""
+    """Repeats ``syncs`` times: writes ``group`` messages of 1 KiB, then syncs once for all of them. Returns seconds."""
     records = body_of(1200) * group
     file = new_file(directory / "log", 1200 * group * (syncs + 1))
     os.write(file, records)
@@ -85,7 +85,7 @@ def timed(work: Callable[[], None], times: int) -> float:
 
 
 def in_place(directory: Path, transactions: int, pages: int, random: Random) -> float:
-    """Returns microseconds per transaction. A crash in the middle leaves some of its pages changed and others not."""
+    """Returns microseconds per transaction. A crash during a transaction may leave only some of its pages changed."""
     database = new_file(directory / "database", DATABASE_BYTES)
     page = body_of(PAGE_BYTES)
 
@@ -103,8 +103,8 @@ def by_redo_log(directory: Path, transactions: int, pages: int, random: Random) 
     """Returns two times in microseconds per transaction: until the transaction is durable, and the same time plus the
     transaction's share of the checkpoint that writes the pages.
 
-    A change is 100 bytes in the log. After a crash the log has the whole record of a transaction, or none that counts;
-    recovery repeats the changes.
+    A change takes 100 bytes in the log. After a crash, recovery repeats the changes of each transaction whose record
+    in the log is complete.
     """
     log, database = new_file(directory / "redo", 4 << 20), new_file(directory / "database", DATABASE_BYTES)
     change, page = body_of(100), body_of(PAGE_BYTES)
@@ -145,7 +145,7 @@ def _space(size: Size) -> int:
 
 
 def say_gap(n: Numbers) -> str:
-    """Says how much longer the engine's senders wait, alone and with 255 others."""
+    """Says how much longer a sender waits with the engine than with bare calls, alone and with 255 others."""
     alone, together = (n["wait"][ENGINE][group] - n["wait"][PLAIN][group] for group in (1, 256))
     over = [str(g) for g in (16, 64, 256) if n["message"][ENGINE][g] >= 2 * n["message"][PLAIN][g]]
     limit = f"With {listed(over)} senders, the engine takes at least twice as long. " if over else ""

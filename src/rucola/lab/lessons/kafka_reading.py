@@ -131,7 +131,7 @@ def queue_by_time(store: MessageStore, wanted: Wanted) -> int:
 
 
 def partition_by_key(kafka: Path, wanted: Wanted) -> int:
-    """Finds a message by reading the log of a known partition until its key comes: there is no index of keys."""
+    """Finds a message by reading the log of a known partition until its key comes, because keys have no index."""
     with closing(PartitionReader(kafka / str(wanted.queue))) as partition:
         return same(partition.with_key(wanted.key).offset, wanted.offset)
 

@@ -63,7 +63,7 @@ async def consume_from_broker(consumer: PullConsumer, queue: MessageQueue, took:
 
 
 def ages(messages: Sequence[Message]) -> list[float]:
-    """Returns the seconds since each message was sent; its body holds the time."""
+    """Returns the seconds since each message was sent; the body of a message holds the send time."""
     now = time.perf_counter()
     return [now - SENT_AT.unpack(message.body)[0] for message in messages]
 
@@ -74,7 +74,7 @@ async def spend(
     """Sends messages at random moments while ``reading`` receives them.
 
     Returns:
-        CPU time of the process as a fraction of the duration; requests per second, without the first one.
+        CPU time of the process as a fraction of the duration; requests per second, not counting the first request.
     """
     task = asyncio.ensure_future(reading)
     while not (asked or task.done()):
@@ -148,7 +148,7 @@ def run(bench: Workbench) -> None:
 
 
 def say_requests(n: Numbers) -> str:
-    """Says at which rates long polling saves requests, and why it saves none at the others."""
+    """Says at which rates long polling saves requests, and why it saves none at other rates."""
     held, short = n["requests"][HELD], n["requests"][SHORT_10]
     saves = [f"{row:,}" for row in held if held[row] < short[row]]
     rate = [int(row) for row in held][-1]

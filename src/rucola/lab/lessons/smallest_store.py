@@ -1,4 +1,4 @@
-"""One log and one queue file in plain Python, compared byte by byte with those of the real engine."""
+"""One log and one queue file in plain Python, compared byte by byte with the files of the real engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAGIC = -626843481
 
 
 class SmallestStore:
-    """The whole idea in 60 lines: one log, and a queue whose units of 20 bytes lead into it."""
+    """The whole idea in 60 lines: one log, and a queue of 20-byte units that point into the log."""
 
     def __init__(self, directory: Path) -> None:
         self._log = os.open(directory / "log", os.O_RDWR | os.O_CREAT)

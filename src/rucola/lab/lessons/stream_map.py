@@ -37,7 +37,7 @@ def run(bench: Workbench) -> None:
                 (MAP, store_to_fresh_map),
                 (WARM, store_to_warm_map),
             ):
-                for _ in range(2):  # the second run counts: by then the system has found the memory
+                for _ in range(2):  # the first run only lets the system find free memory; the second counts
                     with bench.directory() as directory:
                         seconds, faults = way(allocated(directory / "log", file_bytes), record, count)
                 bench.note("write", name, record_bytes, seconds / count * 1e6)
@@ -92,12 +92,12 @@ def write_gathered(file: int, record: bytes, count: int) -> tuple[float, int]:
 
 
 def store_to_fresh_map(file: int, record: bytes, count: int) -> tuple[float, int]:
-    """Stores through a fresh map: the first store to each page is a fault, in which the system makes the page."""
+    """Stores through a fresh map: the first store to each page causes a page fault, and the system makes the page."""
     return store_to_map(file, record, count, warm=False)
 
 
 def store_to_warm_map(file: int, record: bytes, count: int) -> tuple[float, int]:
-    """Stores records through a map, and to each page once before the measurement, which is then free of page faults."""
+    """Stores records through a map; touches each page before the measurement, which then has no page faults."""
     return store_to_map(file, record, count, warm=True)
 
 

@@ -141,7 +141,7 @@ def _space(size: Size) -> int:
 
 
 def say_gathered(n: Numbers) -> str:
-    """Says at which sizes one call for all records takes less than half the time of a call for each."""
+    """Says at which sizes one call for all records takes less than half the time of one call per record."""
     half = [
         size_text(size)
         for size in SIZES

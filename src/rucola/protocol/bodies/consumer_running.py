@@ -17,8 +17,8 @@ from rucola.protocol.bodies.heartbeat import SubscriptionData
 
 @dataclass(slots=True)
 class ProcessQueueInfo(Body):
-    """One queue of a consumer. ``droped`` is RocketMQ's spelling; names with ``transaction`` concern messages taken but
-    not committed.
+    """One queue of a consumer. ``droped`` is RocketMQ's spelling. Members with ``transaction`` in their name describe
+    the messages that an orderly consumer is processing but has not committed.
     """
 
     json_names: ClassVar[Mapping[str, str]] = {"cached_msg_size_in_mib": "cachedMsgSizeInMiB"}

@@ -63,8 +63,7 @@ class SendMessageRequestHeaderV2(SendMessageRequestHeader):
 
 @dataclass(slots=True)
 class ReplyMessageRequestHeader(CommandHeader):
-    """Request 326 (PUSH_REPLY_MESSAGE_TO_CLIENT): ``ReplyMessageRequestHeader``: a reply that the broker forwards to
-    the requesting client.
+    """Request 326 (PUSH_REPLY_MESSAGE_TO_CLIENT), by which the broker forwards a reply to the requesting client.
 
     Attributes:
         born_host: address of the replying client, ``ip:port``.

@@ -42,14 +42,14 @@ def archive(
     on_step: Callable[[Step], None] | None = None,
     **options: Any,
 ) -> int:
-    """Copies those messages of topics that are not in the table yet; returns the number of messages copied.
+    """Copies messages that are not in the table yet; returns the number of messages copied.
 
     Each message gets into the table once, even if runs overlap in time or are killed.
 
     Args:
         table: directory of the table; the first run creates it.
         topic: one topic, or several; without it, all topics except the cluster's own.
-        spark: the session whose executors read and write; None for this process, which needs no Java.
+        spark: the session whose executors read and write; None reads and writes in this process, without Java.
         store: store directory; give either this or ``name_server``.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.
         format: ``parquet``, ``delta`` or ``iceberg``; the last two need the extra ``lake``.
@@ -91,7 +91,7 @@ def archive_raw(
     Args:
         table: directory of the table, in format ``parquet``; the first run creates it.
         store: directory of the store.
-        spark: the session whose executors read and write; None for this process, which needs no Java.
+        spark: the session whose executors read and write; None reads and writes in this process, without Java.
         broker_name: name of the store's broker; a table may hold the logs of several brokers.
         commit_log_path: directory of the log if it is elsewhere; several are separated by commas.
         every_s: interval between runs, in seconds; None for a single run.
@@ -126,8 +126,8 @@ def restore(
 
     Args:
         table: directory of the table.
-        target: directory of the new store; it must not exist, or be empty.
-        spark: the session whose executors write; None for this process.
+        target: directory of the new store; it must either be empty or not exist yet.
+        spark: the session whose executors write; None writes in this process.
         broker_name: whose log to restore; empty if the table has only one.
         rebuild: builds queues and index from the log. If the log is damaged, they are left to the broker.
         broker_conf: entries of the broker's configuration, which sets the sizes of queue files and index files.
@@ -171,7 +171,7 @@ def topic_table(
     decode: Decode | None = None,
     **options: Any,
 ) -> DataFrame:
-    """Returns all messages of a topic, each once: the archived ones, and those that so far only the store has.
+    """Returns all messages of a topic, each once: archived messages, and messages that only the store has so far.
 
     The rows are fixed when this function is called. Call it again for newer messages. A filter on ``storeDay`` (UTC)
     selects archived files before they are opened.

@@ -74,7 +74,7 @@ class Archiver:
     Args:
         table: the table's log.
         options: where and what to read; all messages of the topics are taken.
-        spark: the session whose executors read and write; None for this process, which needs no Java.
+        spark: the session whose executors read and write; None reads and writes in this process, without Java.
         decode: adds typed columns; needs a session.
         messages_per_commit: largest number of messages in one step; after a failure, only that step starts over.
         clock: source of time.

@@ -49,7 +49,7 @@ def arrow_of(schema: dict[str, Any]) -> pa.Schema:
 def merged_schema(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any] | None:
     """The columns ``old`` of a table, extended by the columns ``new`` of further rows; None if ``old`` has them all.
 
-    A column that only ``old`` or only ``new`` has is kept, and is null in the rows of the other.
+    The result has every column of ``old`` and ``new``; a column that rows do not have is null in them.
 
     Raises:
         ConfigError: a column's type differs from its type in the table.

@@ -1,8 +1,8 @@
 """The log of a Delta table, through delta-rs: any engine that reads Delta reads the table.
 
 Archived offsets are the versions of application transactions. Each queue has one transaction for its archived offset,
-and two for the mark of its last archived record. Delta commits them in one step with the files. Of two concurrent
-commits with the same application transaction, Delta refuses the second.
+and two for store time and physical offset of its last archived record. Delta commits the transactions in one step with
+the files. Of two concurrent commits with the same application transaction, Delta refuses the second.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class DeltaLog:
         """The newest version, with the archived offsets of ``queues``.
 
         Raises:
-            ConfigError: another writer has deleted single rows, which only readers of the Delta log leave out.
+            ConfigError: another writer has deleted single rows; only readers of the Delta log would skip them.
         """
         from deltalake import DeltaTable
 

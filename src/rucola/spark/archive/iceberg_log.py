@@ -1,8 +1,8 @@
 """The log of an Iceberg table, through PyIceberg, with a catalog in a SQLite file beside the data.
 
 The summary of each snapshot holds the archived offsets of all queues, so files and offsets change in one step. A commit
-requires that the table is still at the snapshot for which it was planned. Because of SQLite, all writers must be on one
-host; readers elsewhere use the metadata files.
+requires that the table is still at the snapshot for which the commit was planned. Because of SQLite, all writers must
+be on one host; readers elsewhere use the metadata files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMESPACE = "rucola"
 IDENTIFIER = (NAMESPACE, "messages")
 OFFSETS, SCHEMA = "rucola.offsets", "rucola.schema"
 NO_RETRIES = {"commit.retry.num-retries": "0"}
-"""PyIceberg must not retry a commit: a retry would add messages that another commit has archived."""
+"""PyIceberg must not retry a commit, because a retry would add messages that another commit has archived."""
 
 
 class IcebergLog:

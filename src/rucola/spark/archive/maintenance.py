@@ -36,7 +36,8 @@ class Compacted(NamedTuple):
 def compact(table: TableLog, spark: SparkSession | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
     """Joins the files of each topic and day that are smaller than half of ``target_bytes``.
 
-    If another run has joined some of them meanwhile, the table stays unchanged, and both counts are 0.
+    If another run has joined some of these files meanwhile, the table stays unchanged, and both counts are 0.
+
     """
     base = table.snapshot()
     groups = small_files(base, target_bytes)

@@ -60,7 +60,7 @@ class ManifestLog:
         """The state after the newest commit.
 
         Raises:
-            ConfigError: the table has another kind, or a newer version of this package wrote it.
+            ConfigError: the table has a different kind, or a newer version of this package wrote it.
             FormatError: a commit is missing or is not valid JSON.
         """
         names = self._files.list_files(self._log)
@@ -140,7 +140,7 @@ class ManifestLog:
                 yield from self._data_files(f"{below}{name}/")
 
     def _clean_log(self) -> None:
-        """Deletes commits that a checkpoint covers, and temporary files, once they are more than a day old."""
+        """Deletes commits and checkpoints before the last checkpoint, and temporary files, if older than a day."""
         names = self._files.list_files(self._log)
         last = max(_versions(_CHECKPOINT, names), default=-1)
         old = []
@@ -164,7 +164,7 @@ class ManifestLog:
             "version": state.version,
             "schema": state.schema,
             "files": [one.to_json() for one in state.files.values()],
-            # ``clean`` recognises a removed file that is no longer in this list by its age.
+            # If a removed file is no longer in this list, ``clean`` decides by the time of the file's last write.
             "removed": {path: at for path, at in state.removed.items() if state.time_ms - at < FORGET_MS},
             "offsets": state.offsets.to_document(),
         }

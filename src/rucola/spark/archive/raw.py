@@ -1,10 +1,10 @@
 """Raw archives: every byte of a commit log as rows, so that ``restore`` writes the same files again.
 
-A row covers a stretch of a segment: a record of any topic (half messages and those of the cluster's own topics too),
-the blank record at the end of a segment, or bytes that are not a record. Zeros at the end of a stretch that is not a
-record are left out. The bytes after the end of the log (its tail), such as a torn record, are archived only while no
-broker uses the store. A tail still changes, so a later commit replaces it. The files of ``config`` are part of each
-commit as well.
+A row covers a stretch of a segment: a record of any topic (including half messages and the cluster's own topics), the
+blank record at the end of a segment, or bytes that are not a record. Zeros at the end of a stretch that is not a record
+are left out. The bytes after the end of the log (its tail), such as a torn record, are archived only while no broker
+uses the store. A tail still changes, so a later commit replaces it. The files of ``config`` are part of each commit as
+well.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_TOPIC = "#log"
-"""Name under which the offset of the commit log is kept, among offsets by topic; no topic can have this name."""
+"""Stands in place of a topic where the log's offset is stored among queue offsets; no topic can have this name."""
 RECORD, BLANK, BYTES = "record", "blank", "bytes"
 """Kinds of rows."""
 LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
@@ -192,7 +192,7 @@ class RawArchiver:
     def _tail(self, base: Snapshot, segments: Sequence[FileSpan], end: int) -> tuple[list[Stretch], list[DataFile]]:
         """Returns the stretches of the tail to archive, and the data files of older tails, which the commit removes.
 
-        The tail is left out while the broker runs: it changes all the time, and a restore does not need it.
+        The tail is left out while the broker runs, because it changes all the time and a restore does not need it.
         """
         old = {(one.partition["segment"], one.partition["sha256"]): one for one in self._old(base, TAIL_PART)}
         found = []
@@ -220,7 +220,7 @@ class RawArchiver:
                 yield one
 
     def _config(self, base: Snapshot) -> tuple[list[str], list[DataFile]]:
-        """Returns the report of a new data file with the configuration, and the data file that it replaces."""
+        """Writes a changed configuration to a new data file; returns its report, and the data files to replace."""
         contents = {}
         for name in self._files.list_files(f"{self._store}/{CONFIG}"):
             content = self._files.read_file(f"{self._store}/{CONFIG}/{name}")
@@ -313,7 +313,7 @@ class _Walk:
         self.is_blank = False
 
     def batches(self, position: int, limit: int) -> Iterator[pa.RecordBatch]:
-        """Records up to the limit, or to the first bytes that are not a record."""
+        """Yields the records up to ``limit``, or up to the first bytes that are not a record."""
         from rucola.arrow.rows import Rows
 
         segment, self.position = self._segment, position
@@ -398,7 +398,7 @@ def _digest(stretch: Stretch) -> str:
 
 
 def _last_record(root: str, added: Sequence[DataFile]) -> Mark | None:
-    """The mark of the last record in ``added``, by which the log is recognised later; None if there is no record."""
+    """Returns store time and physical offset of the last record in ``added``; None if there is no record."""
     import numpy as np
     import pyarrow.parquet as pq
 

@@ -60,9 +60,9 @@ def write_store(
 
     Args:
         table: log of a raw table.
-        target: directory of the new store; it must not exist, or be empty.
+        target: directory of the new store; if it exists, it must be empty.
         spark: the session whose executors write; they must see ``target`` under this path. None for this process.
-        broker_name: whose log to restore; empty if the table has only one.
+        broker_name: broker whose log is restored; may be empty if the table has only one log.
         rebuild: whether to build queues and index as well. If the log is damaged, the broker builds them instead.
         options: entries of the broker's configuration, which sets the sizes of queue files and index files.
 

@@ -63,8 +63,8 @@ class Change:
         action: what the commit does, such as ``archive`` or ``compact``.
         added: files that become part of the table.
         removed: files that leave the table; they are deleted later.
-        offsets: for the queues that advance, their new archived offsets and the marks of their last records; for new
-            queues, also the first archived offsets.
+        offsets: for each queue that advances, its new archived offset and the ``Mark`` of its last archived record; for
+            each new queue, also its first archived offset.
         schema: the table's new columns, as a schema in Spark's JSON form; None if they stay the same.
     """
 
@@ -85,7 +85,7 @@ class Snapshot:
         kind: what a row is.
         schema: the columns, as a schema in Spark's JSON form; None without commits.
         files: the data files, by path.
-        offsets: archived offsets, first archived offsets and marks of all queues.
+        offsets: archived offset, first archived offset and ``Mark`` of each queue.
         removed: paths of files that left the table and are not deleted yet, with the time when they left, in
             milliseconds since the epoch.
     """
@@ -103,7 +103,7 @@ class Snapshot:
         return self.offsets.offsets.get(queue)
 
     def mark_of(self, queue: MessageQueue) -> Mark | None:
-        """The mark of the last archived record of a queue, if it is known."""
+        """Store time and physical offset of a queue's last archived record; None if they are not known."""
         return self.offsets.marks.get(queue)
 
     def allows(self, base: Snapshot, change: Change) -> bool:

@@ -1,6 +1,6 @@
 """One table over archive and store: the archived messages of a topic, then those that only the store has.
 
-The archived offsets of one commit divide the two parts. Spark's own reader reads the files of this commit, so columns
+The archived offsets of one commit separate the two parts. Spark's own reader reads the files of this commit, so columns
 are pruned and filters pushed down as in any Parquet table. Tasks read the other messages from the store directory, or
 through brokers. Retention may remove messages from the store before a task reads them. If a later commit has archived
 them, the task reads them from the table.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PLANS_MAX = 20
-"""Largest number of plans in a row that may become useless because retention removed messages meanwhile."""
+"""Largest number of attempts to plan. An attempt fails if retention removes messages meanwhile."""
 _DAY_OF = "date_add(DATE'1970-01-01', CAST(floor(unix_micros(storeTimestamp) / 86400000000) AS INT))"
 """SQL expression for the day of the store time in UTC, whatever time zone the session has."""
 PLACE = ("brokerName", "queueId", "queueOffset")
@@ -47,7 +47,7 @@ def table_over_both(
     columns: Sequence[str] = (),
     decode: Decode | None = None,
 ) -> DataFrame:
-    """The messages of one topic, each once: those of the table, and those that are in the store only.
+    """Returns each message of one topic once: archived messages from the table, all others from the store.
 
     The rows are fixed by this call, however often the DataFrame is evaluated.
 
@@ -56,7 +56,7 @@ def table_over_both(
         table: the table's log.
         options: the topic, and the store or brokers.
         columns: names of the wanted columns, in order; empty for all.
-        decode: adds the typed columns to rows from the store, as it did when the archive was written.
+        decode: function that adds the typed columns to rows from the store; must be the same as for the archive.
 
     Raises:
         ConfigError: a column does not exist, or the table has typed columns and ``decode`` is None.
@@ -82,7 +82,7 @@ def table_over_both(
     if not files:
         return tail.select(names)
     old = archived_rows(spark, table, plan.snapshot, files).select(names)
-    # Spark executes even the empty side of a union, and its plan and tasks take as long as a short query.
+    # Spark executes even an empty side of a union, which takes as long as a short query.
     return old.unionByName(tail.select(names)) if plan.tail else old
 
 
@@ -118,7 +118,7 @@ def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOpti
 def _plan(table: TableLog, options: ReadOptions) -> _Plan:
     """Returns the newest commit, and the pieces of the store after its archived offsets."""
     for _ in range(PLANS_MAX):
-        # The snapshot is taken first: messages that are archived after it are read as part of the tail.
+        # The snapshot is taken first, so that messages archived after it are read as part of the tail.
         snapshot = _snapshot(table, options)
         tail = _tail(snapshot, options)
         if tail is None:
@@ -148,7 +148,8 @@ def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequ
         DataLossError: messages are gone, and both ``fails`` and ``fail_on_data_loss`` are set.
     """
     if options.store_path and snapshot.offsets.offsets:
-        # If messages expire, the archive can replace a piece of a queue, but not a piece of the log.
+        # If messages expire before a task reads them, the table can supply them for a piece of a queue, but not for a
+        # piece of the log.
         options = replace(options, scan_order=ScanOrder.QUEUE)
     catalog = open_catalog(options)
     try:

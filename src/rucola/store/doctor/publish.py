@@ -101,7 +101,7 @@ class Exchange:
         return made, gone, log_end
 
     def _write_watermark(self, log_end: int) -> None:
-        """Records for Rucola's next start-up that queues and index are complete."""
+        """Notes in the watermark that queues and index are complete, for Rucola's next start-up."""
         file, count, later = WatermarkFile(self._files, self._root), 0, 0
         watermark = file.read()
         if watermark is None:

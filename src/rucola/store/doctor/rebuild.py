@@ -113,7 +113,7 @@ def rebuild(
         run: runs the tasks.
         options: entries of the broker's configuration.
         commit_log_path: the directories of the log, separated by `,`, if they are not in the store.
-        dry_run: whether to count only what would be read, and write nothing.
+        dry_run: whether to write nothing, and only count what would be read.
 
     Raises:
         StoreLockedError: a broker uses the store.

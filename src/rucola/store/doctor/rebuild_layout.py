@@ -119,7 +119,7 @@ class QueueLayout:
         log.max_offset = job.end
         log.gaps = [Gap(*gap) for gap in job.gaps]
         self._factory = QueueFactory(files, path, log, job.queue_options(), writable=True)
-        # While a record is dispatched for the first time, no entry of another queue points to it.
+        # Each record is dispatched for the first time here, so no other queue has an entry that points to it.
         self._factory.placement = Placement(log, lambda *_: (0, 0), lambda *_: iter(()))
         self._factory.placement.trusted_to = job.trusted_to
 
@@ -150,7 +150,7 @@ class QueueLayout:
         plain = not work.light and not self._factory.by_record(queue.topic)
         fresh = queue.max_offset == queue.min_offset == 0 and not queue.files.segments
         if plain and fresh and run.count > 1 and 0 < run.queue_offset < _QUEUE_OFFSET_MAX:
-            # The queue offset of the run's second record confirms that of the first.
+            # The run's second record has the next queue offset, which confirms the first record's queue offset.
             queue.begin_at(run.queue_offset)
         for first, units in self._parts(run):
             if plain and first == queue.max_offset:

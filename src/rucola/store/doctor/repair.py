@@ -8,10 +8,11 @@ The findings of ``verify`` determine what is changed:
 * Queues with findings get the bytes that a rebuild produces. Only bytes that differ are written; units of expired
   records are kept.
 * An index with findings is moved out of the way and replaced by a rebuilt one.
-* Fields of the checkpoint that cannot be right are set to 0: the broker then trusts less of the store and checks more.
+* Fields of the checkpoint that cannot be right are set to 0, so that the broker trusts less of the store and checks
+  more.
 
-All other damage stays as it is and is reported: it must be restored from a copy, or needs ``salvage`` or a start-up
-with ``--quarantine``.
+All other damage stays as it is and is reported. Such a store must be restored from a copy, or needs ``salvage`` or a
+start-up with ``--quarantine``.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def repair(
     Args:
         run: runs the tasks of the rebuild.
         options: entries of the broker's configuration.
-        dry_run: whether to count only what would be corrected in the log, and change nothing.
+        dry_run: whether to change nothing, and only count what would be corrected in the log.
 
     Raises:
         StoreLockedError: a broker uses the store.

@@ -231,7 +231,7 @@ def task(files: Files, phase: str, staging: str, number: int, name: str) -> dict
 
 
 def _job(files: Files, sources: Sequence[str], segment_bytes: int, topics: Sequence[str]) -> SalvageJob:
-    """Determines the files to search, and the length of new segments: that of most files with names of segments."""
+    """Determines the files to search, and the length of new segments (by default, the most common segment length)."""
     paths = [path for path in _paths(files, sources) if files.size(path)]
     sizes = [files.size(path) for path in paths]
     named = Counter(

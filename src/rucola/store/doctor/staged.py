@@ -16,8 +16,8 @@ from rucola.runtime.files import Files
 
 Runner = Callable[[str, str, Sequence[int], Callable[[], None]], None]
 """Runs the tasks of a phase: takes the phase, the path of the staging directory, the numbers of the tasks, and a
-function to call from time to time. Calls ``run_task`` for each number; may return only after each task has succeeded at
-least once.
+function to call from time to time. Calls ``run_task`` for each number; must not return before each task has succeeded
+at least once.
 """
 Progress = Callable[[str, int, int], None]
 """Called with the phase, the number of tasks done and the number of all tasks."""
@@ -77,7 +77,7 @@ class Staged:
             files.replace_file(path, text)
 
     def clear(self) -> None:
-        """Removes the directory. The job's file is removed first: without it, no remaining result is used."""
+        """Removes the directory. The job's file is removed first, because no remaining result is used without it."""
         path = f"{self.path}/job.json"
         if self._files.exists(path):
             self._files.remove(path)

@@ -31,7 +31,7 @@ from rucola.store.log.mapped_file import MappedFile
 
 _ROWS_MAX = 512
 _SCRATCH_ENTRIES = 8192
-# Entry 0 is never used. Entry 1 is not used either: it would set the time from which seconds are counted.
+# Entry 0 is never used. Entry 1 is not used either, because it would set the time from which seconds are counted.
 _SCRATCH_FIRST = 2
 _SCRATCH_AT = INDEX_HEADER.size + INDEX_SLOT.size + INDEX_ENTRY.size * _SCRATCH_FIRST
 _WORDS = INDEX_ENTRY.size // 4

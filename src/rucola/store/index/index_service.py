@@ -3,7 +3,8 @@
 
 A file is named after its creation time. Where RocketMQ would give two files the same name, or a name that sorts before
 that of an older file, the next free name is used. Disk blocks for the slots of a file are allocated when it is created,
-blocks for its entries step by step. The event loop's thread puts keys and runs queries; the maintenance thread syncs.
+and blocks for its entries are allocated step by step. The event loop's thread puts keys and runs queries; the
+maintenance thread syncs.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class IndexFile:
         Returns:
             The number of entries that the file may hold now, at most ``maxIndexNum``.
         """
-        # Reads one field, not the whole header: this runs once per socket read.
+        # Reads one field, not the whole header, because this runs once per socket read.
         count = max(INDEX_HEADER.unpack(self._file.segment.view)[-1], 1)
         used = self.entries_at + INDEX_ENTRY.size * count
         self._file.allocated = max(self._file.allocated, used)
@@ -169,7 +170,7 @@ class IndexFile:
         return query(view, self.slot_count, wanted_hash, count_max, begin_ms, end_ms, budget, self._file.ensure)
 
     def keys_at_end(self) -> int:
-        """Returns the number of keys put for the newest record: the file may have become full in the middle of that
+        """Returns how many keys of the newest record are in the file, which may have become full in the middle of that
         record's keys.
         """
         header, view = self.header(), self._file.segment.view
@@ -243,7 +244,7 @@ class IndexService:
             self.files[-1].check()
         if self.files and self._writable:
             self._check_slots(self.files[-1])
-        # The newest file by name need not hold the newest record: the clock may have stepped back.
+        # The newest file by name need not hold the newest record, because the clock may have stepped back.
         self._find_end()
 
     def _check_slots(self, file: IndexFile) -> None:
@@ -291,7 +292,7 @@ class IndexService:
         Args:
             sound: the files that agree with the log, oldest records first.
             unclean: True after a crash; then only synced files are kept, and never the newest one.
-            synced_ms: store time; full files with an end time up to it were synced.
+            synced_ms: store time; full files whose end time is not later were synced.
         """
         kept = sound
         if unclean:
@@ -321,7 +322,7 @@ class IndexService:
         This is the lowest of ``begins`` or, if lower, the offset of the newest record in the index, because some keys
         of that record may be missing.
 
-        Notes that all full files were synced when they became full.
+        Sets ``full_timestamp_ms`` from all full files, because each of them was synced when it became full.
         """
         ends = [file.header().end_physical_offset for file in self.files]
         end = max(ends, default=0)
@@ -480,7 +481,7 @@ class IndexService:
             self._files.create_segment(file.path, f"{self.path}-{name}.tmp", file._file.size, file.entries_at)
             file.begin()
         except DiskError:
-            # The file is removed: each attempt uses another name, so abandoned files would fill the disk.
+            # The file is removed, because each attempt uses a different name and abandoned files would fill the disk.
             with suppress(DiskError):
                 self._files.remove(file.path)
             raise

@@ -3,7 +3,7 @@
 
 Committed messages are in the page cache, as if they had been written through a map: they survive the end of the
 process, can be read, and wait for the flush. Messages that are still in a buffer are not visible, and they are lost if
-the process ends. These are at most the messages of the last ``commitCommitLogThoroughInterval``, plus those that
+the process ends. The lost messages are at most those of the last ``commitCommitLogThoroughInterval``, plus those that
 arrived during one commit.
 
 With ``ASYNC_FLUSH`` a separate thread commits. With ``SYNC_FLUSH`` the flush thread commits before each sync, so that a

@@ -59,9 +59,10 @@ class CommitLog(LogReader):
         suffix: property text that ``append_rows`` adds to each message on the fast path.
         written_offset: physical offset after the newest record; without a pool, it equals ``max_offset``.
         store_timestamp_ms: store time of the newest record. A thread that reads this time first and ``written_offset``
-            second gets a time not later than that of the newest record below this offset.
+            second gets a time not later than the store time of the newest record below this offset.
         published_timestamp_ms: store time of the newest visible record, or of an older one. A thread that reads this
-            time first and ``max_offset`` second gets a time not later than that of the newest record below this offset.
+            time first and ``max_offset`` second gets a time not later than the store time of the newest record below
+            this offset.
         pool: lends memory to new segments; None writes them through their maps.
         refusal: why the last ``append_rows`` stopped early.
         unwritten: whether the last write of a run (records built in a ``RunBuffer``) found no space; another attempt is
@@ -138,9 +139,9 @@ class CommitLog(LogReader):
     def publish(self, end_offset: int, store_timestamp_ms: int) -> None:
         """Makes the records below ``end_offset`` visible to other threads and to readers; no other method does that.
 
-        The offset is set before the time. So a thread that reads the time first gets a time that is not later than that
-        of the newest record below the offset. Called by the appending thread or, with a pool, by the committing thread,
-        never by both at once.
+        The offset is set before the time. So a thread that reads the time first gets a time that is not later than the
+        store time of the newest record below the offset. Called by the appending thread or, with a pool, by the
+        committing thread, never by both at once.
         """
         self.max_offset = end_offset
         self.published_timestamp_ms = store_timestamp_ms
@@ -405,8 +406,8 @@ class CommitLog(LogReader):
 
     def _use(self, file: MappedFile, end: int) -> None:
         self._file, self._target = file, self._run or file.target
-        # The allocating thread has the time that appends take to fill half a segment. Small stores never need a
-        # second segment.
+        # The next segment is requested when this one is half full, so that it is ready when this one is full. Small
+        # stores never need a second segment.
         self._request_at = file.start + file.size // 2
         self._populated_to = end - (end - file.start) % _POPULATE_BYTES
         if self._target is not file.segment:

@@ -28,7 +28,7 @@ class FlushService:
 
     Attributes:
         flushed_offset: physical offset up to which the log is synced; always the end of a record; never decreases.
-        flushed_timestamp_ms: a store time not later than that of the newest record below ``flushed_offset``.
+        flushed_timestamp_ms: a time not later than the store time of the newest record below ``flushed_offset``.
         failed: whether a sync, a commit or a write failed. Any thread sets it with ``fail``; nothing clears it.
         wake: function to call after each append; it does something only with ``SYNC_FLUSH`` or a pool.
 
@@ -64,7 +64,7 @@ class FlushService:
         return self._failed
 
     def fail(self) -> None:
-        """Records a failure: bytes after ``flushed_offset`` may never reach the disk, so it stays unchanged."""
+        """Notes a failure. Bytes after ``flushed_offset`` may never reach the disk, so this offset no longer rises."""
         self._failed = True
 
     def loaded(self, end_offset: int, store_timestamp_ms: int) -> None:

@@ -29,9 +29,7 @@ CHECK_ALL = CHECK_BODY_CRC | CHECK_RECORD_CRC | CHECK_PHYSICAL_OFFSET
 
 CRC_PROPERTY_NAME = b"__CRC32#\x01"
 CRC_PROPERTY_BYTES = 20
-"""Length in bytes of the last property of a record with a checksum of its own: name, separator, ten digits,
-separator.
-"""
+"""Length in bytes of the checksum property, the last property of a record: name, separator, ten digits, separator."""
 
 _I32 = Struct(">i")
 _I64 = Struct(">q")
@@ -156,7 +154,7 @@ class LogReader:
         return timestamp
 
     def holds(self, physical_offset: int, size: int, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """True if the record at ``physical_offset`` has ``size`` bytes and is entry ``queue_offset`` of that queue.
+        """True if the record at ``physical_offset`` has ``size`` bytes and these queue values, or lies in a gap.
 
         The entries of a light queue point to records of other topics. The properties of such a record name the light
         queue and the record's offset in it.

@@ -1,9 +1,9 @@
 """A commit log in several directories, possibly on several disks (RocketMQ 5.3.3, ``MultiPathMappedFileQueue``).
 
 The number n of a segment is its start offset divided by the segment length. With e eligible directories, sorted by
-name, segment n goes to the one with index n modulo e. Eligible are the configured directories that are not read-only
-and whose disk usage is not above ``diskSpaceCleanForciblyRatio``. If none is eligible, the full directories are used as
-well. All directories are searched for existing segments.
+name, segment n goes to the one with index n modulo e. A configured directory is eligible if it is not read-only and its
+disk usage is not above ``diskSpaceCleanForciblyRatio``. If none is eligible, the full directories are used as well. All
+directories are searched for existing segments.
 
 Deliberate differences from RocketMQ: if a disk has no space, the next directory is tried; one segment in two
 directories counts as damage.
@@ -78,7 +78,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
         return sorted(found, key=lambda place: (place[1], place[0]))
 
     def candidates(self, start: int) -> list[str]:
-        """Returns the directory for the segment at ``start``, followed by the alternatives if that one has no space."""
+        """Returns the directory for the segment at ``start``, then the directories to use if it has no space."""
         paths = [path for path in self.writable_paths if path not in self.full_paths] or list(self.writable_paths)
         first = start // self.segment_bytes % len(paths)
         return paths[first:] + paths[:first]
@@ -95,7 +95,7 @@ class MultiPathMappedFileQueue(MappedFileQueue):
     def _make_there(self, directory: str, name: str) -> str:
         if self._staging is not None:
             return self._make_in(directory, name, self._staging)
-        # Removed at once: RocketMQ 4.9 does not load a log with a subdirectory.
+        # Removed at once, because RocketMQ 4.9 does not load a log with a subdirectory.
         staging = f"{directory}/{_STAGING}"
         self._files.make_directory(staging)
         try:

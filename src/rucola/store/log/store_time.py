@@ -84,7 +84,7 @@ class StoreTime:
 
 
 def _far_ms(behind_ms: int) -> int:
-    """Returns for how many milliseconds store time runs at nine tenths of the clock's speed; the clock is then one
-    minute behind store time.
+    """Returns for how many milliseconds store time runs at nine tenths of the clock's speed. After that, the clock is
+    one minute behind store time.
     """
     return max(behind_ms - _NEAR_MS, 0) * 10

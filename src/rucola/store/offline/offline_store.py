@@ -51,7 +51,7 @@ class QueueRange:
 
 
 class OfflineStore:
-    """A store directory, opened for reading. The segment lengths are those of the files.
+    """A store directory, opened for reading. The segment lengths are taken from its files.
 
     Attributes:
         path: absolute path of the directory.
@@ -154,13 +154,14 @@ class OfflineStore:
         return QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of type BatchCQ: their entries are records with one or more messages."""
+        """Whether the queues of a topic are of type BatchCQ, whose entries are records with one or more messages."""
         return self._queues.factory.is_batch(topic.encode("utf-8", "surrogateescape"))
 
     def queue_files(self, topic: str, queue_id: int) -> list[tuple[str, int, int]]:
         """Returns path, queue offset of the first unit, and number of units of each segment of a queue.
 
-        None for a batch consume queue, where a unit's position cannot be computed from its queue offset.
+        Empty for an unknown queue, and for a batch consume queue, where a unit's position cannot be computed from its
+        queue offset.
         """
         queue = self._queue(topic, queue_id)
         if queue is None or isinstance(queue, BatchConsumeQueue):
@@ -171,8 +172,8 @@ class OfflineStore:
         """Yields queue offset, physical offset, size and tags code of the entries from ``first`` to ``last``
         (excluded).
 
-        A batch consume queue yields one entry per record that holds any of these messages, with the queue offset of its
-        first message.
+        A batch consume queue yields one entry per record that holds any of these messages, with the queue offset of the
+        record's first message.
         """
         queue = self._queue(topic, queue_id)
         if queue is None:
@@ -246,8 +247,8 @@ class OfflineStore:
         return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
 
     def _trust_queues(self) -> None:
-        """Limits the trust in queue entries to records below the watermark: above it, a crash may have left anything in
-        the queues.
+        """Limits the trust in queue entries to records below the watermark, because a crash may have left anything in
+        the queues above it.
         """
         watermark = WatermarkFile(self._files, self.path).read()
         self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
@@ -272,8 +273,8 @@ class OfflineStore:
         return queue.start
 
     def _is_being_written(self, end: LogEnd) -> bool:
-        """Whether the end of the last record is not written yet (zero). In a log without checksums, a zero byte at the
-        end of the record is the only sign of this.
+        """Whether the end of the last record is still zero, so that the record is incomplete. In a log without
+        checksums, a zero byte at the end of the record is the only sign of this.
 
         Only the last record can be incomplete. Earlier records may end in zero bytes that their senders wrote.
         """
@@ -288,7 +289,7 @@ class OfflineStore:
         return default
 
     def queue_options(self) -> QueueOptions:
-        """Returns the lengths of the segments of queues: those of the files or, without files, the default lengths."""
+        """Returns the lengths of queue segments, taken from the files; without files, the default lengths."""
         config = MessageStoreConfig()
         return QueueOptions(
             self._queue_segment_bytes("consumequeue") or config.consume_queue_segment_bytes,

@@ -159,8 +159,7 @@ def index_hits(
 
 
 def indexed_span(store: OfflineStore, files: Files) -> tuple[int, int] | None:
-    """Returns the physical offsets of the first and the last record for which the index has entries; None if it has
-    none.
+    """Returns the physical offsets of the first and the last record in the index; None if the index has no entries.
 
     Some entries of the last record may be missing while a broker writes them.
     """

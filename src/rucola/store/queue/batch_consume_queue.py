@@ -163,13 +163,13 @@ class BatchConsumeQueue(ConsumeQueue):
         while number < self._end and 0 < (known := self.unit_at(number)).physical_offset < physical_offset:
             if not (known.valid and self._is_of(known)):
                 break
-            # Dispatch does not put this unit's record any more: the record names another queue, or was left out.
+            # Dispatch does not put this unit's record any more: the record names a different queue, or was left out.
             number = self._checked = number + 1
         if number < self._end:
             known = self.unit_at(number)
             if known != unit:
                 if known.valid and known.physical_offset > physical_offset and self._is_of(known):
-                    return  # the record belongs to another queue
+                    return  # the record belongs to a different queue
                 if self._follows_better(number, known, unit):
                     unit = known
                 else:

@@ -136,7 +136,7 @@ class ConsumeQueue:
             self.correct_min_offset()
 
     def _find_end(self) -> int:
-        """Returns the number after the last unit that is an entry.
+        """Returns the unit number that follows the last entry.
 
         A binary search ends early at a damaged unit, or at a unit whose record is damaged. The queue offsets of that
         unit and of the units after it are in use nevertheless. Therefore units after the end found by the search are
@@ -172,8 +172,8 @@ class ConsumeQueue:
         return _physical_offset(file.segment.buffer, position - file.start)[0]  # type: ignore[no-any-return]
 
     def _data_end(self, number: int) -> int:
-        """Returns the number after the last unit that is not all zeros; ``number`` if all units from ``number`` on are
-        zeros.
+        """Returns the unit number that follows the last unit that is not all zeros; ``number`` if all units from
+        ``number`` on are zeros.
         """
         position = number * self.unit_bytes
         for file in reversed(self.files.segments):
@@ -277,7 +277,7 @@ class ConsumeQueue:
         return self.placement.stands(self, queue_offset, physical_offset, size)
 
     def leads_to(self, physical_offset: int, size: int) -> bool:
-        """Whether an entry is right although its record states another topic, queue or queue offset."""
+        """Whether an entry is right although its record states a different topic, queue or queue offset."""
         number = self.number_from(physical_offset)
         if number >= self.max_offset or self.unit(number)[:2] != (physical_offset, size):
             return False
@@ -373,7 +373,7 @@ class ConsumeQueue:
         return True
 
     def _may_replace(self, start: int, units: bytearray) -> bool:
-        """True if the units from byte ``start`` on may be overwritten, because none of them is the entry of another
+        """True if the units from byte ``start`` on may be overwritten, because none of them is the entry of a different
         record. All these units must lie in the same segment.
         """
         file = self.files.find(start)
@@ -447,8 +447,8 @@ class ConsumeQueue:
         self.put(queue_offset, physical_offset, size, tags_code)
 
     def _pass(self, physical_end: int) -> None:
-        """Skips one queue offset, whose record is lost or states another queue offset. If its unit was never written,
-        writes a unit that points to nothing.
+        """Skips one queue offset, whose record is lost or states a different queue offset. If its unit was never
+        written, writes a unit that points to nothing.
         """
         queue_offset = self.max_offset
         physical_offset, size, tags_code = self.unit(queue_offset)
@@ -469,7 +469,7 @@ class ConsumeQueue:
             self._synced = min(self._synced, start)
 
     def begin_at(self, queue_offset: int) -> None:
-        """Makes an empty queue begin at ``queue_offset``: earlier units in that segment point to nothing.
+        """Makes an empty queue begin at ``queue_offset``. Earlier units in the same segment point to nothing.
 
         RocketMQ 5.3.3, ``ConsumeQueue#putMessagePositionInfo``.
         """

@@ -21,8 +21,8 @@ from rucola.store.queue.consume_queue import ConsumeQueue
 from rucola.store.queue.queue_factory import QueueFactory, QueueOptions
 
 QUEUE_ID_MAX = 1 << 16
-"""Limit of queue ids: messages are appended only to queues with smaller ids. Stores from elsewhere may have queues with
-larger ids.
+"""Limit of queue ids: messages are appended only to queues with smaller ids. Stores that Rucola did not write may have
+queues with larger ids.
 """
 
 MAPS_MAX = 4096
@@ -36,16 +36,18 @@ _HELD_MAX = 4096
 _INT32_MAX = 0x7FFFFFFF
 _NO_QUEUES: dict[int, ConsumeQueue] = {}
 _PARKED_AT_ONCE = 2
-"""Number of queues that are unmapped when one too many is mapped. To unmap hundreds at a time would delay requests."""
+"""Number of queues that are unmapped at a time when too many segments are mapped. Unmapping hundreds would delay
+requests.
+"""
 
 
 class ConsumeQueueStore:
     """The queues of a store. ``sync`` is called by the maintenance thread, all other methods by the event loop's
     thread.
 
-    A sync uses the descriptor with which the data was written. At the time of the sync, the path may lead to another
-    file or to none, and a newly opened descriptor may not report an earlier error of the pages. ``_lock`` prevents a
-    queue from being parked during its sync, and protects the count of kept descriptors.
+    A sync uses the descriptor with which the data was written, because the path may lead to a different file or to none
+    by then, and a newly opened descriptor may not report an earlier write error. ``_lock`` prevents a queue from being
+    unmapped during its sync, and protects the count of kept descriptors.
 
     Attributes:
         factory: creates the queues of all kinds.
@@ -91,8 +93,8 @@ class ConsumeQueueStore:
         self._unseen: list[ConsumeQueue] = []
 
     def limit_descriptors(self, limit: int) -> None:
-        """Sets the limits according to ``limit``, the process's limit on descriptors. Queues may use three eighths of
-        the descriptors, connections nine sixteenths; the rest is for the log and the index.
+        """Derives the limits of maps and kept descriptors from ``limit``, the process's limit on descriptors. Queues
+        may use three eighths of the descriptors, connections nine sixteenths; the rest is for the log and the index.
         """
         self.maps_max = self._maps_limit = max(min(MAPS_MAX, limit // 8), 1)
         self.held_max = max(limit * 3 // 8 - 2 * self.maps_max, 1)
@@ -124,11 +126,11 @@ class ConsumeQueueStore:
         """Counts the queues that have a file, and checks the length of one file of each, without opening any.
 
         Args:
-            several: whether to count also the files of queues with several files; pass False only if it is known that
-                there are none.
+            several: whether to look for further files of each queue; pass False only if no queue has more than one
+                file.
 
         Raises:
-            StoreDamagedError: a topic has queues of another kind than its type requires.
+            StoreDamagedError: a topic has queues of a kind that does not match its type.
         """
         self.factory.check_types()
         files, first = self._files, segment_name(0)
@@ -194,14 +196,14 @@ class ConsumeQueueStore:
         return self.get(topic, queue_id)
 
     def appended(self, topic: bytes, queue_id: int) -> None:
-        """Records that a message was appended that is not in its queue yet."""
+        """Notes that a message was appended but is not in its queue yet."""
         if not self.maps_awaited:
             queue = self._topics.get(topic, _NO_QUEUES).get(queue_id)
             self.maps_awaited = queue is None or (queue not in self._maps and type(queue) is ConsumeQueue)
 
     def first_offset(self, topic: bytes, queue_id: int) -> int:
-        """Returns the queue offset of the oldest message of a queue as reported to clients: -1 for an empty queue of
-        type BatchCQ, else 0.
+        """Returns the queue offset of the oldest message of a queue as reported to clients. For a queue that never had
+        a message, it is -1 if the queue is of type BatchCQ, otherwise 0.
         """
         queue = self.find(topic, queue_id)
         if queue is not None and queue.max_offset > 0:
@@ -224,8 +226,8 @@ class ConsumeQueueStore:
                 self._grow(offsets, queue_count)
                 if queue_id < QUEUE_ID_MAX:
                     offsets[queue_id] = self.get(topic, queue_id).max_offset
-            # ``offsets`` is stored only after the queue was opened: a queue that cannot be opened at the moment must
-            # not count as empty.
+            # ``offsets`` is stored only after the queues were opened, because a queue that cannot be opened at the
+            # moment must not count as empty.
             self.next_offset_tables[topic] = offsets
             self.first_counts[topic] = sum(offsets)
         self._grow(offsets, queue_count)
@@ -264,14 +266,14 @@ class ConsumeQueueStore:
             yield from list(queues.values())
 
     def written(self, queues: list[ConsumeQueue]) -> None:
-        """Records that units were put into ``queues``, which may have created files."""
+        """Notes that units were put into ``queues``, which may have created files."""
         for queue in queues:
             queue.used = True
             if len(queue.files.segments) != queue.counted:
                 self.recount(queue)
 
     def recount(self, queue: ConsumeQueue) -> None:
-        """Records that ``queue`` may have gained or lost files."""
+        """Notes that ``queue`` may have gained or lost files."""
         self._count(queue, len(queue.files.segments))
 
     def _count(self, queue: ConsumeQueue, count: int) -> None:
@@ -280,7 +282,9 @@ class ConsumeQueueStore:
         queue.counted = count
 
     def fail(self, error: DiskError) -> None:
-        """Stops keeping descriptors for syncs: after a failure no sync follows, because a later sync proves nothing."""
+        """Stops keeping descriptors for syncs. After a failed sync no other follows, because a later success proves
+        nothing.
+        """
         self._error = error
 
     @property
@@ -331,7 +335,7 @@ class ConsumeQueueStore:
         """Unmaps up to ``count`` queues while too many are mapped, beginning with those mapped first. Queues that are
         still in use are soon mapped again.
 
-        The descriptors of unsynced segments are kept. If there are too many of these, the queue is synced first.
+        The descriptors of unsynced segments are kept. If too many would be kept, the queue is synced first.
         """
         for queue in list(islice(self._maps, count + 2)):
             if self._map_count <= self.maps_max:
@@ -346,8 +350,8 @@ class ConsumeQueueStore:
                 self._park_one(queue)
 
     def park_idle(self, shares: int) -> None:
-        """Does one of the ``shares`` parts of a round. A round checks each mapped queue once: if a queue was not used
-        since the round before, it is unmapped and its descriptors are closed.
+        """Does one of the ``shares`` parts of a round. A round checks each mapped queue once. A queue that was not used
+        since the previous round is unmapped, and its descriptors are closed.
 
         A queue that waits for a sync keeps its descriptors until the next round.
         """
@@ -367,7 +371,9 @@ class ConsumeQueueStore:
         self._looks_left -= 1
 
     def _park_one(self, queue: ConsumeQueue) -> None:
-        """Parks a queue. The caller holds ``_lock``, and the queue is not being synced."""
+        """Unmaps a queue and closes the descriptors that no sync needs. The caller holds ``_lock``, and the queue is
+        not being synced.
+        """
         before = self._held.pop(queue, 0)
         if held := queue.park(keep_unsynced=self._error is None):
             self._held[queue] = held
@@ -375,8 +381,8 @@ class ConsumeQueueStore:
         self._map_count -= self._maps.pop(queue)
 
     def _sync_now(self, queue: ConsumeQueue) -> None:
-        """Syncs on the event loop's thread; the caller holds ``_lock``. If the sync fails, the maintenance thread
-        reports the failure, and no progress is recorded any more.
+        """Syncs a queue on the event loop's thread; the caller holds ``_lock``. If the sync fails, the maintenance
+        thread reports the failure, and no progress is recorded any more.
         """
         try:
             queue.sync()

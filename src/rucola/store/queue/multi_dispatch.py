@@ -1,7 +1,7 @@
 """Puts the entries of light queues (``formats.light_queue``).
 
-RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``. In RocketMQ, a name that is not that of a light queue stops
-dispatch permanently. In Rucola, such a name is counted and left out.
+RocketMQ 5.3.3, ``ConsumeQueue#multiDispatchLmqQueue``. In RocketMQ, an invalid light queue name stops dispatch
+permanently. Rucola counts such a name and skips it.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ size. Records of RocketMQ have no checksum over these fields, so only a comparis
 The decision uses the unit, its neighbours and the other fields, so that one wrong field moves neither a message nor its
 neighbours.
 
-A decision is needed only where the queue offsets of entries do not follow each other: in recovery, and when a reader
-has found a difference. The size of the log limits how much is read and how many entries are left empty, whatever the
-bytes contain.
+A decision is needed only where the queue offsets of entries are not consecutive: in recovery, and when a reader has
+found a difference. The size of the log limits how much is read and how many entries are left empty, whatever the bytes
+contain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rucola.store.log.log_reader import LogReader, RecordIdentity
 _log = logging.getLogger(__name__)
 _ROWS_MAX = 512
 _RECORD_BYTES_MIN = 91
-"""Smallest size of a record in bytes: each missing entry stands for at least this many bytes of the log."""
+"""Smallest size of a record in bytes. Each missing entry stands for at least this many bytes of the log."""
 _QUEUES_ASKED_MAX = 20_000
 _REPORTED_MAX = 1000
 _PREPARED_BIT = 4
@@ -60,8 +60,8 @@ class PlacedQueue(Protocol):
         """
 
     def number_from(self, physical_offset: int) -> int:
-        """Returns the number of the first unit that points to ``physical_offset`` or beyond; units after the last entry
-        are searched too.
+        """Returns the queue offset of the first unit that points to ``physical_offset`` or beyond; units after the last
+        entry are searched too.
         """
 
 
@@ -137,7 +137,7 @@ class Placement:
     def is_claimed(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
         """Whether entry ``queue_offset`` of another queue with the same topic or the same id points to the record.
 
-        The number of queues that this object checks is limited.
+        The total number of queues that this object checks is limited.
         """
         for other_topic, other_id in self._queues_like(topic, queue_id):
             if self._asked >= _QUEUES_ASKED_MAX:
@@ -179,8 +179,8 @@ class Placement:
         return self._raw_unit(identity.topic, identity.queue_id, identity.queue_offset) == (physical_offset, size)
 
     def _is_in_foreign_file(self, queue: PlacedQueue, identity: RecordIdentity, queue_offset: int) -> bool:
-        """Whether this record and the record of a neighbouring unit state the same other queue instead of ``queue``;
-        the file then belongs to that queue.
+        """Whether this record and a neighbouring unit's record both state the same queue, but not ``queue``. The file
+        then belongs to the stated queue.
         """
         named = identity.topic, identity.queue_id
         if named == (queue.topic, queue.queue_id):
@@ -224,7 +224,7 @@ class Placement:
 
     def _last(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
         """Returns the queue offset for a record that lies after all entries: the one that the record states if lost
-        records explain the gap, otherwise the next one.
+        records explain the skipped entries, otherwise the queue's next one.
         """
         end = queue.max_offset
         if not 0 < queue_offset - end <= self._lost(queue.place_at(end - 1)[0]):
@@ -233,8 +233,8 @@ class Placement:
         return queue_offset if following in (NOWHERE, queue_offset + 1) else end
 
     def _lost(self, physical_offset: int) -> int:
-        """Returns how many records may be missing after ``physical_offset``: as many as the gaps can hold, and one more
-        that is lost for an unknown reason.
+        """Returns how many records may be missing after ``physical_offset``: as many as fit into the log's gaps after
+        it, plus one that was lost for an unknown reason.
         """
         gaps = (gap.end - gap.start for gap in self._log.gaps if gap.end > physical_offset)
         return 1 + sum(gaps) // _RECORD_BYTES_MIN

@@ -86,7 +86,7 @@ class QueueFactory:
 
     Attributes:
         options: the options for each kind of queue.
-        placement: the object that all queues of the store share.
+        placement: the ``Placement`` that all queues of the store share.
     """
 
     def __init__(self, files: Files, root: str, log: LogReader, options: QueueOptions, writable: bool) -> None:
@@ -119,7 +119,7 @@ class QueueFactory:
         return known
 
     def forget(self, topic: bytes) -> None:
-        """Forgets the kind of a deleted topic: a new topic with that name may be of another kind."""
+        """Forgets the kind of a deleted topic, because a new topic with that name may be of a different kind."""
         self._batch.pop(topic, None)
         self._by_record.pop(topic, None)
 
@@ -195,7 +195,9 @@ class QueueFactory:
         return 0, 0
 
     def _queues_like(self, topic: bytes, queue_id: int) -> Iterator[tuple[bytes, int]]:
-        """Yields the existing queues of the topic with other ids, and those of other topics with the same id."""
+        """Yields the topic's existing queues with other ids and, for every other topic, the queue with the same id,
+        which need not exist.
+        """
         for path in (self._path, self._batch_path):
             for name in self.queue_directories(f"{path}/{self.name(topic)}"):
                 if int(name) != queue_id:
@@ -239,11 +241,10 @@ class QueueFactory:
                 yield f"{path}/{self.name(topic_name)}/{queue_id}"
 
     def check(self) -> None:
-        """Checks the names and lengths of all queue files, and the kinds, without opening or changing a file.
+        """Checks the names and lengths of all queue files, without opening or changing a file.
 
         Raises:
-            StoreDamagedError: a file is not a segment, or lies in the directory of another kind than the topic's type
-                requires.
+            StoreDamagedError: a file is not a segment of the length that its kind of queue requires.
         """
         options = self.options
         for path, segment_bytes in (
@@ -256,10 +257,10 @@ class QueueFactory:
                 MappedFileQueue(self._files, directory, segment_bytes, writable=False).load()
 
     def check_types(self) -> None:
-        """Checks that every batch queue belongs to a topic of type BatchCQ, as RocketMQ does at start-up.
+        """Checks, as RocketMQ does at start-up, that every batch queue belongs to a topic of type BatchCQ.
 
         Raises:
-            StoreDamagedError: a topic has queues of another kind than its type requires, or of both kinds.
+            StoreDamagedError: a topic with batch queues is of a different type, or has other consume queues too.
         """
         asked = self.options.is_batch_topic
         for name in self._files.list_directories(self._batch_path):

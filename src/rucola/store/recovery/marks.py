@@ -1,11 +1,11 @@
-"""The files in a store's directory that tell the next run how the last run ended.
+"""The marks of a store: files in its directory that tell the next run how the last run ended.
 
 ================== ==================================================================================
 file               content
 ================== ==================================================================================
 abort              exists while the store is in use; if it exists at start-up, the stop was unclean
 rucola-watermark   the offsets up to which data is known to be synced (``watermark``)
-checkpoint         the same as store times, for RocketMQ (``formats.checkpoint``)
+checkpoint         store times up to which data is synced, for RocketMQ (``formats.checkpoint``)
 ================== ==================================================================================
 """
 

@@ -1,5 +1,5 @@
 """The directory ``quarantine/``: everything that recovery moved or copied out of the store, and a list of the parts of
-the log that are therefore empty.
+the log that lost their messages.
 
 Bytes of the log are kept in files named by their physical offset, each with a manifest (``.json``: offset, length,
 digest, reason). Unknown files are moved there under their own names. ``gaps.json`` lists the parts of the log whose
@@ -48,7 +48,7 @@ class Quarantine:
             raise StoreDamagedError(path, 0, f"not a list of gaps ({error})", "restore the file from a copy") from None
 
     def record_gap(self, gap: Gap) -> list[Gap]:
-        """Adds a gap to the list and syncs it; returns all gaps."""
+        """Adds a gap to the list and syncs the list; returns all gaps."""
         gaps = sorted({*self.gaps(), gap}, key=lambda known: (known.start, known.end))
         self._files.make_directory(self.path)
         content = json.dumps([[known.start, known.end] for known in gaps])

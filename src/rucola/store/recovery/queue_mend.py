@@ -1,10 +1,10 @@
 """Rewrites single queue entries that were synced but no longer point to their records.
 
-After a crash, RocketMQ fills its queues again from the newest synced segment on, which also restores damaged entries of
-that part of the log. Rucola's recovery trusts synced entries instead. It therefore compares the records of the same
-part of the log with their entries in a separate step. Only an entry that points to no record of its own is rewritten,
-and only from a record that passes all checks (``ConsumeQueue.mend``). A damaged record therefore changes no entry of
-another record.
+After a crash, RocketMQ refills its queues, beginning with the newest synced segment, which also restores damaged
+entries of that part of the log. Rucola's recovery trusts synced entries instead. It therefore compares the records of
+the same part of the log with their entries in a separate step. Only an entry that does not point to a matching record
+is rewritten, and only from a record that passes all checks (``ConsumeQueue.mend``). A damaged record therefore changes
+no entry of another record.
 
 The number of compared records is limited. Damaged entries of further records stay; ``verify`` reports them, and
 ``repair`` corrects them.
@@ -57,7 +57,8 @@ class QueueMend:
         self._table = new_table(ROWS_MAX)
         self._units = bytearray(ROWS_MAX * UNIT_BYTES)
         self._runs = 0
-        # If two records state the same entry, the newest one counts: a topic may have been deleted and created again.
+        # If two records state the same entry, the newer one counts, because a topic may have been deleted and created
+        # again.
         self._found: dict[tuple[ConsumeQueue, int], _Entry] = {}
 
     def run(self, start: int, end: int) -> int:

@@ -102,7 +102,7 @@ class Recovery:
             is_lost = log.queue.find(end.physical_offset) is None
             self._refuse_hole(end, _FOREVER_MS if is_lost else synced_ms)
         elif watermark is None:
-            # RocketMQ would do the same: check the structure of the whole log, and the checksums in the last segment.
+            # As RocketMQ would, this checks the structure of the whole log and the checksums in the last segment.
             structure = self._scan(log.min_offset, CHECK_PHYSICAL_OFFSET, ALL_OFFSETS)
             end = self._scan(self._segment_start(structure.physical_offset - 1), CHECK_ALL, ALL_OFFSETS)
             self._refuse_hole(end, _FOREVER_MS)
@@ -214,7 +214,8 @@ class Recovery:
         log = self._log
         log.max_offset = end.physical_offset
         log.queue.remove_empty()
-        # This is needed after a clean stop too: a segment that was created but could not be mapped still exists.
+        # This is needed after a clean stop too, because a segment that was created but could not be mapped still
+        # exists.
         later = [file for file in log.queue.segments if file.start > end.physical_offset]
         for file in reversed(later):
             self._set_aside(file, 0, end)
@@ -247,8 +248,8 @@ class Recovery:
         watermark = self._watermark
         if watermark is not None and queues_from < physical_end:
             # Without this watermark, a crash during this recovery would leave queues that look complete. The watermark
-            # is written even if the file already has this content: a process that was killed, or whose sync failed, may
-            # have left it in memory only.
+            # is written even if the file already has this content, because a killed process, or one whose sync failed,
+            # may have left the content in memory only.
             queues_offset = min(queues_from, watermark.queues_offset)
             self._marks.watermark.write(replace(watermark, queues_offset=queues_offset, end_offset=-1))
         if self._index is not None:
@@ -277,7 +278,7 @@ class Recovery:
     # -- decisions -----------------------------------------------------------------------------------------------------
 
     def _queues_from(self, end: int) -> int:
-        """Returns the physical offset from which on records may lack their units."""
+        """Returns the physical offset below which all records have their units."""
         if self.trusted:
             return end
         watermark, queues = self._watermark, self._queues
@@ -289,8 +290,8 @@ class Recovery:
         return min(watermark.queues_offset, end, replay_from)
 
     def _synced_segment(self) -> int:
-        """Start of the segment from which on RocketMQ fills the queues again after a crash. It is the newest segment
-        whose first record was synced together with its units, according to the times in the checkpoint.
+        """Returns the start of the segment at which RocketMQ begins to refill the queues after a crash. It is the
+        newest segment whose first record was synced together with its units, according to the times in the checkpoint.
         """
         synced_ms, table = self._marks.read_checkpoint().min_timestamp_ms, new_table(1)
         for file in reversed(self._log.queue.segments):
@@ -300,8 +301,8 @@ class Recovery:
         return self._log.min_offset
 
     def _index_from(self, end: int) -> int:
-        """Returns the physical offset from which on the index may lack keys of records. Removes index files that a
-        crash or a cut has made wrong.
+        """Removes index files that a crash or a cut has made wrong. Returns the physical offset below which the
+        remaining files have the keys of all records.
         """
         if self._index is None:
             return end
@@ -345,7 +346,7 @@ class Recovery:
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     def _set_aside(self, file: MappedFile, position: int, end: LogEnd) -> None:
-        """Copies the bytes that are cut away to ``quarantine/``. These bytes may contain messages that were stored but
+        """Copies to ``quarantine/`` the bytes that recovery cuts off. They may contain messages that were stored but
         not confirmed to their senders.
         """
         stop = file.data_end(position)
@@ -358,8 +359,8 @@ class Recovery:
     def _sync_directories(self) -> None:
         """Syncs directories, because a killed process may have created files in them without a sync."""
         directories = list(self._log.queue.paths)
-        # The log's directories are always synced: the first segment is created before the abort file, so a process that
-        # was killed in between left no mark of a crash.
+        # The log's directories are always synced, because the first segment is created before the abort file: a process
+        # killed in between leaves no sign of a crash.
         if self.unclean:
             directories += self._queues.directories()
             if self._index is not None:
@@ -371,7 +372,7 @@ class Recovery:
     def _write_again(self, end: int) -> None:
         """Writes the bytes above the watermark once more, so that the next sync covers them.
 
-        After a failed sync, the system may treat pages as clean that never reached the disk.
+        After a failed sync, the system may treat pages that never reached the disk as clean.
         """
         if self._watermark is None:
             offset = self._segment_start(end - 1)

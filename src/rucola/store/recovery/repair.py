@@ -97,7 +97,7 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
 
 
 class LogRepair:
-    """Fills the damaged parts of a log. ``repair`` may be called until recovery finds no more damage."""
+    """Fills the damaged parts of a log. Call ``repair`` repeatedly until recovery finds no more damage."""
 
     def __init__(self, log: LogReader, quarantine: Quarantine) -> None:
         self._log = log
@@ -171,7 +171,7 @@ class LogRepair:
             self._quarantine.keep(gap.start, _read_around(file, first, last), gap.start, reason)
             record = filler(last - first, gap.start, self._time_at(file, last))
             self._record(gap, reason)
-            # Written by a system call: a page that cannot be read can still be overwritten as a whole.
+            # The record is written by a system call, which can overwrite a whole page even if the page cannot be read.
             file.segment.write(first, record)
             file.sync()
         else:
@@ -182,7 +182,7 @@ class LogRepair:
         if content:
             self._quarantine.keep(file.start + position, content, file.start + position, reason)
         self._record(Gap(file.start + position, file.end), reason)
-        # Allocates blocks first: on a full disk, a write into a hole of a copied segment could kill the process.
+        # Allocates blocks first, because on a full disk a write into a hole of a copied segment could kill the process.
         file.segment.allocate(position - position % 4096, BLANK.size + position % 4096)
         if content:
             file.segment.write(position, bytes(len(content)))

@@ -69,11 +69,11 @@ class TimerLog:
 
         Args:
             physical_end: end of the commit log; units of records at or after it are cut.
-            seen_from: physical offset from which on records with a unit are listed in the result.
+            seen_from: smallest physical offset of the records that the result lists.
 
         Returns:
-            The physical offsets of those records, and the physical offset of the last unit's record; -1 if there is no
-            unit.
+            The physical offsets of the records from ``seen_from`` on that have a unit, and the physical offset of the
+            last unit's record; -1 if there is no unit.
         """
         seen: set[int] = set()
         last = -1
@@ -82,11 +82,11 @@ class TimerLog:
         for file in list(self.files.segments):
             whole = True
             if file.end > position or file is self.files.segments[-1]:
-                # A killed process may have left bytes of the segment in memory only, so it is mapped, and the next sync
-                # covers it.
+                # A killed process may have left bytes of the segment in memory only. The segment is mapped, so the next
+                # sync covers it.
                 _ = file.segment
                 for at in range(0, file.size, _PIECE_BYTES):
-                    # The bytes are read, not mapped: once accessed, pages of a map stay in the memory of the process.
+                    # The bytes are read, not mapped, because accessed pages of a map stay in the memory of the process.
                     piece = self._files.read_at(file.path, at, _PIECE_BYTES)
                     done, stop, count, newest = scan_units(
                         piece, 0, file.start + at, physical_end, wheel.buffer, precision_ms, seen_from, room

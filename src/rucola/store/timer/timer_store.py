@@ -3,8 +3,9 @@
 
 The timer topic's queue in the commit log is the source from which timer log and wheel are derived. Recovery therefore
 cuts the timer log at its first unit that is damaged or whose record is gone. It corrects the wheel according to the
-units after the checkpoint, or all units if the wheel points beyond the end of the timer log. Then it decides from which
-queue offset on messages are taken from the queue again. It remembers existing units, so that no message waits twice.
+units after the checkpoint, or according to all units if the wheel points beyond the end of the timer log. Then it
+determines the queue offset at which it continues to read messages from the queue. It remembers existing units, so that
+no message waits twice.
 
 The files are created when the first message arrives. The event loop's thread does everything except ``write``, which
 any thread may call, but only one at a time.
@@ -89,8 +90,8 @@ class TimerStore:
 
     Attributes:
         read_time_ms: time of the first time step that is not delivered yet.
-        queue_offset: queue offset of the next message to take from the timer topic.
-        taken_offset: queue offset up to which earlier runs took messages of the timer topic. Of these messages, all
+        queue_offset: queue offset of the next message to read from the timer topic.
+        taken_offset: queue offset up to which earlier runs read messages of the timer topic. Of these messages, all
             that were due before ``taken_time_ms`` were delivered.
         metrics: number of waiting messages by topic.
     """
@@ -124,7 +125,7 @@ class TimerStore:
         """Opens the files, repairs them, and determines where to continue.
 
         Raises:
-            StoreDamagedError: the files of the timer log have another segment size.
+            StoreDamagedError: a file of the timer log is not a segment, or a segment is missing.
             DiskError: a call of the operating system failed.
         """
         self._log.load()
@@ -179,11 +180,11 @@ class TimerStore:
         self._wheel.put(TimerSlot(slot.step, first, position, waiting))
 
     def known(self, physical_offset: int) -> bool:
-        """Whether this message, taken again after a restart, is already waiting."""
+        """Whether this message, read again after a restart, is already waiting."""
         return physical_offset in self._known
 
     def caught_up(self) -> None:
-        """Notes that all messages that were in the queue at start-up have been taken."""
+        """Notes that all messages that were in the queue at start-up have been read."""
         self._known = set()
 
     def newest(self, time_ms: int) -> int:
@@ -208,7 +209,7 @@ class TimerStore:
     # -- to the disk ---------------------------------------------------------------------------------------------------
 
     def mark(self, physical_end: int) -> None:
-        """Records that the current state becomes valid once the commit log is synced up to ``physical_offset``."""
+        """Notes that the current state becomes valid once the commit log is synced up to ``physical_end``."""
         place = self.read_time_ms, self.queue_offset, self._log.end
         if self._marks and self._marks[-1][1:] == place:
             return

@@ -99,7 +99,7 @@ class TimerWheel:
     def _used(self) -> Iterator[tuple[int, bytes]]:
         """Yields the parts of the file that are not empty, each with its position.
 
-        They are read, not mapped: once accessed, pages of a map stay in the memory of the process.
+        The parts are read, not mapped, because accessed pages of a map stay in the memory of the process.
         """
         for first, last in self.segment.data_ranges(0):
             for start in range(first - first % _PIECE_BYTES, last, _PIECE_BYTES):

@@ -28,7 +28,7 @@ class CheckpointCheck:
     Args:
         path: path of the file.
         log: the walk that passes its batches to ``rows``.
-        gaps: whether recovery has taken damaged records out of the log.
+        gaps: whether a repair has removed damaged records from the log.
         live: whether the store is in use.
     """
 
@@ -50,7 +50,7 @@ class CheckpointCheck:
         return 0 if time_ms in self._unseen or time_ms <= self._first_ms else time_ms
 
     def rows(self, table: array[int], rows: int) -> None:
-        """Looks for the times among those of records."""
+        """Looks for the checkpoint's times among the store times of records."""
         times = table[_STORE_TIMESTAMP : rows * ROW_WIDTH : ROW_WIDTH]
         if self._first_ms < 0:
             self._first_ms = times[0]
@@ -75,7 +75,9 @@ class CheckpointCheck:
             check(name, getattr(self._checkpoint, name))
 
     def _check_time(self, name: str, time_ms: int) -> None:
-        """A time ahead of the log is reported only if the log does not already show that it has lost records."""
+        """Checks one time. A time later than the log's newest record is not reported if the log itself shows that
+        records may be lost.
+        """
         log = self._log
         position, newest_ms = CHECKPOINT.position(name), log.times.newest_ms
         if time_ms < 0:

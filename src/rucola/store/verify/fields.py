@@ -1,4 +1,4 @@
-"""Checks fields of records that nothing else in the store repeats, but that cannot have every value.
+"""Checks fields of records that have no copy elsewhere in the store, but cannot have every value.
 
 The checks matter for records without a checksum of their own, as RocketMQ writes them by default.
 """

@@ -19,7 +19,9 @@ from rucola.store.verify.log import LogCheck
 _PREPARED_BIT = 4
 _WAITING_MAX = 100_000
 LeadsTo = Callable[[bytes, int, int, tuple[int, int]], bool]
-"""Returns whether the entry with a topic, queue id and queue offset points to a physical offset and size."""
+"""Returns whether the entry with the given topic, queue id and queue offset points to the given physical offset and
+size.
+"""
 
 
 class RecordIdentities:
@@ -52,7 +54,7 @@ class RecordIdentities:
         self._waiting.clear()
 
     def is_right(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether an entry is right although its record states another entry. If so, the record is reported.
+        """Whether an entry is right although its record states a different entry. If so, the record is reported.
 
         An entry is also right if the record's only fault is that it claims to have no entry (prepared or rolled back).
         """

@@ -252,7 +252,7 @@ class IndexChecks:
             self._open(readable_file(files, f"{path}/{name}", 0, size, found))
         self._check_order()
         newest = max((check.last_offset for check in self._checks), default=-1)
-        # After a crash, the next start-up puts the missing keys that follow those in the newest file.
+        # After a crash, the next start-up adds the missing keys of all records after those in the newest file.
         self._complete_to = newest if live or unclean or newest < 0 else _FOREVER
 
     def _check_order(self) -> None:
@@ -318,7 +318,7 @@ class IndexChecks:
         """
         row = done = 0
         keys: list[bytes] = []
-        # Entry 0 is never used. Entry 1 is not used either: it would set the time from which seconds are counted.
+        # Entry 0 is never used. Entry 1 is left out too, because it would set the time from which seconds are counted.
         head = IndexHeader(begin_ms, 0, PhysicalOffset(0), PhysicalOffset(0), 0, _SCRATCH_FIRST).encode()
         while row < rows:
             self._scratch[: INDEX_HEADER.size + INDEX_SLOT.size] = head + bytes(INDEX_SLOT.size)
@@ -351,7 +351,9 @@ class IndexChecks:
             check.file.close()
 
     def _compare_columns(self, check: IndexFileCheck, entries: bytes) -> bool:
-        """Whether the next entries of the file have these hashes and offsets; if so, marks them as compared."""
+        """Whether the next entries of the file equal ``entries``, apart from the links to previous entries. If so,
+        marks them as compared.
+        """
         count = len(entries) // INDEX_ENTRY.size
         if not count or check.cursor + count > check.count:
             return False

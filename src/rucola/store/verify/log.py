@@ -2,7 +2,8 @@
 
 If a record cannot be read, the walk searches for the next intact one, whose checksums and physical offset are right. If
 that record is not older than the last one read, the bytes between them are damage, and the walk continues there. If
-there is no such record, the log ends. When RocketMQ cuts a log, older records remain after the end.
+there is no such record, the log ends. Older records may follow the end, because RocketMQ leaves them there when it cuts
+a log.
 """
 
 from __future__ import annotations
@@ -340,8 +341,8 @@ class LogCheck:
         return -1
 
     def _intact(self, file: MappedFile, position: int) -> Iterator[int]:
-        """Yields the positions from ``position`` on at which intact records start. While the caller examines a record,
-        the record's row is in ``_one_row``.
+        """Yields the positions of the intact records that start at or after ``position``. While the caller examines a
+        record, the record's row is in ``_one_row``.
         """
         for first, last in file.segment.data_ranges(position):
             # A record begins a few bytes before its magic code, so its first bytes may lie before the range.

@@ -1,8 +1,8 @@
 """Compares consume queues with the log: every record has its unit, every unit has its record, and no unit is missing in
 between.
 
-The units that the records of a batch should have are produced queue by queue, in the Cython kernel that also writes
-them, and compared with the file as bytes. Only records whose bytes differ are examined one by one.
+For each batch of records, the Cython kernel that writes queues produces the expected units, queue by queue. They are
+compared with the file as bytes. Only records whose units differ are examined one by one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rucola.store.verify.log import ROWS_MAX, LogCheck, load_segments
 from rucola.store.verify.queue_ext import ExtUnits
 
 _OPEN_MAX = 256
-"""Largest number of queues that are mapped at a time; the number of descriptors is limited."""
+"""Largest number of queues that are mapped at a time, because descriptors are limited."""
 
 _EMPTY_MAX = 16
 _ZERO_UNIT = bytes(UNIT_BYTES)
@@ -120,8 +120,8 @@ class QueueCheck:
             self._mapped = None
 
     def spans(self, first: int, last: int) -> Iterator[tuple[int, int, bool]]:
-        """Splits a range of queue offsets where files begin and end; yields first and last queue offset, and whether
-        there is a file.
+        """Splits a range of queue offsets at the borders of files. Yields for each part its first queue offset, the one
+        after its last, and whether it has a file.
         """
         at = first
         for file in self.segments:
@@ -237,8 +237,8 @@ class QueueChecks:
 
     @property
     def named_end(self) -> int:
-        """Physical offset up to which the log once extended, according to the entries that point beyond its end; 0 if
-        there are fewer than two such entries.
+        """Physical offset up to which the log formerly extended, according to the entries that point beyond its end; 0
+        if there are fewer than two such entries.
         """
         return max(self.far) if len(self.far) > 1 else 0
 
@@ -283,7 +283,7 @@ class QueueChecks:
         """Checks the unit of one record."""
         said, physical_offset = table[row + _QUEUE_OFFSET], file.start + table[row]
         place = (physical_offset, table[row + _RECORD_SIZE])
-        # Read once: a broker that uses the store may write this unit between two reads.
+        # The unit is read only once, because a broker that uses the store may write it between two reads.
         unit = queue.read(said, 1) if said >= 0 else _ZERO_UNIT
         queue_offset = said if UNIT.unpack(unit)[:2] == place else queue.find(place)
         if queue_offset < 0:

@@ -1,7 +1,7 @@
 """Checks the store times along a log: a time that is not between the times of its neighbours is damaged.
 
-Times never decrease, unless the clock was set back; in that case all following times are lower too. Differences of
-seconds are not reported.
+Times never decrease, unless the clock was set back; in that case all following times are lower too. Differences of up
+to a minute are not reported.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class StoreTimes:
             if follows:
                 self._follow(time_ms)
                 return
-            # The clock was set, or no message was stored for a while.
+            # The doubtful time was right: the clock was set, or no message was stored for a while.
             self.last_ms, self._doubtful, self._run = self._doubtful[2], None, 0
             self._newest_ms = max(self._newest_ms, self.last_ms)
             follows = time_ms > 0 and abs(time_ms - self.last_ms) <= _CLOCK_STEP_MS
