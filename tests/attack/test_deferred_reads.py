@@ -56,14 +56,25 @@ class Turns:
 
         self.deferred.add(serve, self.loop, begun=begun, costly=costly)
 
-    def run_turn(self) -> list[str]:
-        """Runs one turn of the event loop; returns the names of the connections that it serves."""
+    def run_turn(self, read_s: float = 0.0) -> list[str]:
+        """Runs one turn of the event loop; returns the names of the connections that it serves.
+
+        Args:
+            read_s: duration of the requests of new reads, which come after the calls, in seconds.
+        """
         self.served = []
         self.now_s += 0.01
         calls, self.calls = self.calls, []
         for call, arguments in calls:
             call(*arguments)
+        self.read(read_s)
         return self.served
+
+    def read(self, duration_s: float) -> None:
+        """Serves the requests of a new read, which take ``duration_s`` seconds and are not deferred."""
+        if duration_s:
+            self.turn.is_over(self.loop)
+            self.now_s += duration_s
 
 
 def test_connections_with_costly_requests_are_served_in_turn() -> None:
@@ -87,6 +98,17 @@ def test_one_wide_read_alone_has_the_whole_turn() -> None:
     turns = Turns()
     turns.wait("a", 100, TURN_S * 0.1)
     assert 10 <= len(turns.run_turn()) <= 12
+
+
+def test_new_reads_that_fill_every_turn_do_not_hold_up_deferred_ones() -> None:
+    """Before the fix, a producer waited for up to 8 s: at the start of each turn, its deferred request seemed to belong
+    to the turn before, whose time was up.
+    """
+    turns = Turns()
+    turns.run_turn()
+    turns.wait("a", 3, 1.1 * TURN_S)
+    turns.read(1.1 * TURN_S)
+    assert [turns.run_turn(1.1 * TURN_S) for _ in range(4)] == [["a"], ["a"], ["a"], []]
 
 
 GROUPS = {"short": (False, False), "begun": (True, False), "costly": (False, True)}

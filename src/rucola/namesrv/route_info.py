@@ -283,8 +283,8 @@ class RouteInfoManager:
 
     def topics_of_cluster(self, cluster: str) -> list[str]:
         """Topics served by a broker of the cluster."""
-        names = self._clusters.get(cluster, {})
-        return [topic for topic, queues in self._topics.items() if any(name in queues for name in names)]
+        names = self._clusters.get(cluster, {}).keys()
+        return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues.keys())]
 
     def system_topics(self) -> tuple[list[str], str]:
         """Names of clusters and brokers, which are topics too, and the address of any broker."""

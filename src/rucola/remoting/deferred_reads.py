@@ -70,6 +70,8 @@ class DeferredReads:
             loop.call_soon(self._serve, loop)
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        # Otherwise, new reads that use up every turn would leave no time for the reads that wait.
+        self._turn.begin()
         try:
             self._serve_groups(loop)
         finally:

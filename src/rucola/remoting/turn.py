@@ -62,6 +62,8 @@ class Turn:
         self._looked_s = float("-inf")
         self._began_s = float("-inf")
         self._is_seen = False
+        self._number = 0
+        """Number of turns begun by ``begin``."""
         self._reads = 0
         self._first_read_s = float("-inf")
         self._slice_ends_s = float("inf")
@@ -69,6 +71,13 @@ class Turn:
         """True if ``is_long`` returned True in this turn. Further reads should then be small, because reading and
         keeping requests that must wait takes time, too.
         """
+
+    def begin(self) -> None:
+        """Begins a turn, because the event loop has come to the calls that the previous turn scheduled. The call that
+        ends the previous turn may be among the calls that still follow; it has no effect any more.
+        """
+        self._number += 1
+        self._is_seen = False
 
     def is_over(self, loop: asyncio.AbstractEventLoop) -> bool:
         """True if the requests of this turn have used up the turn's time, or if the requests of one connection have
@@ -81,7 +90,7 @@ class Turn:
             return now_s - self._began_s > TURN_S or now_s > self._slice_ends_s
         if now_s - self._began_s > _UNSEEN_S:
             self._began_s, self._is_seen = now_s, True
-            loop.call_soon(self._end)  # runs before the reads of the next turn
+            loop.call_soon(self._end, self._number)  # runs before the reads of the next turn
         return False
 
     def is_long(self, loop: asyncio.AbstractEventLoop) -> bool:
@@ -127,8 +136,9 @@ class Turn:
         if now_s - self._looked_s >= _LOOK_S:
             self._used_s, self._looked_s = self._cpu_s(), now_s
 
-    def _end(self) -> None:
-        self._is_seen = False
+    def _end(self, number: int) -> None:
+        if number == self._number:
+            self._is_seen = False
 
     def _end_reads(self) -> None:
         self._reads = 0

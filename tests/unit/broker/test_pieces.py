@@ -68,6 +68,33 @@ def test_others_are_served_between_the_pieces(tmp_path: Path, monkeypatch: pytes
     run(scene())
 
 
+def test_unused_topics_are_removed_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the fix, one turn of the event loop listed the queues of all topics and removed those not in use."""
+    monkeypatch.setattr(turn, "PIECE_S", 1e-9)
+
+    async def scene() -> None:
+        async with Cluster(tmp_path) as cluster:
+            names = [f"T{number}" for number in range(40)]
+            for name in names:
+                await cluster.send(name)
+            table, store = cluster.broker.topics.table, cluster.broker.store
+            while store.dispatch_behind_bytes:
+                await asyncio.sleep(0.001)
+            for name in names[:20]:
+                del table[name]
+            asked = [asyncio.create_task(cluster.ask(RequestCode.CLEAN_UNUSED_TOPIC, {})) for _ in "ab"]
+            deleted: list[int] = []
+            while not all(task.done() for task in asked):
+                await asyncio.sleep(0)
+                deleted.append(sum(not (tmp_path / "consumequeue" / name).exists() for name in names[:20]))
+            assert [answer.code for answer in await asyncio.gather(*asked)] == [0, 0]
+            assert set(range(1, 21)) <= set(deleted), "one topic in a turn"
+            assert all((tmp_path / "consumequeue" / name).exists() for name in names[20:])
+            assert await cluster.bodies("T39") == [b"body"]
+
+    run(scene())
+
+
 def test_what_steps_return_comes_in_one_piece_when_there_is_time() -> None:
     def steps() -> Iterator[None]:
         yield

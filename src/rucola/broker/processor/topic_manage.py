@@ -26,6 +26,7 @@ from rucola.protocol.command import RemotingCommand
 from rucola.protocol.headers.admin import CreateTopicRequestHeader, DeleteTopicRequestHeader, TopicRequestHeader
 from rucola.remoting.processors import Answer
 from rucola.remoting.server import Channel
+from rucola.remoting.turn import Steps, in_turns
 
 QUEUES_MAX = 4096
 """Largest number of queues of a topic. It is limited because pops, resets and assignments process all queues of a topic
@@ -42,6 +43,7 @@ class TopicManageProcessor:
         self._offsets = services.offsets
         self._pops = services.pops
         self._whole = WholeTable(self._copy, lambda: self._topics.data_version)
+        self._cleaning = asyncio.Lock()
         config = services.config
         self._system_names = system_names(config.broker_cluster_name, config.broker_name)
         if config.trace_topic_enable:
@@ -124,13 +126,20 @@ class TopicManageProcessor:
         own = [name for name in self._topics.table if self._is_system_topic(name)]
         return success(command, None, TopicList(sorted({*SYSTEM_TOPICS, *self._system_names, *own})))
 
-    def clean_unused(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 316: removes the queues of topics that are no longer in the table."""
-        for topic in {topic for topic, _ in self._store.queue_names()}:
+    async def clean_unused(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
+        """Request 316: removes the queues of topics that are no longer in the table. One such request runs at a time;
+        other requests are served in between.
+        """
+        async with self._cleaning:
+            await in_turns(self._clean(await asyncio.to_thread(self._store.topics_with_queues)))
+        return success(command)
+
+    def _clean(self, topics: set[bytes]) -> Steps[None]:
+        for topic in topics:
             name = topic.decode("utf-8", "surrogateescape")
             if self._topics.get(name) is None and not self._is_system_topic(name) and not is_light_queue(name):
                 self._store.delete_topic(topic)
-        return success(command)
+            yield
 
     def _check(self, config: TopicConfig) -> None:
         """Refuses topic configurations that no request may set."""
