@@ -35,7 +35,7 @@ ALL = "*"
 
 
 def anonymous_mb(process: int) -> float:
-    """Returns the MB of memory that only this process needs: RssAnon and RssShmem."""
+    """Returns the resident memory in MB that belongs to no file: RssAnon plus RssShmem."""
     fields = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return sum(int(fields[name].split()[0]) for name in ("RssAnon", "RssShmem")) * 1024 / 1e6
 

@@ -2,8 +2,8 @@
 
     python -m bench.memory DIRECTORY TOPICS QUEUES BYTES fills a store with messages of 1 KiB, shows the progress
 
-Memory is what ``/proc/PID/status`` calls RssAnon and RssShmem: the memory that only this process needs. RssFile is not
-counted: it is pages of the store's files, which the system keeps as page cache and can take back at any time.
+Memory is the sum of RssAnon and RssShmem in ``/proc/PID/status``: resident memory that belongs to no file. RssFile is
+not counted, because the system keeps these pages of the store's files as page cache and can take them back at any time.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def produce_curve(seen: Measurements, step_s: float = 0.5) -> Curve:
 
 
 def consume_curve(seen: Measurements) -> Curve:
-    """Step curve: number of flights per second that became visible in gold.
+    """Step curve of the rate, in flights per second, at which flights became visible in the gold table.
 
     Each step is a batch: its flights divided by the time since the previous batch.
     """

@@ -239,7 +239,7 @@ class AclExplorer:
                 raise Holey(f"{step}, {state.choice}: nobody is let in: {error!r}") from error
             if administration.rights() not in allowed:
                 names = sorted(name for name, _ in administration.rights())
-                raise Holey(f"{step}, {state.choice}: those let in are neither the old nor the new ones: {names}")
+                raise Holey(f"{step}, {state.choice}: the accounts let in are neither the old nor the new set: {names}")
 
 
 def _text(account: Any) -> str:

@@ -27,7 +27,7 @@ _NO_FLUSH = "-"
 
 
 def explore_round(workload: str, flush: str, seed: int) -> int:
-    """Simulates power failures at every step of a workload; returns the number of states."""
+    """Simulates power failures at every step of a workload; returns the number of states of the disk."""
     if workload in KINDS:
         accounts = AclExplorer(workload, seed, SAMPLE)
         accounts.run()

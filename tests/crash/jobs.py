@@ -1,8 +1,8 @@
 """Runs the rounds of an exploration in several processes. Findings and counts do not depend on the number of processes.
 
-A row is one workload in one configuration; it must explore its share of all requested states. Its rounds have ascending
-seeds, and count in this order until the share is explored. Rounds beyond that do not count, even if they were begun in
-advance.
+Each row of the table of jobs is one workload in one configuration. The rounds of a row together explore the row's share
+of all requested states. They have ascending seeds, and count in this order until the share is explored. Rounds beyond
+that do not count, even if they were begun in advance.
 """
 
 from __future__ import annotations

@@ -184,7 +184,8 @@ class BrokerCatalog:
         subscription = self._options.subscription
         names: Iterable[str] = subscription.named_topics
         found: list[MessageQueue] = []
-        # Brokers are listed before the routes: if a broker registers in between, the routes contain its topics.
+        # The brokers are requested first, so that the routes contain the topics of all of them, even if a broker
+        # registers in between.
         info = await consumer.cluster_info()
         brokers = frozenset(info.broker_addr_table)
         if subscription.pattern:

@@ -117,7 +117,8 @@ class BrokerLink:
         if not isinstance(error, ClientError):
             return isinstance(error, BrokerError) and error.code in _NOT_SERVING
         try:
-            # Brokers are listed before the route: if a broker registers in between, the route contains its queues.
+            # The brokers are requested first, so that the route contains the queues of all of them, even if a broker
+            # registers in between.
             brokers = self.once(lambda consumer: consumer.cluster_info()).broker_addr_table
             listed = self.once(lambda consumer: consumer.message_queues(queue.topic))
         except RemotingError:

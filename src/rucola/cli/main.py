@@ -110,7 +110,7 @@ def _check_text(arguments: list[str]) -> None:
 
 def _use_tool(name: str, *arguments: str) -> int:
     extras.require(extras.CLI, f"rucola {name}")
-    # Typer's arguments need no plugins, for which Pydantic would otherwise search all installed packages.
+    # Keeps Pydantic from searching all installed packages for plugins; Typer's arguments need none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     import typer
 

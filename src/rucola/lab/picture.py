@@ -175,7 +175,7 @@ def draw_panel(axes: Axes, quantity: Quantity, readings: Readings, looks: Looks,
 
 
 def _beside(own: Sequence[X], rows: Sequence[X], part: float, logarithmic: bool) -> list[float]:
-    """Returns the positions of points: slightly beside their rows."""
+    """Returns the positions of points, which are shifted from the positions of their rows by ``part``."""
     first, last = int(rows[0]), int(rows[-1])
     if logarithmic:
         return [int(row) * (last / first) ** part for row in own]

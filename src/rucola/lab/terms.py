@@ -35,8 +35,8 @@ class Quantity:
     Attributes:
         name: its name in programs and texts.
         title: title of its panel and its table.
-        unit: unit of the numbers.
-        rows: what the rows of the table stand for, with the unit of their numbers.
+        unit: unit of the measured values.
+        rows: what the rows of the table stand for; if they are numbers, also the unit of these.
         drawn: whether it has a panel.
         linear: whether the axis always begins at zero and is never logarithmic.
     """

@@ -1,4 +1,4 @@
-"""The resources of a lesson: a size, space on the disk, five repetitions, and a table for its numbers."""
+"""What a lesson gets: the size of its workload, space on the disk, five repetitions, and a table for its numbers."""
 
 from __future__ import annotations
 

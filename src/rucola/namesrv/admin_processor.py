@@ -69,7 +69,7 @@ class NamesrvAdminProcessor:
         return success(command, None, TopicList(self._routes.topics_of_cluster(header.cluster)))
 
     def system_topics(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 304: names of clusters and brokers, which are system topics."""
+        """Request 304: the system topics, which are the names of all clusters and brokers."""
         names, address = self._routes.system_topics()
         return success(command, None, TopicList(names, address or None))
 

@@ -41,9 +41,10 @@ _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
 _WRITE_AT_BYTES = 64 * 1024
 _WRITE_AT_PARTS = 64
-"""Number of bytes, and of parts, at which the collected frames are sent before the iteration of the event loop ends. A
-message counts as two parts: header and body. Thus the server has work during a long iteration of the client's event
-loop; otherwise it would be idle until the iteration ends. Smaller values cost both sides CPU time for writes and reads.
+"""When the collected frames reach one of these numbers of bytes and parts, they are sent before the iteration of the
+event loop ends. A message counts as two parts: header and body. Thus the server has work during a long iteration of the
+client's event loop; otherwise it would be idle until the iteration ends. Smaller values cost both sides CPU time for
+writes and reads.
 """
 _LOOP_LATE_S = 0.5
 """A timer that fires this many seconds too late was delayed by the application."""

@@ -21,13 +21,13 @@ Steps = Generator[None, None, T]
 TURN_S = 0.01
 """Seconds of one turn, for all connections together. A request that has begun is always finished."""
 LONG_S = 0.015
-"""When a turn has taken this number of seconds, it serves no requests of further reads after ``SERVED_READS`` reads.
+"""When a turn has taken this number of seconds and served ``SERVED_READS`` reads, the requests of further reads wait.
 Otherwise, thousands of connections would each get one request served in the same turn.
 """
 SERVED_READS = 64
 """Number of reads in a turn whose requests are served even if the turn takes longer than ``LONG_S``."""
 TOO_LONG_S = 0.025
-"""When a turn has taken this number of seconds, it serves no requests of further reads, even after only a few reads."""
+"""When a turn has taken this number of seconds, the requests of further reads wait, however few reads were served."""
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
@@ -146,7 +146,7 @@ class Turn:
 
 
 class Resumed:
-    """Continues the requests that waited for the same event, such as an import: a few in each turn. Event loop only."""
+    """Continues the requests that waited for the same event, such as an import, in several turns. Event loop only."""
 
     def __init__(self) -> None:
         self._held: deque[asyncio.Future[None]] = deque()

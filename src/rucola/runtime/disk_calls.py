@@ -28,7 +28,7 @@ def read_at(descriptor: int, length: int, position: int) -> bytes:
 
 
 def read_into(descriptor: int, into: memoryview, position: int) -> int:
-    """Fills ``into``; returns the number of bytes read, which may be smaller."""
+    """Reads into ``into``; returns the number of bytes read, which may be less than its length."""
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, [into], position)
     content = read_at(descriptor, len(into), position)

@@ -1,7 +1,7 @@
 """The fields of JSON bodies as columns of a view. Names and types come from a sample of the topic.
 
 DuckDB extracts a field from the body when a query uses it. The fields of a body that is not JSON are null, and so is a
-value that does not fit the type found in the sample. No body ends a query, and no number is rounded.
+value that does not fit the type found in the sample. No body makes a query fail, and no number is rounded.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """RocketMQ can rely on the checkpoint if it opens the store after a crash.
 
-RocketMQ then removes index files that are newer than the index time in the checkpoint. It dispatches again all
-messages after the checkpoint's times of log and queues. The keys of the removed files are restored only if these times
-are not later than the newest full index file.
+After a crash, RocketMQ removes index files that are newer than the index time in the checkpoint. It dispatches again
+all messages after the checkpoint's times of log and queues. The keys of the removed files are restored only if these
+times are not later than the newest full index file.
 """
 
 from __future__ import annotations

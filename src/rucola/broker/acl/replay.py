@@ -7,7 +7,7 @@ from collections import OrderedDict
 WINDOW_S = 300.0
 """Seconds by which a client's clock may differ; a request stays fresh for the same time."""
 _NONCES_BEHIND = 1024
-"""A session remembers this many numbers, up to its highest. Requests with lower numbers are refused."""
+"""A session remembers this many numbers, back from its highest. Requests with still lower numbers are refused."""
 _SESSIONS_MAX = 65_536
 
 

@@ -96,8 +96,8 @@ class PoppedTopic:
 
 @dataclass(frozen=True, slots=True)
 class MessageAt:
-    """A requirement: permission for the topic of the message at the physical offset in an ext field. The topic of the
-    stored message counts, not the topic that is named in the request.
+    """A requirement: permission for the topic of a stored message, whose physical offset stands in an ext field. The
+    topic that the request names does not count.
     """
 
     field: str

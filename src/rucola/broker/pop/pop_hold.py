@@ -78,7 +78,7 @@ class _Waiting:
             heapq.heapify(heap)
 
     def first(self, tags_code: int | None) -> HeldPop | None:
-        """The request with the earliest deadline among those that want messages with this code."""
+        """The request with the earliest deadline among those that want messages with ``tags_code``."""
         found: tuple[int, int, HeldPop] | None = None
         for wanted, heap in list(self.heaps.items()):
             while heap and not heap[0][2].waits:

@@ -87,7 +87,7 @@ class GroupManageProcessor:
         written = None
         if header.readable is not None:
             if not is_group_name(header.group):
-                raise BrokerError(ResponseCode.INVALID_PARAMETER, "group is not the name of a group")
+                raise BrokerError(ResponseCode.INVALID_PARAMETER, "the field group does not hold the name of a group")
             written = self._groups.set_readable(header.group, header.topic, header.readable)
         readable = self._groups.is_readable(header.group, header.topic)
         answer = success(command, None, GroupForbidden(header.group, header.topic, readable))

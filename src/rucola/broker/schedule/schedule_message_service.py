@@ -44,7 +44,7 @@ class ScheduleMessageService:
 
     Args:
         levels_ms: delay of each level, level 1 first.
-        wall_ms: returns the time of a change, and the time with which due times are compared.
+        wall_ms: the wall clock in ms; decides what is due, and when a change was made.
         keep: creates the writer of ``delayOffset.json``.
     """
 
@@ -188,7 +188,7 @@ class ScheduleMessageService:
             stored = StoredRecord(record)
             properties = stored.properties
             topic = properties[REAL_TOPIC]
-            # A damaged unit may point anywhere; a unit whose record was lost points to the log's beginning.
+            # A damaged unit may point anywhere; the unit of a lost record points to the log's beginning.
             if stored.topic != _TOPIC:
                 raise FormatError("delayed message", physical_offset, "one that waits", repr(stored.topic))
             if topic == TRANS_HALF_TOPIC:

@@ -78,7 +78,7 @@ class ManifestLog:
         return state
 
     def commit(self, base: Snapshot, change: Change) -> int:
-        """Publishes the commit: links its file to the next number.
+        """Publishes the commit as a hard link to its file; the link's name is the next number.
 
         Raises:
             ConfigError: the plan is older than a day.

@@ -99,7 +99,7 @@ class RebuildJob:
 def find_job(
     files: Files, root: str, options: Mapping[str, str] | None = None, commit_log_path: str | None = None
 ) -> RebuildJob:
-    """Returns the job for a store to which nobody writes.
+    """Returns the job that rebuilds a store. Nobody may write to the store meanwhile.
 
     Args:
         root: absolute path of the store.

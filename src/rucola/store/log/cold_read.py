@@ -181,7 +181,7 @@ class Copies:
     def take(self, chosen: array[int], count: int, find: Callable[[int], MappedFile | None], may_block: bool) -> None:
         """Copies the records to which ``count`` units point; adjacent records are copied together.
 
-        A record that is longer than its unit says is copied whole.
+        If a record is longer than its unit states, the whole record is copied.
 
         Args:
             chosen: pairs of physical offset and size.

@@ -1,8 +1,8 @@
 """Warms up the next segment of the log (RocketMQ 5.3.3, ``DefaultMappedFile#warmMappedFile``), with
 ``warmMapedFileEnable``.
 
-Warming writes zeros over the whole segment. Its pages are then in memory, and the file system need not mark its blocks
-as written at the first sync of messages. The pages are also locked in memory, as far as the system allows. This runs on
+Warming writes zeros over the whole segment. The segment's pages are then in memory, and the first sync of messages need
+not mark the segment's blocks as written. The pages are also locked in memory, as far as the system allows. This runs on
 the allocating thread and ends when an append needs the segment.
 
 Deliberate difference from RocketMQ: a segment is unlocked when the next one is half full, not six seconds after it

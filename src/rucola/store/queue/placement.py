@@ -223,8 +223,8 @@ class Placement:
         return queue_offset if not taken and queue.min_offset <= queue_offset < queue.max_offset else NOWHERE
 
     def _last(self, queue: PlacedQueue, queue_offset: int, physical_offset: int) -> int:
-        """Returns the queue offset for a record that lies after all entries: the one that the record states if lost
-        records explain the skipped entries, otherwise the queue's next one.
+        """Returns the queue offset of a record that lies after all entries. If lost records explain the skipped
+        entries, this is the offset that the record states; otherwise, it is the offset after the last entry.
         """
         end = queue.max_offset
         if not 0 < queue_offset - end <= self._lost(queue.place_at(end - 1)[0]):

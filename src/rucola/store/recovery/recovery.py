@@ -2,7 +2,7 @@
 
 Recovery proceeds in this order. It finds the end of the log without changing anything, and refuses to continue if that
 end lies below the offset up to which the log was known to be synced. Then it creates the abort file, cuts the log at
-its end, syncs the rest, and brings queues and index up to the end.
+this end, syncs what remains of the log, and brings queues and index up to the end.
 
 Recovery starts at offsets that were recorded as synced (``watermark``); it never compares times. A store of RocketMQ
 has no watermark. The whole log of such a store is checked; its index files are kept unchanged if they agree with the

@@ -89,7 +89,7 @@ class BatchQueueChecks:
         path: the directory ``batchconsumequeue``.
         log: the walk that passes its batches to ``rows``.
         identities: reconciles records with entries.
-        live: whether the store is in use, so that records may not have their units yet.
+        live: whether the store is in use; some records may then lack their units.
         dispatched: in a live store, the physical offset below which records have their units.
     """
 

@@ -160,7 +160,7 @@ class QueueChecks:
         path: the directory ``consumequeue``.
         log: the walk that passes its batches to ``rows``.
         identities: reconciles records with entries.
-        live: whether the store is in use, so that records may not have their units yet.
+        live: whether the store is in use; some records may then lack their units.
         dispatched: in a live store, the physical offset below which records have their units.
         batch: checks the records of topics of type BatchCQ.
         ext: the extensions of the queues.
