@@ -1,7 +1,7 @@
 """Defects to plant in the store: each removes one precaution, and the explorer must notice every one of them.
 
-The defects in ``FOUND`` are the bugs that the explorer found in the store when it was first used; they are its
-regression tests.
+The defects in ``FOUND`` are bugs of the store that the explorer found when it was first used; they are regression tests
+of the explorer.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ to start.
     python -m tests.crash.hostile --seed 217 --variants 1
 
 The same seed always gives the same variant: a golden store, one of its files, and the change to it. Each result is
-compared with a walk of the log that shares no code with the package (``tests.plain_log``):
+compared with the walk of the log in ``tests.plain_log``, which shares no code with the package:
 
 * either the store refuses to start with a path and a position, and has changed nothing;
 * or it serves, by queue and by key, exactly those records of its log that have the right position and checksums. Its

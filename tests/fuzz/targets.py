@@ -77,7 +77,7 @@ def forms(name: str) -> list[Any]:
 
 
 def chosen(name: str, number: int) -> Sequence[Any]:
-    """Returns the kernels for input ``number``: both for every n-th input, otherwise only the compiled kernel."""
+    """Returns the kernels for input ``number``: both forms if it is an n-th input, otherwise only the compiled one."""
     return forms(name) if number % COMPARE_EVERY == 0 else forms(name)[:1]
 
 

@@ -40,8 +40,8 @@ BATCH_ROWS = 4096
 BATCH_ROWS_MIN = 32
 BATCH_BYTES_AIM = 1 << 20
 COLUMN_BYTES_AIM = 192 << 10
-"""Desired bytes of records in a batch for each of its columns. Each column of a batch costs about 20 µs on its way to
-the JVM, whatever its length.
+"""Desired size of a batch with one column, in bytes of records; n columns want n times as much. Each column of a batch
+costs about 20 µs on its way to the JVM, whatever its length.
 """
 BATCH_BYTES = 16 << 20
 """Largest size in bytes of the records in a batch; only a batch of a single row may be larger."""

@@ -108,7 +108,7 @@ class HttpServer:
         loop.add_reader(descriptor, first_connection)
 
     def close(self) -> None:
-        """Releases the port without a ``start``."""
+        """Releases the port if ``start`` was not called."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -1,8 +1,8 @@
 """The listener that an application registers with a push consumer, its results, and how it is called.
 
 A listener is a coroutine function, which runs on the event loop, or a plain function, which runs in a thread. It
-receives one message, or with ``batch`` a list and a context. The messages count as consumed if the listener returns
-nothing or a status of success. A listener that raises an exception or returns anything else has failed. Source:
+receives one message; with ``batch``, it receives a list and a context. The messages count as consumed if the listener
+returns nothing or a status of success. A listener that raises an exception or returns anything else has failed. Source:
 RocketMQ 5.3.3, ``MessageListenerConcurrently``, ``MessageListenerOrderly``. Unlike in RocketMQ, a listener that returns
 nothing has succeeded.
 """

@@ -21,8 +21,8 @@ class ServiceManager:
     """Sends messages to the service manager. Any thread may use it.
 
     Args:
-        environment: the environment of this process; the variable is removed, so that child processes do not send
-            messages.
+        environment: the environment of this process; ``NOTIFY_SOCKET`` is removed from it, so that child processes do
+            not send messages to the service manager.
     """
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Repeats recorded exchanges about POP with our broker: codes, texts and receipts must be equal."""
+"""Repeats POP exchanges that were recorded from RocketMQ: our broker must send the same codes, texts and receipts."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def frames(count: int, body_bytes: int = 0) -> bytes:
 
 
 def spoil(space: ReadSpace) -> None:
-    """Overwrites the space, as another connection would."""
+    """Overwrites the shared buffer, as a read of another connection would."""
     space.view[:] = b"\xee" * len(space.view)
     space.table[:] = array("q", (-7,)) * len(space.table)
 

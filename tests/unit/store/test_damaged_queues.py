@@ -91,7 +91,7 @@ DAMAGES = [log_header, log_size, unit_zeroed, unit_place, unit_place_near, unit_
 def test_damage_costs_that_message_only_wherever_it_is(
     damage: Damage, stopped: tuple[Path, list[int]], tmp_path: Path
 ) -> None:
-    """Damage in one message loses no other message, although the search for the ends of a queue reads some messages."""
+    """Damage in one message loses no other message, even if a search for the ends of a queue reads this one."""
     image, places = stopped
     for victim in range(COUNT - 1):
         path = tmp_path / str(victim)

@@ -225,7 +225,7 @@ def test_the_flushed_time_is_never_newer_than_what_is_flushed(pooled: bool, tmp_
             return None
         if kind == "line" and threading.current_thread() is threading.main_thread():
             flushes += 1
-            if flushes % 59:  # only now and then, so that data waits for the flush
+            if flushes % 59:  # flush only now and then, so that data waits
                 return trace
             store._flush.flush()
             newest_ms = times.get(store._flush.flushed_offset)

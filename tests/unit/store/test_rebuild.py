@@ -128,7 +128,7 @@ class KilledAt(Files):
 
     Attributes:
         changes: number of changes so far.
-        mark_at: number of changes before the file that marks the exchange of old and new directories.
+        mark_at: number of changes before the creation of the file that marks the exchange of the directories.
     """
 
     def __init__(self, last: int) -> None:

@@ -129,7 +129,7 @@ class Rewriter:
         """Row ``row`` as it will be stored: with a UNIQ_KEY, and without properties that only the broker writes.
 
         The row's queue id names the queue in which the row will be stored. If the message first waits in another topic
-        (``Detour``), this is a queue of that topic, and the row has all properties, because the store adds none.
+        (``Detour``), this is a queue of that topic. The row must then have all properties, because the store adds none.
 
         Raises:
             BrokerError: MESSAGE_ILLEGAL for a property that this broker does not support.

@@ -296,7 +296,7 @@ class TransactionalMessageService:
         """
         if half.checks >= self._rules.check_max:
             return True
-        # After this time the log may remove the message. With a retention of zero hours, producers must still be asked.
+        # After this time the log may remove the message. Even with a retention of zero hours, producers must be asked.
         old = now_ms - half.stored_ms > max(self._store.config.file_reserved_time_h, 1) * _HOUR_MS
         return old and (half.checks > 0 or not self._producers.clients(half.group))
 

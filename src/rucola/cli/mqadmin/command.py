@@ -172,7 +172,7 @@ def switch(option: str, text: str | None, default: bool) -> bool:
     """Returns the value of an option that takes ``true`` or ``false``, as options of RocketMQ's tool do.
 
     Raises:
-        ConfigError: the text is neither.
+        ConfigError: the text is neither ``true`` nor ``false``.
     """
     if text is None:
         return default

@@ -2,9 +2,9 @@
 
 A program is an ``array('q')`` with four parts. The head has five integers: number of property names, position of the
 names, start and end of the code, position of the stack in the work array. The literals of IN lists follow, then the
-property names, both as position and length in the pool. The code is last. Each instruction has four integers, an
-operation and its operands, and works on a stack. ``AND`` and ``OR`` skip their right side if the left one decides, as
-in Java, because the right side may fail.
+property names, both as position and length in the pool. The code is last. Each instruction consists of four integers
+(an operation and its operands) and works on a stack. ``AND`` and ``OR`` skip their right side if the left one decides,
+as in Java, because the right side may fail.
 
 The work array holds position and length of each property's value (position -1 for a missing one), then the stack.
 """

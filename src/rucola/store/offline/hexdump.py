@@ -92,7 +92,7 @@ class Hexdump:
         file.close()
         part = f"consumequeue_ext/{topic}/{queue_id}"
         if not is_address(address):
-            raise self._nowhere(part, 0, f"entry {queue_offset} has no unit there")
+            raise self._nowhere(part, 0, f"entry {queue_offset} has no unit in the extension")
         position = position_of(address)
         ext = ext_file(self._files, self._root, topic, queue_id, position)
         if ext is None:
