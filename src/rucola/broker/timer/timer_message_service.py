@@ -69,6 +69,9 @@ class TimeStep:
         """Maps topic and unique key of each withdrawn message to the topic of the withdrawal."""
         self.met: set[str] = set()
         """The keys of the withdrawn messages that were found."""
+        columns = range(0, len(units), UNIT_COLUMNS)
+        self.withdrawals = [units[at] for at in columns if units[at + 2] & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE]
+        """Physical offsets of the unread messages that withdraw others, oldest last."""
         self._units = units
         self._next = len(units) - UNIT_COLUMNS
 
@@ -89,12 +92,6 @@ class TimeStep:
     def read_on(self) -> None:
         """Marks the oldest unit as read."""
         self._next -= UNIT_COLUMNS
-
-    def withdrawals(self) -> list[int]:
-        """Physical offsets of the messages that withdraw others."""
-        units = self._units
-        columns = range(0, len(units), UNIT_COLUMNS)
-        return [units[at] for at in columns if units[at + 2] & (MAGIC_DELETE | MAGIC_ROLL) == MAGIC_DELETE]
 
 
 class TimerMessageService:
@@ -296,6 +293,8 @@ class TimerMessageService:
                 self._delivering = True
             step = self._step
             assert step is not None
+            if not self._read_withdrawals(step):
+                return 0
             self._make_ready(step, _TAKE)
             batch = step.ready[:_TAKE]
             done = self._put([message for message, _ in batch])
@@ -318,32 +317,35 @@ class TimerMessageService:
         return max(following, oldest) if following >= self._walk_end else following
 
     def _open_step(self) -> bool:
-        """Loads the messages of the time step that is delivered next, unless they are loaded already. Returns False if
-        no message is due in this step.
+        """Loads the units of the time step that is delivered next, unless they are loaded already. Returns False if no
+        message is due in this step.
         """
         timers = self._timers
         position = timers.newest(timers.read_time_ms)
         step = self._step
         if step is not None and (step.time_ms, step.position) == (timers.read_time_ms, position):
             return True
-        self._step = None
-        if position < 0:
-            return False
-        step = TimeStep(timers.read_time_ms, position, timers.units(position))
-        withdrawals = step.withdrawals()
-        for number, physical_offset in enumerate(withdrawals, 1):
-            waiting = self._read(physical_offset, withdrawals[number:])
+        self._step = None if position < 0 else TimeStep(timers.read_time_ms, position, timers.units(position))
+        return self._step is not None
+
+    def _read_withdrawals(self, step: TimeStep) -> bool:
+        """Reads up to ``_TAKE`` messages that withdraw others; returns whether all of the step are read. No message of
+        the step can be delivered before that.
+        """
+        unread = step.withdrawals
+        for _ in range(min(_TAKE, len(unread))):
+            waiting = self._read(unread[-1], (unread[at] for at in range(len(unread) - 2, -1, -1)))
+            unread.pop()
             if waiting is not None:
                 key = waiting.properties.get(TIMER_DEL_UNIQKEY, "")
                 step.withdrawn[key] = waiting.properties.get(REAL_TOPIC, "")
-        self._step = step
-        return True
+        return not unread
 
     def _close_step(self, step: TimeStep) -> None:
         timers = self._timers
-        for key in step.withdrawn.keys() - step.met:
-            # The withdrawal was counted when it arrived, but no message had this key.
-            timers.metrics.add(step.withdrawn[key], 1, self._wall_ms())
+        # These withdrawals were counted when they arrived, but no message had their keys.
+        for topic, count in Counter([step.withdrawn[key] for key in step.withdrawn.keys() - step.met]).items():
+            timers.metrics.add(topic, count, self._wall_ms())
         self._step = None
         self._delivering = False
         timers.read_time_ms += self._step_ms
@@ -359,16 +361,17 @@ class TimerMessageService:
         step = self._step
         if step is None or len(step.ready) >= _AHEAD or step.ready_bytes >= _AHEAD_BYTES:
             return False
-        self._make_ready(step, len(step.ready) + _TAKE)
+        if self._read_withdrawals(step):
+            self._make_ready(step, len(step.ready) + _TAKE)
         return step.unread
 
     def _make_ready(self, step: TimeStep, count: int) -> bool:
-        """Reads messages of ``step`` until ``count`` of them are prepared; returns False if there are no more."""
+        """Reads up to ``_TAKE`` messages, until ``count`` are prepared; returns False if the step has no more."""
         dequeue_ms = max(self._wall_ms(), step.time_ms + self._step_ms)
-        while len(step.ready) < count:
+        for _ in range(_TAKE):
             unit = step.next_unit()
-            if unit is None:
-                return bool(step.ready)
+            if unit is None or len(step.ready) >= count:
+                break
             roll = bool(unit.magic & MAGIC_ROLL)
             withdraws = unit.magic & MAGIC_DELETE and not roll
             waiting = None if withdraws else self._read(unit.physical_offset, step.unread_offsets())
@@ -388,7 +391,7 @@ class TimerMessageService:
                 continue
             step.ready.append((message, topic))
             step.ready_bytes += len(message.body)
-        return True
+        return step.unread or bool(step.ready)
 
     # -- store ---------------------------------------------------------------------------------------------------------
 
