@@ -114,7 +114,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=8.0, help="length of each attack")
     parser.add_argument("--list", action="store_true", help="print all attacks")
     parser.add_argument("--mix", type=float, metavar="MINUTES", help="run a random mix of attacks with three canaries")
-    parser.add_argument("--seed", type=int, default=None, help="length of the mix")
+    parser.add_argument("--seed", type=int, default=None, help="seed of the random choices of the mix")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="put stores and logs there, and keep them")
     parser.add_argument("--profile", action="store_true", help="leave a file for pstats in FOLDER/NAME")
     options = parser.parse_args()
