@@ -160,7 +160,8 @@ class Dispatcher:
             StoreDamagedError: the log cannot be read further.
         """
         count = 0
-        self.paused, self._maps_end = False, self.queues.maps_made + maps_max
+        self.paused = self.queues.maps_awaited = False
+        self._maps_end = self.queues.maps_made + maps_max
         try:
             while self.position < end and not self.paused:
                 position = self.position

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.store.stores import message, opened
 
+from rucola.errors import TooManyFilesError
 from rucola.store.results import GetMessageStatus, PutMessageStatus
 
 TOPICS = 60
@@ -67,4 +68,20 @@ def test_an_append_to_an_unmapped_queue_is_awaited_until_it_is_dispatched(tmp_pa
     store._queues.free_descriptors()
     store.put_message(message(1, b"T0"))
     assert store.maps_awaited, "the queue was unmapped"
+    store.shutdown()
+
+
+def test_a_dispatch_that_failed_is_not_awaited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, each send would try it again while the process has no descriptors left."""
+    store = opened(tmp_path)
+    store.put_message(message(0, b"T0"))
+    assert store.maps_awaited
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object) -> None:
+            raise TooManyFilesError("consumequeue", "open", "too many open files")
+
+        patch.setattr(store._queues, "get", refuse)
+        assert store.dispatch() == 0 and not store.maps_awaited
+    assert store.dispatch() == 1
     store.shutdown()

@@ -58,7 +58,8 @@ class ConsumeQueueStore:
         first_counts: for each of those tables, the sum of its offsets when the table was created.
         maps_max: largest number of mapped segments; beyond it, queues are unmapped, beginning with those mapped first.
         maps_made: number of segments mapped so far.
-        maps_awaited: whether messages were appended whose dispatch must map a segment; False after a complete dispatch.
+        maps_awaited: whether messages were appended whose dispatch must map a segment; False after a dispatch that was
+            complete or has failed.
         held_max: largest number of descriptors of unsynced segments that may outlive their maps; beyond this number, a
             queue is synced before it is unmapped.
 
