@@ -59,6 +59,11 @@ class Context:
             self._servers[key] = self.stack.enter_context(made)
         return self._servers[key]
 
+    def ended_servers(self) -> str:
+        """Exit codes and the ends of the logs of servers that have ended; empty if all of them run."""
+        ended = [(name, known) for (name, _), known in self._servers.items() if known.exit_codes]
+        return "".join(f"; {name} ended with {known.exit_codes}, its log:\n{known.log()}" for name, known in ended)
+
     def both(self, flush: str = "async") -> tuple[Servers, Servers]:
         """Returns our servers and those for comparison: the official ones, or those of an earlier version."""
         return self.servers("rucola", flush), self.servers("before" if self.before else "java", flush)

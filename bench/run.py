@@ -127,7 +127,7 @@ def main(arguments: list[str]) -> int:
             try:
                 figures.extend(MEASUREMENTS[name](context))
             except PeerError as error:
-                failed.append(f"{name}: {error}")
+                failed.append(f"{name}: {error}{context.ended_servers()}")
         status.update("stopping the servers")
     if options.before:
         figures = [beside_before(figure) for figure in figures]

@@ -101,6 +101,11 @@ class Servers(ABC):
         """Process ids of the name server and broker, for measurements from outside."""
         return [process.pid for process in self._processes]
 
+    @property
+    def exit_codes(self) -> list[int]:
+        """Exit codes of the processes that have ended."""
+        return [process.returncode for process in self._processes if process.poll() is not None]
+
     def cpu_seconds(self) -> float:
         """User plus system time, in seconds, that all these processes have used so far."""
         return sum(cpu_seconds(pid) for pid in self.pids)

@@ -49,7 +49,7 @@ class LogOptions(NamedTuple):
 def run_servers(
     start: Callable[[], Coroutine[Any, Any, Stop]], log: LogOptions, stop_at_end_of_input: bool = False
 ) -> None:
-    """Starts servers, waits for SIGINT, SIGTERM or SIGHUP (a closed terminal), and stops the servers.
+    """Starts servers, waits for SIGINT, SIGTERM or, without nohup, SIGHUP (a closed terminal), and stops the servers.
 
     Args:
         start: starts everything and returns the function that stops it; after an error nothing is left running.
@@ -67,7 +67,10 @@ def run_servers(
             event(_log, logging.INFO, "stopping", signal=name)
             stopping.set()
 
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        signals = ["SIGINT", "SIGTERM"]
+        if getattr(signal, "SIGHUP", None) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            signals.append("SIGHUP")  # nohup makes a process ignore it
+        for name in signals:
             # Ctrl-C at a terminal signals all processes of `rucola up`; the brokers stop only when `up` tells them to.
             act = _ignore if name == "SIGINT" and stop_at_end_of_input else stop_at
             try:

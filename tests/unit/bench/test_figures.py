@@ -200,3 +200,14 @@ def test_options_that_do_not_fit_are_refused(
     with pytest.raises(SystemExit):
         run_bench(arguments)
     assert refusal in capsys.readouterr().err
+
+
+def test_servers_that_ended_are_told_with_their_logs(tmp_path: Path) -> None:
+    """Their directories are removed when the run ends."""
+    with ExitStack() as stack:
+        context = Context(True, stack, lambda _text: None)
+        assert context.ended_servers() == ""
+        running = cast(Servers, SimpleNamespace(exit_codes=[], log=lambda: "fine"))
+        ended = cast(Servers, SimpleNamespace(exit_codes=[-9], log=lambda: "last words"))
+        context._servers = {("java", "async"): running, ("rucola", "async"): ended}
+        assert context.ended_servers() == "; rucola ended with [-9], its log:\nlast words"

@@ -109,6 +109,33 @@ def test_a_server_process_returns_free_memory(monkeypatch: pytest.MonkeyPatch) -
     assert switched == [serve.SWITCH_S]
 
 
+def test_with_nohup_a_server_outlives_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "freeze_survivors", gc.enable)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _interval: None)
+    steps: list[str] = []
+
+    async def stop() -> None:
+        steps.append("stopped")
+
+    async def end() -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.05)
+        steps.append("still running")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def start() -> serve.Stop:
+        tasks.append(asyncio.create_task(end()))
+        return stop
+
+    tasks: list[asyncio.Task[None]] = []
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        serve.run_servers(start, serve.LogOptions())
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert steps == ["still running", "stopped"]
+
+
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("rucola ")
