@@ -13,7 +13,7 @@ import duckdb
 from bench import sql
 from bench.context import Context
 from bench.figure import Figure, at_least, at_most, rate
-from bench.program import Program, Round, median, python_load, scratch_directory
+from bench.program import ROUND_TIMEOUT_S, Program, Round, median, python_load, scratch_directory
 from bench.spark_scan import SETTINGS, fill
 from rucola.sql import connect
 
@@ -39,8 +39,8 @@ def measure(context: Context) -> Iterator[Figure]:
         fill(directory, count, BODY_BYTES)
         with python_load("load_spark", directory, str(count), MICROSECONDS, *SETTINGS) as program:
             context.show("archive: copying them to Parquet and into an archive")
-            program.round(f"write {CODEC}")
-            program.round("archive")
+            for line in (f"write {CODEC}", "archive"):
+                program.round(line, _timeout_s(context))
             for name, what in QUERIES.items():
                 context.show(f"archive: {what}")
                 rounds = _rounds(context, program, name)
@@ -58,12 +58,16 @@ def measure(context: Context) -> Iterator[Figure]:
                 yield sql.compared(context, session, plain, parquet_files, label, query, limits, GROUP)
 
 
+def _timeout_s(context: Context) -> float:
+    return ROUND_TIMEOUT_S * max(1.0, context.gib)
+
+
 def _rounds(context: Context, program: Program, name: str) -> dict[str, list[Round]]:
     """Runs the rounds of all sides alternately; returns the rounds after the warm-up."""
     results: dict[str, list[Round]] = {side: [] for side in SIDES}
     for _ in range(WARM_UP + context.rounds):
         for side in SIDES:
-            results[side].append(program.round(f"query {side} {name}"))
+            results[side].append(program.round(f"query {side} {name}", _timeout_s(context)))
     found = {one.extra["result"] for rounds in results.values() for one in rounds}
     assert len(found) == 1, f"{name}: the results differ"
     return {side: rounds[WARM_UP:] for side, rounds in results.items()}

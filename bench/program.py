@@ -98,8 +98,12 @@ class Program:
     ) -> None:
         self._end()
 
-    def round(self, line: str) -> Round:
+    def round(self, line: str, timeout_s: float = ROUND_TIMEOUT_S) -> Round:
         """Runs one round.
+
+        Args:
+            line: the input line that starts the round.
+            timeout_s: longest time in seconds until the program prints its result.
 
         Raises:
             PeerError: the program ended, took too long, or too many messages failed.
@@ -109,7 +113,7 @@ class Program:
         load = cpu_seconds(self._process.pid)
         self._process.stdin.write(line.encode() + b"\n")
         self._process.stdin.flush()
-        facts = self._answer()
+        facts = self._answer(timeout_s)
         load = cpu_seconds(self._process.pid) - load
         server = self._servers.cpu_seconds() - server if self._servers else 0.0
         messages, seconds = int(facts.pop("messages")), facts.pop("seconds")
@@ -138,7 +142,7 @@ class Program:
             for pid in pids:
                 os.kill(pid, signal.SIGCONT)
 
-    def _answer(self) -> dict[str, float]:
+    def _answer(self, timeout_s: float = ROUND_TIMEOUT_S) -> dict[str, float]:
         """Returns the next JSON line; other output is skipped."""
         assert self._process.stdout is not None
         with selectors.DefaultSelector() as selector:
@@ -151,9 +155,9 @@ class Program:
                         answer: dict[str, float] = json.loads(line)
                         return answer
                     continue
-                data = b""
-                if selector.select(ROUND_TIMEOUT_S):
-                    data = os.read(self._process.stdout.fileno(), 65536)
+                if not selector.select(timeout_s):
+                    raise PeerError(f"load program printed no result within {timeout_s:g} s\n{self._errors_text()}")
+                data = os.read(self._process.stdout.fileno(), 65536)
                 if not data:
                     raise PeerError(f"load program printed no result\n{self._errors_text()}")
                 self._pending += data

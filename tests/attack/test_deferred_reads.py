@@ -223,7 +223,7 @@ def test_a_turn_that_took_too_long_serves_no_further_read() -> None:
 def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn, "LONG_S", -1.0)
     monkeypatch.setattr(turn, "SERVED_READS", 0)
-    monkeypatch.setattr(turn, "_UNSEEN_S", -1.0)
+    monkeypatch.setattr(turn, "_UNSEEN_READS_S", -1.0)
     seen: list[tuple[str, int]] = []
 
     class Notes:

@@ -254,7 +254,7 @@ class Broker:
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
         """Serves all frames that one read delivered."""
-        self._handler.frames_received(channel, batch)
+        self._handler.rest_received(channel, batch, 0)
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
         """Serves frames that were deferred."""

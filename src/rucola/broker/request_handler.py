@@ -87,12 +87,10 @@ class RequestHandler:
         for code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE):
             table.register(code, self._pull_command)
 
-    def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serves all frames of one read, in their order."""
-        self.rest_received(channel, batch, 0)
-
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Serves the frames from row ``first`` on, as many as fit into one iteration of the event loop."""
+        """Serves the frames of one read from row ``first`` on, in their order, as many as fit into one iteration of the
+        event loop.
+        """
         if self.stopping:
             _send_away(channel, batch, first)
             return
@@ -126,7 +124,7 @@ class RequestHandler:
                     event(_log, logging.ERROR, "request failed", error, peer=channel.remote_address)
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
             row = last
-            if self._store.maps_awaited:
+            if kind != _PULL and self._store.maps_awaited:
                 # Creating or mapping the file of a queue takes longer than storing a thousand messages. This work is
                 # done now, so that it counts towards the time of these sends.
                 self._before_read()

@@ -95,8 +95,9 @@ class SharedFrameReader(FrameReader):
         view, end = self._view, self._end
         if end:
             view[:end] = self._begun
-        small = small or self._space.kept_bytes > KEPT_BYTES_MAX
-        return view[end : end + SMALL_READ_BYTES] if small else view[end:]
+        if small or self._space.kept_bytes > KEPT_BYTES_MAX:
+            return view[end : end + SMALL_READ_BYTES]
+        return view[end:] if end else view
 
     def received(self, count: int) -> FrameBatch | None:
         """Takes in ``count`` bytes that were written to ``buffer()``, and returns frames that are now complete.
@@ -109,7 +110,26 @@ class SharedFrameReader(FrameReader):
                 dropped: no response has confirmed them.
         """
         self._end += count
-        return self._next()
+        source, view = self._source, self._view
+        rows, self._start, error, unread = scan_frames(source, self._start, self._end, self._table, ROWS_MAX)
+        if error:
+            raise self._refusal(error)
+        self.has_more = rows == ROWS_MAX and self._start < self._end
+        batch = FrameBatch(source, view, self._table, rows) if rows else None
+        if batch is not None and unread:
+            self._read_others(batch)
+        if self.has_more:
+            self._is_aside = False
+            return batch
+        if self._start == self._end and not self.is_large:  # the usual case
+            self._begun = b""
+            self._is_aside = True
+            self._start = self._end = 0
+        else:
+            self._move_out()
+        if self._aside_bytes:
+            self._count_aside(0)
+        return batch
 
     def more(self) -> FrameBatch | None:
         """Returns the next frames of the same read, also after ``set_aside``; None if no further frame is complete.
@@ -121,7 +141,7 @@ class SharedFrameReader(FrameReader):
             return None
         if self._is_aside and not self.is_large:
             self.buffer()
-        return self._next()
+        return self.received(0)
 
     def keep(self, batch: FrameBatch) -> FrameBatch:
         """Returns a copy of ``batch`` that stays valid while other connections read; pass it to ``release`` once it is
@@ -151,28 +171,6 @@ class SharedFrameReader(FrameReader):
     def close(self) -> None:
         """Ends the reading; frames that were set aside are not handled any more."""
         self._count_aside(0)
-
-    def _next(self) -> FrameBatch | None:
-        source, view = self._source, self._view
-        rows, self._start, error, unread = scan_frames(source, self._start, self._end, self._table, ROWS_MAX)
-        if error:
-            raise self._refusal(error)
-        self.has_more = rows == ROWS_MAX and self._start < self._end
-        batch = FrameBatch(source, view, self._table, rows) if rows else None
-        if batch is not None and unread:
-            self._read_others(batch)
-        if self.has_more:
-            self._is_aside = False
-            return batch
-        if self._start == self._end and not self.is_large:  # the usual case
-            self._begun = b""
-            self._is_aside = True
-            self._start = self._end = 0
-        else:
-            self._move_out()
-        if self._aside_bytes:
-            self._count_aside(0)
-        return batch
 
     def _move_out(self) -> None:
         self._is_aside = True

@@ -138,6 +138,7 @@ class Channel(asyncio.BufferedProtocol):
         "_rest_is_due",
         "_server",
         "_transport",
+        "_turn",
         "_waits_for_room",
         "active",
         "attributes",
@@ -157,6 +158,7 @@ class Channel(asyncio.BufferedProtocol):
 
     def __init__(self, server: ChannelOwner, loop: asyncio.AbstractEventLoop, reader: SharedFrameReader) -> None:
         self._server = server
+        self._turn = server.turn
         self._loop = loop
         self._reader = reader
         self._frames_received = server.handler.frames_received
@@ -221,11 +223,11 @@ class Channel(asyncio.BufferedProtocol):
         """Whether further requests of this read should wait for the next turn of the event loop; see ``put_off``."""
         self._gathered_bytes += sum(map(len, self._parts[self._counted :]))
         self._counted = len(self._parts)
-        return self._gathered_bytes > ANSWER_BYTES or self._server.turn.is_over(self._loop)
+        return self._gathered_bytes > ANSWER_BYTES or self._turn.is_over(self._loop)
 
     def took(self, seconds: float) -> None:
         """Sets ``costly`` after a request; ``seconds`` is the elapsed time, not the processor time."""
-        self.costly = self._server.turn.was_costly(seconds, self._loop)
+        self.costly = self._turn.was_costly(seconds, self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:
         """Passes a copy of row ``row`` and of all rows after it to ``handler.rest_received`` in a later turn.
@@ -332,26 +334,26 @@ class Channel(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: returns the buffer for the next bytes."""
-        while (
-            self._put_off is not None or self._reader.has_more
-        ):  # some transports read once more after they were told to pause
+        reader = self._reader
+        while self._put_off is not None or reader.has_more:  # some transports read once more after they were told to pause
             self.costly = False
             self._serve_next()
-        return self._reader.buffer(small=self._server.turn.is_crowded)
+        return reader.buffer(self._turn.is_crowded)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called by the event loop: ``nbytes`` arrived. Every complete frame is handled before this returns."""
         self.active = True
         self._gathering = True
-        is_large = self._reader.wants_more
         self._is_begun = False
+        reader = self._reader
+        is_large = reader.is_large and reader.wants_more
         try:
-            batch = self._reader.received(nbytes)
+            batch = reader.received(nbytes)
             if batch is not None:
                 self.framed = True
                 # Some event loops read again immediately after a read that filled the buffer. The buffer of a large
                 # frame is as large as the frame, so the last read of the frame fills it.
-                if self._server.turn.is_long(self._loop) or (is_large and self.turn_is_over()):
+                if self._turn.is_long(self._loop) or (is_large and self.turn_is_over()):
                     self._let_wait(batch)
                 else:
                     self._serve_batches(batch)
@@ -361,7 +363,7 @@ class Channel(asyncio.BufferedProtocol):
             self._refuse(error)
         finally:
             self._flush_gathered()
-        if self._holds_room or self._reader.is_large:
+        if reader.is_large or self._holds_room:
             self._large_frame()
 
     def pause_writing(self) -> None:
@@ -475,6 +477,8 @@ class Channel(asyncio.BufferedProtocol):
             self._frames_received(self, batch)
             if self._put_off is not None or self.held_back:
                 self._reader.set_aside()
+                return
+            if not self._reader.has_more:
                 return
             self._is_begun = True
             batch = self._reader.more()
