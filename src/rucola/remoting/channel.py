@@ -335,7 +335,8 @@ class Channel(asyncio.BufferedProtocol):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Called by the event loop: returns the buffer for the next bytes."""
         reader = self._reader
-        while self._put_off is not None or reader.has_more:  # some transports read once more after they were told to pause
+        # Some transports read once more after they were told to pause.
+        while self._put_off is not None or reader.has_more:
             self.costly = False
             self._serve_next()
         return reader.buffer(self._turn.is_crowded)
