@@ -24,6 +24,8 @@ BROKERS_MAX = 64
 FORMS = ("table", "csv", "json", "parquet")
 """Output formats for the result of a query."""
 SHELLS = ("bash", "zsh", "fish")
+TOOL_GC_OBJECTS = 50_000
+"""Number of new objects after which a tool collects garbage."""
 
 
 def run() -> NoReturn:
@@ -112,6 +114,8 @@ def _use_tool(name: str, *arguments: str) -> int:
     extras.require(extras.CLI, f"rucola {name}")
     # Keeps Pydantic from searching all installed packages for plugins; Typer's arguments need none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # The imports create no garbage, but with Python's default they would cause dozens of garbage collections.
+    gc.set_threshold(TOOL_GC_OBJECTS)
     import typer
 
     run_tool: Callable[[list[str]], int]

@@ -1,4 +1,7 @@
-"""The commands of ``rucola store`` that change a store. They lock the store, so no broker uses it meanwhile."""
+"""The commands of ``rucola store`` that change a store. They lock the store, so no broker uses it meanwhile.
+
+Each command imports its job when it runs. Otherwise every lookup of a key would wait for these imports, too.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,10 +17,9 @@ from rucola.cli import store_output as output
 from rucola.cli.config_file import read_broker_conf
 from rucola.cli.exit_codes import ExitCode
 from rucola.cli.store_arguments import CommitLog, Config, Directory, DryRun, Jobs, Json
-from rucola.store.doctor import rebuild as doctor
-from rucola.store.doctor import repair as repairs
-from rucola.store.doctor import salvage as salvages
-from rucola.store.doctor.staged import Runner, run_serially, run_task
+
+if TYPE_CHECKING:
+    from rucola.store.doctor.staged import Runner
 
 Undo = Annotated[bool, typer.Option("--undo", help="Undo the newest repair, even an interrupted one.")]
 Sources = Annotated[
@@ -42,6 +44,8 @@ def rebuild(
     json: Json = False,
 ) -> None:
     """Build consume queues and index files again from the log. Continues a rebuild that was interrupted."""
+    from rucola.store.doctor import rebuild as doctor
+
     with output.steps() as advance:
         report = doctor.rebuild(directory, runner(jobs), read_broker_conf(config), commit_log, advance, dry_run)
     output.print_summary(report, json)
@@ -56,6 +60,8 @@ def repair(
     json: Json = False,
 ) -> int:
     """Repair what can be repaired for certain, with an undo journal. Exits with 1 if findings are left."""
+    from rucola.store.doctor import repair as repairs
+
     if take_back:
         count = repairs.undo(directory)
         output.print_facts({"changes taken back": count}, json)
@@ -79,6 +85,8 @@ def salvage(
     """Save all whole records of damaged logs, partial files and disk images into a new store. Continues a salvage that
     was interrupted.
     """
+    from rucola.store.doctor import salvage as salvages
+
     options = read_broker_conf(config)
     with output.steps() as advance:
         report = salvages.salvage(sources, target, segment_bytes, topic or (), options, runner(jobs), advance, dry_run)
@@ -87,6 +95,8 @@ def salvage(
 
 def runner(jobs: int) -> Runner:
     """Runs the tasks of a job in this process, or in up to ``jobs`` processes of this machine."""
+    from rucola.store.doctor.staged import run_serially, run_task
+
     if jobs == 1:
         return run_serially
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import orjson
 from rich.console import Console
@@ -27,14 +27,16 @@ from rucola.cli.closed_output import OutputClosedError
 from rucola.cli.fitted_table import print_fitted
 from rucola.cli.message_lines import json_lines, text_lines
 from rucola.cli.store_text import shown, time_text
-from rucola.formats.annotate import AnnotatedField
-from rucola.store.doctor.census import DeadLetters, Lag, Tally
-from rucola.store.doctor.repair import RepairReport
-from rucola.store.offline.hexdump import Dump
-from rucola.store.offline.inspect import QueueInfo, StoreInfo
-from rucola.store.offline.rows import Rows
-from rucola.store.verify.check import VerifyReport
-from rucola.store.verify.findings import Finding
+
+if TYPE_CHECKING:
+    from rucola.formats.annotate import AnnotatedField
+    from rucola.store.doctor.census import DeadLetters, Lag, Tally
+    from rucola.store.doctor.repair import RepairReport
+    from rucola.store.offline.hexdump import Dump
+    from rucola.store.offline.inspect import QueueInfo, StoreInfo
+    from rucola.store.offline.rows import Rows
+    from rucola.store.verify.check import VerifyReport
+    from rucola.store.verify.findings import Finding
 
 _BYTES_A_LINE = 8
 _FIELD_BYTES_MAX = 512
