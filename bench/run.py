@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--gib", type=float, default=2.0, metavar="N", help="size of the store for archive; the goal is stated for 20"
     )
-    parser.add_argument("--rounds", type=int, metavar="N", help="rounds for each side; usually 3")
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds for each side; usually 3, with Spark 7")
     parser.add_argument(
         "--before",
         type=lambda text: Path(text).resolve(),

@@ -61,7 +61,8 @@ def measure(context: Context) -> Iterator[Figure]:
 def _rounds(context: Context, program: Program, columns: str) -> dict[str, list[Round]]:
     """Runs the rounds of all sides alternately; returns the rounds after the warm-up."""
     results: dict[str, list[Round]] = {side: [] for side in SIDES}
-    for _ in range(WARM_UP + (context.rounds if context.quick else ROUNDS)):
+    wanted = context.rounds if context.quick or context.rounds_wanted else ROUNDS
+    for _ in range(WARM_UP + wanted):
         for side in SIDES:
             results[side].append(program.round(f"scan {side} {columns}"))
     return {side: rounds[WARM_UP:] for side, rounds in results.items()}
