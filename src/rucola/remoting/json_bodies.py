@@ -23,7 +23,8 @@ SHORT_BYTES = 8 * 1024
 WAITING_BYTES_MAX = 32 * 1024 * 1024
 """Largest number of bytes of all bodies that wait; further requests are refused."""
 AHEAD_MAX = 4
-"""Largest number of bodies in the thread, or parsed but not yet served. A parsed body takes ten times as much memory.
+"""Largest number of bodies that wait in the thread's queue, are being parsed, or are parsed but not yet served, taken
+together. A parsed body takes ten times as much memory as its JSON text.
 """
 JSON_CODES = frozenset(
     {

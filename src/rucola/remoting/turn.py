@@ -1,7 +1,7 @@
 """Limits the time that a server's requests may take in one turn (iteration) of the event loop.
 
 Sends need no limit: one kernel call processes all sends that one read of a socket delivers. Other requests are
-processed one by one, and one read can contain thousands of them. When their time is up, or the responses of a
+processed one by one, and one read can contain thousands of them. When the time of a turn is up, or the responses of a
 connection become large, the remaining requests wait for the next turn.
 """
 
@@ -31,12 +31,12 @@ TOO_LONG_S = 0.025
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
-"""If the last request of a connection took more than this number of seconds, none of its requests is served in a turn
-whose time is up. Otherwise, each of many connections could send one costly request per turn.
+"""If the last request of a connection took more than this number of seconds, no request of this connection is served in
+a turn whose time is up. Otherwise, each of many connections could send one costly request per turn.
 """
 RESUMED_A_TURN = 1
 """Largest number of requests that continue in one turn after they have waited for the same event, such as an import.
-Each may take 20 ms.
+Each of these requests may take 20 ms.
 """
 PIECE_S = 0.005
 """Seconds in each turn for work that is done in pieces."""
@@ -49,7 +49,7 @@ cost the loop an extra iteration.
 
 
 class Turn:
-    """The current turn of the event loop. Only that loop may call it.
+    """The current turn of the event loop. Only code that runs on this loop may call the methods.
 
     Args:
         cpu_s: processor time of the calling thread, in seconds.
@@ -73,8 +73,8 @@ class Turn:
         """
 
     def begin(self) -> None:
-        """Begins a turn, because the event loop has come to the calls that the previous turn scheduled. The call that
-        ends the previous turn may be among the calls that still follow; it has no effect any more.
+        """Begins a turn, because the event loop has come to the calls that the previous turn scheduled. If one of the
+        calls that still follow would end the previous turn, that call has no effect any more.
         """
         self._number += 1
         self._is_seen = False

@@ -151,7 +151,9 @@ class ReadCheck:
         return rows
 
     def _stands(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> bool:
-        """Whether the queue is right although one field of the record contradicts it; the record is then delivered."""
+        """Whether the queue is right although a field of the record contradicts the queue. If so, the record counts as
+        sound.
+        """
         position, table = physical_offset - part.start, self._table
         rows, _, _ = walk_records(
             part.buffer, part.view, position, part.end - part.start, part.start, table, 1, crc32, _CHECKSUMS
@@ -159,8 +161,8 @@ class ReadCheck:
         return rows == 1 and table[_RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
 
     def _own_size(self, part: LogPart, physical_offset: int, queue: ConsumeQueue) -> int:
-        """Returns the size of a sound record of the queue if its own unit states this physical offset but a wrong size;
-        otherwise 0.
+        """Returns the size of the record at ``physical_offset`` if it is a sound record of the queue, and if the
+        queue's unit for this record has the right physical offset but a wrong size; otherwise 0.
         """
         position, table = physical_offset - part.start, self._table
         limit = min(part.end, self._log.max_offset) - part.start

@@ -133,7 +133,7 @@ class Producer:
         return self._loop.submit(self._async.submit, message, queue, selector=selector, timeout_ms=timeout_ms)
 
     def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
-        """Sends any number of messages to any topics in few requests, many of them concurrently.
+        """Sends any number of messages to any topics in few requests, many of which are in flight at a time.
 
         Messages of the same topic are combined into batches of up to ``send_many_batch_bytes``. Each batch goes to one
         queue; the order of the batches is not guaranteed. A message with a sharding key goes to the queue of its key.
@@ -242,7 +242,7 @@ class Producer:
         return self._loop.run(self._async.request(message, queue, selector=selector, timeout_ms=timeout_ms))
 
     def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
-        """Replies to a message that any client, in any language, sent with ``request``.
+        """Replies to ``request``, a message that a client in any language sent as a request.
 
         Args:
             request: the message as it was consumed.

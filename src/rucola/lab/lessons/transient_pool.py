@@ -110,8 +110,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's operations guide, which recommends it for asynchronous flush",
-            "the transient pool keeps slow appends short while the disk is written (the 99.9th percentile is lower "
-            "than through the map)",
+            "the transient pool keeps slow appends short while the disk is written (our test: the 99.9th percentile "
+            "is lower than through the map)",
             lambda n: n["append"][POOL][MOST] < n["append"][MAP][MOST],
             f"99.9 % of the appends take less than {{append[{POOL}][{MOST}]}} µs with the pool and "
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{POOL}][{LONGEST}]}} and "
@@ -144,8 +144,8 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "plain calls to write keep slow appends short too, with nothing at risk (the 99.9th percentile is lower "
-            "than through the map)",
+            "plain calls to write keep slow appends short too, with nothing at risk (our test: the 99.9th percentile "
+            "is lower than through the map)",
             lambda n: n["append"][CALLS][MOST] < n["append"][MAP][MOST] and n["memory"][CALLS]["most at a time"] == 0,
             f"99.9 % of the appends take less than {{append[{CALLS}][{MOST}]}} µs by calls and "
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{CALLS}][{LONGEST}]}} and "
