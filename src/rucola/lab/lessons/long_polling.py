@@ -172,8 +172,8 @@ LESSON = Lesson(
         "is over. With **push** the server sends each message as it comes, without another request. A small server "
         "over the real store does all three over the same connection; messages come at random moments. Latency is the "
         "time from the append to the decoded message; CPU is that of the whole process, with client and server. The "
-        "first request of a consumer is not counted. The last series is Rucola's own broker with its producer and "
-        "consumer: its latency includes the time from the producer to the broker."
+        "first request of a consumer is not counted. The last series is Rucola's own broker with Rucola's producer "
+        "and consumer: here the latency includes the time from the producer to the broker."
     ),
     design=(
         "The broker holds a pull that finds no messages. When a message with a matching tag arrives, the broker "
@@ -196,7 +196,7 @@ LESSON = Lesson(
             f"{{latency[{PUSHED}][last]}} ms at the highest; {{latency[{BROKER}][first]}} and "
             f"{{latency[{BROKER}][last]}} ms with Rucola's broker, where the time from the producer counts too",
             "The request is at the server already; only the response has to travel.",
-            "Between two messages a request has to come, and that takes time.",
+            "After each response, the server has to wait for the consumer's next request before it can send more.",
         ),
         Claim(
             "Kafka's documentation (Design, Push vs. pull)",
