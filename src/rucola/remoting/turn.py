@@ -21,13 +21,15 @@ Steps = Generator[None, None, T]
 TURN_S = 0.01
 """Seconds of one turn, for all connections together. A request that has begun is always finished."""
 LONG_S = 0.015
-"""When a turn has taken this number of seconds and served ``SERVED_READS`` reads, the requests of further reads wait.
-Otherwise, thousands of connections would each get one request served in the same turn.
+"""When a turn has taken this number of seconds and has served the requests of ``SERVED_READS`` reads, the requests of
+further reads wait. Otherwise, thousands of connections would each get one request served in the same turn.
 """
 SERVED_READS = 64
-"""Number of reads in a turn whose requests are served even if the turn takes longer than ``LONG_S``."""
+"""In a turn that takes longer than ``LONG_S``, the requests of this number of reads are still served, unless the turn
+takes longer than ``TOO_LONG_S``.
+"""
 TOO_LONG_S = 0.025
-"""When a turn has taken this number of seconds, the requests of further reads wait, however few reads were served."""
+"""When a turn has taken this number of seconds, the requests of further reads wait, however few reads it has served."""
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
@@ -152,7 +154,7 @@ class Resumed:
         self._held: deque[asyncio.Future[None]] = deque()
 
     async def turn(self) -> None:
-        """Returns when it is the caller's turn to go on; first come, first served."""
+        """Returns when the caller may go on. Callers go on in the order of their calls."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._held.append(future)

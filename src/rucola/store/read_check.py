@@ -50,8 +50,9 @@ class ReadCheck:
         self._reported: set[int] = set()
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Sets, after recovery, which records are checked: with ``OLD`` those below the log's end, which come from the
-        disk; always those up to the end of the last gap, because gaps hold no messages.
+        """Sets, after recovery, which records are checked. With ``OLD``, these are the records below the current end of
+        the log, which come from the disk. Records up to the end of the last gap are always checked, because gaps hold
+        no messages.
         """
         if self._check is CheckOnRead.OLD:
             self.below = physical_end
@@ -62,8 +63,8 @@ class ReadCheck:
         if there is none.
 
         Args:
-            chosen: pairs of physical offset and size. A wrong size is replaced by the record's size, if everything else
-                in the record is right.
+            chosen: pairs of physical offset and size, taken from the units. If a unit has the wrong size, but its
+                record is a sound message of the queue, the size in the pair is replaced by the record's size.
             find: returns the bytes of the records.
         """
         topic, queue_id = queue.topic, queue.queue_id

@@ -90,7 +90,7 @@ class BrokerManageProcessor:
             if key in UNCHANGEABLE:
                 _check_unchangeable(key, value)
             elif key not in REMOTE_KEYS:
-                event(_log, logging.WARNING, "option not changed by request", key=key, peer=channel.remote_address)
+                event(_log, logging.WARNING, "change of an option refused", key=key, peer=channel.remote_address)
                 raise BrokerError(ResponseCode.NO_PERMISSION, _BLACK_LISTED if key in _BLACK_LIST else _NOT_CHANGED)
             elif key in ADMINISTRATORS_KEYS and not self._config.guarded:
                 remark = f"only administrators may change {key}, and without access control there are none"

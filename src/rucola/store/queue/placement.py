@@ -55,13 +55,13 @@ class PlacedQueue(Protocol):
         ...
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Returns the physical offset and the size that a unit holds; the unit may lie after the last entry. Returns
-        zeros if there is no segment.
+        """Returns the physical offset and the size in the unit at ``queue_offset``, which may lie after the last entry.
+        Returns zeros if no segment holds the unit.
         """
 
     def number_from(self, physical_offset: int) -> int:
-        """Returns the queue offset of the first unit that points to ``physical_offset`` or beyond; units after the last
-        entry are searched too.
+        """Returns the queue offset of the first unit that points to ``physical_offset`` or beyond. The search also
+        covers what the files hold after the last entry.
         """
 
 
