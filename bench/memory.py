@@ -87,9 +87,11 @@ def measure(context: Context) -> Iterator[Figure]:
         with _broker(directory) as (process, address, _):
             idle = _memory(process)
             taken, peak = asyncio.run(_pull_all(context, process, address, TOPICS, QUEUES))
-    yield _figure(GROUP, f"{text}, started", idle["own"], BUDGET_MB)
-    yield _figure(GROUP, f"{text}, {taken:,} messages pulled from all queues, most", peak["own"], BUDGET_MB)
-    yield _figure(GROUP, "the same, mapped pages of the store's files", peak["file"])
+    yield _figure(GROUP, f"memory with {text}, after the start", idle["own"], BUDGET_MB)
+    yield _figure(
+        GROUP, f"peak memory with {text}, while {taken:,} messages are pulled from all queues", peak["own"], BUDGET_MB
+    )
+    yield _figure(GROUP, "largest size of the mapped pages of the store's files during these pulls", peak["file"])
 
 
 @contextmanager
@@ -126,8 +128,10 @@ def measure_queues(context: Context) -> Iterator[Figure]:
             taken, peak = asyncio.run(_pull_all(context, process, address, TOPICS, queues))
         context.show("memory: removing the store")
     yield Figure(QUEUES_GROUP, f"start with {text}", "s", seconds, budgets=(Budget("ours", "max", START_BUDGET_S),))
-    yield _figure(QUEUES_GROUP, f"memory with {text}, started", idle["own"])
-    yield _figure(QUEUES_GROUP, f"memory with {text}, {taken:,} messages pulled from all, most", peak["own"])
+    yield _figure(QUEUES_GROUP, f"memory with {text}, after the start", idle["own"])
+    yield _figure(
+        QUEUES_GROUP, f"peak memory with {text}, while {taken:,} messages are pulled from all queues", peak["own"]
+    )
 
 
 def _figure(group: str, what: str, megabytes: float, budget: float | None = None) -> Figure:
@@ -172,7 +176,7 @@ def _memory(process: int) -> dict[str, float]:
 async def _pull_all(
     context: Context, process: int, address: str, topics: int, queues: int
 ) -> tuple[int, dict[str, float]]:
-    """Pulls from several positions in each queue; returns the number of messages, and the most memory used."""
+    """Pulls from several positions in each queue; returns the number of messages, and the peak memory."""
     client = RemotingClient(ClientOptions())
     peak = _memory(process)
     waiting = iter([(_topic(topic), queue) for topic in range(topics) for queue in range(queues)])

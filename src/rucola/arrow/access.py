@@ -21,7 +21,7 @@ _SECRET_NAME = re.compile("secret|password|passwd|token|credential|access[._-]?k
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A secret text, which ``repr`` and ``str`` do not show. Pickles contain it, because the tasks need it."""
+    """A secret text, which ``repr`` and ``str`` do not show. Pickles contain the text, because the tasks need it."""
 
     _text: str
 
@@ -37,7 +37,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Account and encryption of a connection; without an account, its fields are empty."""
+    """Account and encryption of a connection; without an account, the fields of the account are empty."""
 
     access_key: str = ""
     secret_key: Secret = Secret("")
@@ -73,10 +73,10 @@ def with_access(config: C, access: Access) -> C:
 
 @contextmanager
 def names_of_options() -> Iterator[None]:
-    """In this context, errors that the client raises name the user's option instead of the client's setting.
+    """Inside the ``with`` block, the client's errors state the name of the user's option, not of the client's setting.
 
     Raises:
-        ConfigError: the client's error, with the name of the user's option.
+        ConfigError: an error of the client about a setting, with the name of the user's option.
     """
     try:
         yield

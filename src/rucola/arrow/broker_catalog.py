@@ -184,8 +184,8 @@ class BrokerCatalog:
         subscription = self._options.subscription
         names: Iterable[str] = subscription.named_topics
         found: list[MessageQueue] = []
-        # The brokers are requested first, so that the routes contain the topics of all of them, even if a broker
-        # registers in between.
+        # The list of brokers is requested before the routes, so the routes cover every listed broker. In the reverse
+        # order, the queues of a broker that registers between the two requests would look deleted.
         info = await consumer.cluster_info()
         brokers = frozenset(info.broker_addr_table)
         if subscription.pattern:

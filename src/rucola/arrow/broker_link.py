@@ -64,8 +64,8 @@ class BrokerLink:
 
         Args:
             question: coroutine function that makes the calls; runs on the client's event loop, possibly several times.
-            known: True if the topics certainly exist. A name server that does not know them has just started, and is
-                asked again.
+            known: True if the topics certainly exist. A name server that does not know the topics has just started,
+                and is asked again.
 
         Raises:
             RucolaError: the last failure, if it is permanent or the time limit is reached.
@@ -117,8 +117,8 @@ class BrokerLink:
         if not isinstance(error, ClientError):
             return isinstance(error, BrokerError) and error.code in _NOT_SERVING
         try:
-            # The brokers are requested first, so that the route contains the queues of all of them, even if a broker
-            # registers in between.
+            # The list of brokers is requested before the route, so the route covers every listed broker. In the reverse
+            # order, a queue of a broker that registers between the two requests would look deleted.
             brokers = self.once(lambda consumer: consumer.cluster_info()).broker_addr_table
             listed = self.once(lambda consumer: consumer.message_queues(queue.topic))
         except RemotingError:

@@ -23,15 +23,15 @@ def lookup_of_columns(keys: Collection[object] | None, ids: Collection[object] |
     """The lookup for messages whose column ``keys`` has one of ``keys``, and whose column ``msgId`` has one of ``ids``.
 
     Args:
-        keys: values of ``keys``; None for any.
-        ids: values of ``msgId``; None for any.
+        keys: wanted values of column ``keys``; None for any value.
+        ids: wanted values of column ``msgId``; None for any value.
 
     Returns:
-        The lookup; None if an index cannot find all these messages, or if there are more than ``LOOKUP_KEYS_MAX``
-        values.
+        The lookup, by one of the two columns. None if an index cannot find all these messages, or if more than
+        ``LOOKUP_KEYS_MAX`` values are wanted of each column.
     """
     if keys is not None and len(keys) <= LOOKUP_KEYS_MAX:
-        # A value may hold several keys, separated by spaces. Each of them is in the index, so the first one is enough.
+        # A value may hold several keys, separated by spaces. The index has each key, so the first key is enough.
         first = [value.split(KEY_SEPARATOR)[0] if isinstance(value, str) else "" for value in keys]
         return None if "" in first else KeyLookup(frozenset(first))
     if ids is not None and len(ids) <= LOOKUP_KEYS_MAX:

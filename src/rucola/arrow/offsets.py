@@ -5,9 +5,10 @@ a checkpoint look alike: ``{"TopicA":{"broker-a":{"0":23,"1":57}}}``. Spark comp
 keys are always sorted, queue ids are sorted by number, and values are integers.
 
 In addition to topics, the document of a stream has two sections, whose names no topic can have. ``#from`` holds the
-start offset of each queue that does not continue at the end of the previous micro-batch, so that a replayed
-micro-batch equals the logged one. ``#last`` holds the store time and physical offset of the record before each offset,
-so that a reader notices that a log was replaced. Documents of older versions lack these sections and can be read, too.
+start offset of each new queue, and of each queue that was replaced by a different one. For all other queues, the
+micro-batch starts where the previous one ended. So a replayed micro-batch has the same messages as the logged one.
+``#last`` holds the store time and physical offset of the record before each offset, so that a reader notices that a log
+was replaced. Documents of older versions lack these sections and can be read, too.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class StreamOffsets:
     offsets: QueueOffsets
     """Where the micro-batch ends."""
     starts: QueueOffsets = field(default_factory=dict)
-    """Start offsets of the queues that do not continue at the end of the previous micro-batch."""
+    """Start offsets of new and of replaced queues. All other queues start where the previous micro-batch ended."""
     marks: dict[MessageQueue, Mark] = field(default_factory=dict)
     """Mark of the record before each offset, if it is known."""
 

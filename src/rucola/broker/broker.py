@@ -145,7 +145,7 @@ class Broker:
 
     @property
     def sends_waiting(self) -> int:
-        """Number of batches of responses to sends that wait for a sync."""
+        """Number of batches of responses that wait for a sync of the log."""
         return self.services.sends_waiting
 
     def on_dispatch(self, listener: Callable[[], None]) -> None:

@@ -17,7 +17,7 @@ from rucola.store.results import StoreState
 
 
 class RuntimeInfo:
-    """Gathers the figures: a table of texts by name."""
+    """Gathers the figures: a table with the name of each figure and its value as text."""
 
     def __init__(self, services: BrokerServices) -> None:
         self._services = services
@@ -26,7 +26,7 @@ class RuntimeInfo:
         """The table; ``cold`` is as in ``MessageStore.message_at``.
 
         Raises:
-            NotInMemoryError: the first message must be fetched.
+            NotInMemoryError: the first message of the log must be fetched from the disk.
         """
         store, stats = self._services.store, self._services.stats
         put_total, got_total = store.stats.put_messages, store.stats.got_messages
@@ -84,7 +84,10 @@ class RuntimeInfo:
         }
 
     def _queues(self) -> dict[str, str]:
-        """Only sends that wait for the disk are queued here. No request waits for a thread or for a lock on the page
+        """The lengths and limits of RocketMQ's request queues. This broker has no such queues.
+
+        In their place, ``send`` counts the batches of responses that wait for a sync of the log. The other lengths are
+        always 0: pulls that wait for a read from the disk are not counted. No request waits for a lock on the page
         cache.
         """
         config = self._services.config

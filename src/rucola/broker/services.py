@@ -168,7 +168,7 @@ class BrokerServices:
 
     @property
     def sends_waiting(self) -> int:
-        """Number of batches of responses that wait for a sync."""
+        """Number of batches of responses that wait for a sync of the log."""
         return len(self.waiters) if self.waiters is not None else 0
 
     def when_safe(self, channel: Channel, command: RemotingCommand, answer: RemotingCommand, end: int) -> Answer:

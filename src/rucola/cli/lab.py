@@ -82,14 +82,16 @@ def run_one(
     directory: Where = None,
     moment: Annotated[
         int | None,
-        typer.Option("--moment", min=0, metavar="N", help="Show all states of moment N (only lesson 'crash')."),
+        typer.Option(
+            "--moment", min=0, metavar="N", help="Only lesson 'crash': show all states after a power cut at moment N."
+        ),
     ] = None,
 ) -> None:
     """Run a lesson: print its table and its findings, write its picture."""
     lesson, amount = lesson_named(name), _size(size)
     if moment is not None:
         if lesson.moment is None:
-            raise ConfigError("--moment", str(moment), "no value for this lesson; only lesson 'crash' has moments")
+            raise ConfigError("--moment", str(moment), "only together with lesson 'crash'")
         for listing in lesson.moment(moment):
             _print_table(listing.title, listing.header, listing.rows, numbers=False)
         return

@@ -154,7 +154,7 @@ _FIGURES = (
     Figure("rucola_pulls_held", "Pulls that wait for messages.", GaugeMetricFamily, lambda broker: broker.pulls_held),
     Figure(
         "rucola_sends_waiting",
-        "Batches of sends that wait for the disk sync.",
+        "Batches of responses, most of them to sends, that wait for a sync of the log.",
         GaugeMetricFamily,
         lambda broker: broker.sends_waiting,
     ),

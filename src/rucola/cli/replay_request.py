@@ -33,13 +33,13 @@ class Request:
     to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic to send to.", show_default=False)]
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="DIR", help="Take messages from this store directory, read in place."),
+        typer.Option("--store", metavar="DIR", help="Take messages from the files of this store directory."),
     ] = None
     from_namesrv: Annotated[
         str | None,
         typer.Option("--from", metavar="ADDRESSES", help="Take messages from the brokers of these name servers."),
     ] = None
-    topic: Annotated[str | None, typer.Option("--topic", help="Topic to take messages from; several with commas.")] = (
+    topic: Annotated[str | None, typer.Option("--topic", help="Topics to take messages from, separated by commas.")] = (
         None
     )
     namesrv: Annotated[
@@ -53,7 +53,7 @@ class Request:
     ] = None
     until: Annotated[str | None, typer.Option(help="Stored before this time.")] = None
     keys: Annotated[
-        list[str] | None, typer.Option("--key", help="Only messages with this key or id; may be given often.")
+        list[str] | None, typer.Option("--key", help="Only messages with this key or id; may be repeated.")
     ] = None
     filter: Annotated[
         str | None, typer.Option("--filter", help="Tags separated by ||, or a condition in SQL92 over the properties.")
@@ -62,23 +62,25 @@ class Request:
         str | None,
         typer.Option("--where", metavar="CONDITION", help="A condition in SQL over the columns of the messages."),
     ] = None
-    rate: Annotated[float | None, typer.Option("--rate", help="Messages a second at most. [default: no limit]")] = None
+    rate: Annotated[float | None, typer.Option("--rate", help="Limit in messages a second. [default: no limit]")] = None
     keep_queues: Annotated[
-        bool, typer.Option("--keep-queues", help="Keep each message's queue id, and the order in a queue.")
+        bool, typer.Option("--keep-queues", help="Keep the queue id of each message, and the order of each queue.")
     ] = False
     id_scope: Annotated[
-        str, typer.Option("--id-scope", help="Text in every new id; with another text, the ids differ.")
+        str, typer.Option("--id-scope", help="Text in every new message id; different texts give different ids.")
     ] = ""
     checkpoint: Annotated[
         str | None,
-        typer.Option("--checkpoint", metavar="FILE", help="Record here what was sent; a second run continues there."),
+        typer.Option(
+            "--checkpoint", metavar="FILE", help="Record in this file what was sent; the next run continues from there."
+        ),
     ] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the messages and send none.")] = False
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False
     source: Annotated[
         list[str] | None,
         typer.Option(
-            "--source", metavar="NAME=VALUE", help="An option of Spark's source; NAME=@FILE reads it from a file."
+            "--source", metavar="NAME=VALUE", help="An option of Spark's source; NAME=@FILE reads VALUE from a file."
         ),
     ] = None
     sink: Annotated[
@@ -112,7 +114,7 @@ class Request:
             ConfigError: an option is wrong.
         """
         if self.rate is not None and self.rate <= 0:
-            raise ConfigError("--rate", str(self.rate), "messages a second, above 0")
+            raise ConfigError("--rate", str(self.rate), "a number of messages a second, above 0")
         given = {
             "nameServer": self.namesrv or self.from_namesrv or ("none in a dry run" if self.dry_run else ""),
             "topic": self.to,
@@ -123,7 +125,7 @@ class Request:
         if "nameServer" not in options:
             raise ConfigError("--namesrv", "", "the name servers to send to")
         if self.checkpoint is not None and parse_sink_options(options).dead_letter_path:
-            raise ConfigError("deadLetterPath", "given", "deadLetterTopic together with --checkpoint")
+            raise ConfigError("deadLetterPath", "given", "with --checkpoint, only deadLetterTopic")
         return options
 
     def parsed(self) -> tuple[SourceOptions, SinkOptions]:
@@ -186,10 +188,11 @@ class Run:
 
 @contextmanager
 def progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """Shows a progress bar on a terminal's standard error; yields a function that takes the number of messages.
+    """Shows a progress bar on a terminal's standard error; yields a function that takes the number of messages so
+    far.
 
     Args:
-        total: number of messages; None if it is unknown because a condition selects messages.
+        total: number of messages to send; None if this number is unknown because a condition selects messages.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

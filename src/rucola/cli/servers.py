@@ -118,7 +118,7 @@ class UpServers:
         self._access = NamesrvAccess(self._accounts, SystemClock(), self._config.insecure, own)
 
     def _accounts(self) -> AclSnapshot | None:
-        """Returns the accounts of the broker in this process, or of the files that several brokers share."""
+        """Returns the accounts of the broker in this process, or those in the files that several brokers share."""
         if self._account_files is not None:
             return self._account_files.snapshot()
         access = self._broker.services.access if self._broker is not None else None
@@ -127,8 +127,8 @@ class UpServers:
     async def start(self) -> Addresses:
         """Starts everything.
 
-        Raises the errors of ``Broker.start`` and ``NameServer.start``, and ``BrokerStartError`` with several brokers.
-        After an error nothing is left running.
+        Raises the errors of ``NameServer.start``. A single broker also raises the errors of ``Broker.start``; if one of
+        several brokers does not start, the error is ``BrokerStartError``. After an error nothing is left running.
         """
         self._http.bind()
         try:

@@ -59,12 +59,12 @@ def _query(options: argparse.Namespace) -> None:
 
 def _form(form: str | None, json: bool, target: str | None) -> str:
     if json and form not in (None, "json"):
-        raise ConfigError("--format", form or "", "json, which --json asks for")
+        raise ConfigError("--format", form or "", "json, because the option --json is set")
     if json:
         return "json"
     form = form or (_BY_ENDING.get(Path(target).suffix.lower()) if target is not None else "table")
     if form is None or (target is not None and form == "table"):
-        raise ConfigError("--output", target or "", "a name that ends in .csv, .json or .parquet, or --format")
+        raise ConfigError("--output", target or "", "a file in csv, json or parquet (by --format, or by its ending)")
     if form == "parquet" and target is None:
-        raise ConfigError("--format", "parquet", "with --output FILE only")
+        raise ConfigError("--format", "parquet", "table, csv or json; parquet needs --output FILE")
     return form

@@ -59,8 +59,8 @@ class ConsumeByIteration:
         self._wake(len(messages))
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Removes a dropped queue; its messages that loops still process are not marked as consumed. Always returns
-        True.
+        """Called after ``queue`` was dropped; returns True. If a loop still processes a message of the queue, this
+        message will not be marked as consumed.
         """
         return True
 

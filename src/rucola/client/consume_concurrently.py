@@ -94,8 +94,8 @@ class ConsumeConcurrently:
         self._wake()
 
     async def remove(self, queue: ProcessQueue) -> bool:
-        """Removes a dropped queue; results of running listener calls for its messages are ignored. Always returns
-        True.
+        """Called after ``queue`` was dropped; returns True. The results of listener calls that still process messages
+        of the queue will be ignored.
         """
         return True
 

@@ -26,8 +26,8 @@ class GroupConsumerConfig(ClientConfig):
     consume_from_where: ConsumeFromWhere = option(  # noqa: RUF009
         "consumeFromWhere",
         ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
-        "Where a group without a stored offset begins. Exception: with CLUSTERING, it begins with the first message "
-        "of a topic if the broker still has every message.",
+        "Where a group without a stored offset begins. Exception: with CLUSTERING, it begins with the very first "
+        "message of a queue if the broker still has this message in memory.",
     )
     consume_timestamp: str = option(
         "consumeTimestamp",

@@ -64,4 +64,4 @@ class NameServers:
                     self._chosen = (chosen + 1) % len(self.addresses)
                 if attempt == len(self.addresses) - 1:
                     raise
-        raise AssertionError("no address of a name server")
+        raise AssertionError("the list of name servers is empty")

@@ -159,7 +159,7 @@ class Producer:
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.
             BrokerError: the broker refused the message.
-            RemotingError: no broker could be reached or responded in time; the message may have been stored.
+            RemotingError: no broker could be reached, or none responded in time; the message may have been stored.
         """
         await self._pipeline.ready()
         return await self._submit(message, queue, selector, timeout_ms, self._config.retry_times_when_send_failed)
@@ -192,7 +192,7 @@ class Producer:
         return self._submit(message, queue, selector, timeout_ms, self._async_retries)
 
     async def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
-        """Sends any number of messages to any topics in few requests, many of them concurrently.
+        """Sends any number of messages to any topics in few requests, many of which are in flight at a time.
 
         Messages of the same topic are combined into batches of up to ``send_many_batch_bytes``. Each batch goes to one
         queue; the order of the batches is not guaranteed. A message with a sharding key goes to the queue of its key.
@@ -224,11 +224,11 @@ class Producer:
         return await many.send(messages)
 
     async def ready(self) -> None:
-        """Waits until the messages and bytes in flight are below the configured limits."""
+        """Waits until the numbers of messages and bytes in flight are below the configured limits."""
         await self._pipeline.ready()
 
     async def flush(self) -> None:
-        """Waits until everything submitted has its result or error."""
+        """Waits until every submitted message has its result or error."""
         await self._pipeline.flush()
 
     async def send_batch(
@@ -243,7 +243,7 @@ class Producer:
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
-            One result; its ids are lists joined by commas.
+            One result; its ``msg_id`` and ``offset_msg_id`` are the ids of all messages, joined by commas.
 
         Raises:
             ClientError: the messages cannot be sent together. The errors of ``send`` apply too.
@@ -357,11 +357,11 @@ class Producer:
         try:
             return await self._requests.request(message, timeout_ms, until, send)
         except RequestTimeoutError:
-            self._met_brokers = False  # the reply may have gone to a new broker
+            self._met_brokers = False  # the reply may have gone to a new broker, which does not know this client
             raise
 
     async def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
-        """Replies to a message that any client, in any language, sent with ``request``.
+        """Replies to ``request``, a message that a client in any language sent as a request.
 
         Args:
             request: the message as it was consumed.
@@ -485,7 +485,9 @@ class Producer:
     def _chosen(
         self, message: Message, queue: MessageQueue | None, selector: QueueSelector | None
     ) -> tuple[MessageQueue | ChosenQueue | None, Callable[..., PendingSend]]:
-        """Returns the message's queue, or None to use the queues in turn, and the constructor of its send."""
+        """Returns the queue of the message, or None to use the topic's queues in turn, and the constructor of the
+        ``PendingSend``.
+        """
         make: Callable[..., PendingSend] = PendingSend if _TIMED.isdisjoint(message.properties) else TimedSend
         if message_const.RECONSUME_TIME in message.properties and is_retry_topic(message.topic):
             make = retry_send(message)
@@ -528,7 +530,8 @@ class Producer:
 
 
 def tracing(group: str, role: str, namesrv: str, config: ClientConfig, clock: Clock) -> TraceDispatcher:
-    """Makes the trace dispatcher of a client; its inner producer has the same servers, credentials and TLS settings.
+    """Makes the trace dispatcher of a client. The dispatcher has a producer of its own, with the same name servers,
+    credentials and TLS settings as the client.
 
     Args:
         group: group of the client.

@@ -175,4 +175,4 @@ class Rebalance:
                 self._asked += 1
                 if attempt == len(names) - 1:
                     raise
-        raise AssertionError("there is at least one name")
+        raise AssertionError("unreachable: the last attempt returns or raises")

@@ -113,7 +113,7 @@ class TransactionProducer(Producer):
         Raises:
             ClientError: the message cannot be sent in a transaction, or its topic has no route.
             BrokerError: the broker refused the message; the listener was not called.
-            RemotingError: no broker could be reached or responded in time; the listener was not called.
+            RemotingError: no broker could be reached, or none responded in time; the listener was not called.
         """
         if not message_const.DELAYING.isdisjoint(message.properties):
             raise ClientError("a message in a transaction cannot be delayed")

@@ -73,7 +73,7 @@ def gather(
     target: cython.uchar[::1] = memoryview(out).cast("B")  # Arrow's buffers declare their bytes as signed
     _check_rows(table, rows, offsets_out)
     if not (0 <= pos_column < ROW_WIDTH and 0 <= len_column < ROW_WIDTH):
-        raise ValueError(f"no columns {pos_column} and {len_column}")
+        raise ValueError(f"column {pos_column} or column {len_column} does not exist")
     room: cython.longlong = min(len(target), INT32_MAX)
     size: cython.longlong = len(segment)
     done: cython.longlong = 0
@@ -89,7 +89,7 @@ def gather(
         if length > size or not 0 <= start <= size - length:
             raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
         if length > room - done:
-            raise ValueError(f"row {i}: {len(target)} bytes are too few for the column")
+            raise ValueError(f"row {i}: out has {len(target)} bytes, too few for the column")
         if cython.compiled:
             memcpy(cython.address(target[done]), cython.address(segment[start]), length)
         else:
@@ -221,7 +221,7 @@ def mark_intervals(
     """
     _check_column(table, rows, RECORD_SYS_FLAG)
     if rows > len(topics) or rows > len(keep) or len(starts) != len(ends):
-        raise ValueError(f"{rows} rows or {len(starts)} starts do not fit topics, marks or ends")
+        raise ValueError(f"{rows} rows do not fit into topics or keep, or {len(starts)} starts have {len(ends)} ends")
     queues: cython.longlong = len(starts)
     count: cython.Py_ssize_t = 0
     row: cython.Py_ssize_t
@@ -258,7 +258,7 @@ def take_int64(
     target: cython.longlong[::1] = memoryview(out).cast("B").cast("q")
     _check_column(table, rows, column)
     if rows > len(target):
-        raise ValueError(f"{rows} rows do not fit into {len(target)} numbers")
+        raise ValueError(f"{rows} rows do not fit into out, which has {len(target)} elements")
     i: cython.Py_ssize_t
     for i in range(rows):
         if cython.compiled:
@@ -278,7 +278,7 @@ def take_int32(table: cython.longlong[::1], rows: cython.Py_ssize_t, column: cyt
     target: cython.int[::1] = memoryview(out).cast("B").cast("i")
     _check_column(table, rows, column)
     if rows > len(target):
-        raise ValueError(f"{rows} rows do not fit into {len(target)} numbers")
+        raise ValueError(f"{rows} rows do not fit into out, which has {len(target)} elements")
     i: cython.Py_ssize_t
     for i in range(rows):
         if cython.compiled:
@@ -340,7 +340,7 @@ def properties_json(
 @cython.exceptval(-1)
 def _check_rows(table: cython.longlong[::1], rows: cython.Py_ssize_t, offsets_out: cython.int[::1]) -> cython.int:
     if rows < 0 or rows > len(table) // ROW_WIDTH or rows >= len(offsets_out):
-        raise ValueError(f"{rows} rows do not fit the table or the offsets")
+        raise ValueError(f"{rows} rows do not fit into table or offsets_out")
     return 0
 
 
@@ -349,7 +349,7 @@ def _check_rows(table: cython.longlong[::1], rows: cython.Py_ssize_t, offsets_ou
 @cython.exceptval(-1)
 def _check_column(table: cython.longlong[::1], rows: cython.Py_ssize_t, column: cython.Py_ssize_t) -> cython.int:
     if rows < 0 or rows > len(table) // ROW_WIDTH or not 0 <= column < ROW_WIDTH:
-        raise ValueError(f"{rows} rows or column {column} do not fit the table")
+        raise ValueError(f"{rows} rows do not fit into table, or column {column} does not exist")
     return 0
 
 

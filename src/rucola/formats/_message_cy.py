@@ -518,7 +518,7 @@ def walk_records(
         rows_max: largest number of records to read.
         crc32: function that takes a memoryview.
         check: sum of 1 (body CRC), 2 (record CRC, if present), 4 (physicalOffset field), 8 (no zero byte where the
-            record CRC belongs; after a crash, the page that held it may be missing), 16 (no property whose name differs
+            record CRC belongs; a crash may have lost the page with the record CRC), 16 (no property whose name differs
             from the record CRC's in one or two bytes).
 
     Returns:
@@ -670,7 +670,8 @@ def _span_properties(
         stop = find(segment, 2, start, end)
         column = -1
         value = start + 5
-        # The separator is not searched for: it can only follow one of these names. A value has at least one byte.
+        # Only the pairs with these names matter, so only the byte after such a name can be the separator 0x01. A pair
+        # with an empty value does not count.
         if value < stop:
             word = uint32(segment, start)
             if word == 0x54414753 and segment[start + 4] == 1:  # TAGS

@@ -54,8 +54,8 @@ class AnnotatedField:
         data: the field's bytes.
         name: the field's name.
         value: a number or text; None if the bytes alone are shown.
-        meaning: explanation of the value, or empty. Times are not explained here; the names of fields with times in
-            milliseconds end with ``timestamp_ms``.
+        meaning: explanation of the value, or empty. For a time, ``meaning`` is empty; the name of a field with a time
+            in milliseconds ends with ``timestamp_ms``.
     """
 
     position: int
@@ -131,7 +131,7 @@ def annotate_unit(unit: Bytes, base: int = 0) -> list[AnnotatedField]:
     """Returns the fields of a consume-queue unit."""
     fields = annotate_layout(UNIT, unit, 0, base)
     if bytes(unit[: UNIT.size]) == PRE_FILL_UNIT:
-        fields[1] = _with(fields[1], "no entry: the queue begins at a higher offset")
+        fields[1] = _with(fields[1], "no entry: the queue begins after this unit")
     elif not any(unit[: UNIT.size]):
         fields[1] = _with(fields[1], "never written")
     address = int(fields[2].value or 0)
@@ -281,7 +281,7 @@ class _Reader:
         self.fields.append(AnnotatedField(self._base + self._at - length, data, name, text))
 
     def properties(self, length: int) -> None:
-        """Adds a field for each property in the next ``length`` bytes: name, value and their separators."""
+        """Adds one field for each property in the next ``length`` bytes; the field's bytes include the separators."""
         data = self.take(length)
         at = self._base + self._at - length
         for pair in _pairs(data):
@@ -304,12 +304,12 @@ class _Reader:
             if field.name == "body_crc" and body:
                 found = crc32(body) & 0x7FFFFFFF
                 good = found == field.value
-                self.fields[number] = _with(field, "right" if good else f"WRONG: the body has {found}")
+                self.fields[number] = _with(field, "right" if good else f"WRONG: the checksum of the body is {found}")
 
     def _judge_record_crc(self, at: int, digits: bytes) -> str:
         found = crc32(bytes(self._record[: at - self._base])) & 0x7FFFFFFF
         wanted = f"{found:010d}"[::-1]
-        return "right" if digits == wanted.encode() else f"WRONG: the record has {wanted}"
+        return "right" if digits == wanted.encode() else f"WRONG: the checksum of the record is {wanted}"
 
 
 def _pairs(data: bytes) -> Iterator[bytes]:

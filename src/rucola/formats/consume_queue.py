@@ -5,10 +5,11 @@ position  bytes field
 ========= ===== ============================================================================================
 0         8     physical offset of the record
 8         4     size of the record
-12        8     tags code: the hash of TAGS with its sign, 0 without tags; in the schedule topic, the due time
+12        8     tags code: the signed hash of TAGS, 0 without tags; in the schedule topic, the due time in ms
 ========= ===== ============================================================================================
 
-If a queue begins at a higher offset, its first segment is filled with ``PRE_FILL_UNIT`` up to that offset.
+If the first message of a queue has a higher queue offset than 0, the units before it in its segment are
+``PRE_FILL_UNIT``.
 """
 
 from __future__ import annotations

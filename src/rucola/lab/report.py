@@ -26,10 +26,10 @@ _METHOD = (
     f"Each number was measured {REPETITIONS_TEXT} times in one run; the compared variants took turns. Tables show the "
     "median, followed by the least and the greatest value in parentheses unless all values are equal. Pictures show "
     "the medians as points or bars, and the least and the greatest value as whiskers. A whisker that is shorter than "
-    "its marker is hidden. A claim names its threshold, and each repetition tests the claim: it **holds** when all "
-    f"{REPETITIONS_TEXT} agree with it, **does not hold here** when none does, and is **undecided** otherwise, even "
-    "where the medians seem clear. A program writes the sentences below from these numbers, so the report of another "
-    "machine may say something else."
+    "its marker is hidden. Most claims give no threshold: *our test*, in parentheses, is the threshold that we "
+    f"chose. Each repetition tests the claim: it **holds** when all {REPETITIONS_TEXT} agree with it, **does not hold "
+    "here** when none does, and is **undecided** otherwise, even where the medians seem clear. A program writes the "
+    "sentences below from these numbers, so the report of another machine may say something else."
 )
 _TERMS = (
     (

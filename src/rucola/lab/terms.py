@@ -21,11 +21,11 @@ class Size(Enum):
     """The size of a run: how long a lesson takes."""
 
     SMALL = "small"
-    """A lesson takes about a second; for tests, because the numbers mean little."""
+    """A lesson takes about a second. The numbers mean little; this size is for tests."""
     NORMAL = "normal"
     """A lesson takes less than a minute."""
     LARGE = "large"
-    """A lesson takes minutes; for a machine on which repetitions differ."""
+    """A lesson takes minutes. This size is for a machine on which the repetitions of a measurement differ much."""
 
 
 @dataclass(frozen=True)

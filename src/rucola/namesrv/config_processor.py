@@ -48,7 +48,7 @@ class NamesrvConfigProcessor:
             values = parse_properties(bytes(command.body).decode())
             if values.keys() - REMOTE_KEYS:
                 keys = ",".join(sorted(values.keys() - REMOTE_KEYS))
-                event(_log, logging.WARNING, "options not changed by request", keys=keys, peer=channel.remote_address)
+                event(_log, logging.WARNING, "change of options refused", keys=keys, peer=channel.remote_address)
                 listed = values.keys() & _BLACK_LIST
                 raise BrokerError(ResponseCode.NO_PERMISSION, _BLACK_LISTED if listed else _NOT_CHANGED)
             changed = change_options(self._config, values)

@@ -14,7 +14,7 @@ from rucola.errors import FormatError
 
 NAMESPACE_ORDER_TOPIC = "ORDER_TOPIC_CONFIG"
 CHARACTERS_MAX = 4 << 20
-"""Largest number of characters in all names and values together; each change writes all of them."""
+"""Largest number of characters in all names and values together; each change writes the whole file."""
 
 
 class KVConfigManager:
@@ -51,13 +51,13 @@ class KVConfigManager:
             self._characters -= len(key) + len(value)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """All pairs of a namespace; None if it never existed."""
+        """All pairs of a namespace; None if the namespace never existed."""
         table = self._tables.get(namespace)
         return None if table is None else dict(table)
 
     def pieces(self) -> Iterator[bytes]:
         """The current content of the file, ``{"configTable": {namespace: {key: value}}}``. The thread that iterates
-        over the result encodes it.
+        over the result encodes the content.
         """
         return _encoded({namespace: dict(table) for namespace, table in self._tables.items()})
 
@@ -75,7 +75,7 @@ class KVConfigManager:
             }
         except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(
-                "name server configuration", 0, "a JSON object configTable", str(error), source
+                "name server configuration", 0, "a JSON object with the member configTable", str(error), source
             ) from error
         self._characters = sum(
             len(namespace) + sum(len(key) + len(value) for key, value in table.items())

@@ -68,8 +68,8 @@ class NamesrvConfig(TlsConfig):
     acl_enable: bool = option(
         "aclEnable",
         False,
-        "Whether only administrators of `conf/plain_acl.yml` may change the name server's data. Brokers then "
-        "sign their registrations (`innerClientAuthenticationCredentials`), also on this machine.",
+        "Whether only accounts that `conf/plain_acl.yml` lists as administrators may change the name server's data. "
+        "Then even brokers on this machine must sign their registrations (`innerClientAuthenticationCredentials`).",
     )
     rocketmq_home: str = option("rocketmqHome", "", "Directory with `conf/plain_acl.yml`. Needed with `aclEnable`.")
     kv_config_path: str = option(

@@ -1,9 +1,9 @@
 """The registered brokers and the topics that they serve (RocketMQ 5.3.3, ``RouteInfoManager``).
 
-The tables are in memory only, and the current time is an argument: nothing here does I/O. Used from one task.
+The tables are in memory only, and the clock is an argument: this module does no I/O. Event loop only.
 
-Invariants: a broker name is in both ``cluster_addr_table`` and ``broker_addr_table``, or in neither. A topic has queue
-data of a broker name only while that name has an address.
+Invariants: a broker name is both in ``_groups`` and in one cluster of ``_clusters``, or in neither. A topic has queue
+data of a broker name only if that name is in ``_groups`` or, until its topics have been removed, in ``_left``.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ class RouteInfoManager:
         self._topics_of: dict[str, set[str]] = {}
         """Topics of each broker name, so that removing a broker does not search all topics."""
         self._left: dict[str, None] = {}
-        """Names of brokers that have no address any more and are being removed from their topics; their routes are
-        gone.
+        """Names of brokers that have no address any more and are being removed from their topics. Routes no longer show
+        these brokers.
         """
         self.on_left: Callable[[], None] = lambda: None
         """Called when a removed broker served more topics than one step removes; ``drop_left`` removes the rest."""
@@ -287,7 +287,9 @@ class RouteInfoManager:
         return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues.keys())]
 
     def system_topics(self) -> tuple[list[str], str]:
-        """Names of clusters and brokers, which are topics too, and the address of any broker."""
+        """Names of all clusters and brokers, which are also names of topics, and the address of an arbitrary broker; an
+        empty address if there is no broker.
+        """
         names = [name for cluster, brokers in self._clusters.items() for name in (cluster, *brokers)]
         address = next((a for group in self._groups.values() for a in group.addresses.values()), "")
         return list(dict.fromkeys(names)), address

@@ -8,9 +8,9 @@ bytes   field    meaning
 2       version  signed
 4       opaque   signed
 4       flag     bit 0 response, bit 1 oneway
-4 + n   remark   length and UTF-8 text; empty if length 0
+4 + n   remark   length and UTF-8 text; length 0: no remark
 4 + n   ext      length of the block, then per field int16 key length, key,
-                 int32 value length, value; an empty value is absent
+                 int32 value length, value; length 0: no value
 ======  =======  ==========================================================
 
 All numbers are big-endian.
@@ -45,7 +45,8 @@ class BinaryHeader(NamedTuple):
 
 
 def encode(header: BinaryHeader) -> bytes:
-    """Encodes ``header``. Ext fields keep their order; empty values are left out because they mean null.
+    """Encodes ``header``. Ext fields keep their order; fields with an empty value are left out, because an empty value
+    means null.
 
     Raises:
         FormatError: ``code`` or ``version`` does not fit into 16 bits, or a key is too long.
@@ -70,8 +71,8 @@ def decode(source: bytes) -> BinaryHeader:
     """Decodes all of ``source``.
 
     Raises:
-        FormatError: a length is negative or exceeds its block, text is not UTF-8, a key occurs twice, there are more
-            than 128 fields, or bytes remain.
+        FormatError: a length is negative or exceeds the rest of its block, a key is empty or occurs twice, text is not
+            UTF-8, there are more than 128 fields, or bytes follow the header.
     """
     if len(source) < FIXED.size:
         raise FormatError("binary header", 0, f"at least {FIXED.size} bytes", str(len(source)))
@@ -90,13 +91,13 @@ def decode(source: bytes) -> BinaryHeader:
         if value:
             ext_fields[key] = value
     if end != len(source):
-        raise FormatError("binary header", end, "its end", f"{len(source) - end} more bytes")
+        raise FormatError("binary header", end, "the end of the header", f"{len(source) - end} more bytes")
     return BinaryHeader(code, language, version, opaque, flag, remark or None, ext_fields)
 
 
 def _key(source: bytes, position: int, end: int) -> tuple[str, int]:
     if end - position < 2:
-        raise FormatError("binary header, ext key", position, "2 bytes of length", f"{end - position} bytes")
+        raise FormatError("binary header, ext key", position, "a length field of 2 bytes", f"{end - position} bytes")
     length = _KEY_LENGTH.unpack_from(source, position)[0]
     position += 2
     if not 1 <= length <= end - position:
@@ -111,7 +112,7 @@ def _text(source: bytes, position: int, end: int, what: str) -> tuple[str, int]:
 
 def _length(source: bytes, position: int, end: int, what: str) -> tuple[int, int]:
     if end - position < 4:
-        raise FormatError(f"binary header, {what}", position, "4 bytes of length", f"{end - position} bytes")
+        raise FormatError(f"binary header, {what}", position, "a length field of 4 bytes", f"{end - position} bytes")
     length: int = _LENGTH.unpack_from(source, position)[0]
     position += 4
     if not 0 <= length <= end - position:

@@ -146,7 +146,7 @@ def _not_text(properties: Mapping[str, str]) -> str:
             return f"property {name!r}: its name must be a str, not {type(name).__name__}"
         if not isinstance(value, str):
             return f"property {name!r}: its value must be a str, not {type(value).__name__} ({value!r})"
-    raise AssertionError("one of them is not a string")
+    raise AssertionError("unreachable: a name or a value is not a string")
 
 
 def properties_json(text: str) -> bytes:

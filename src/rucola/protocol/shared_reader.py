@@ -17,8 +17,8 @@ from rucola.protocol.frame import FrameBatch, FrameReader
 ROWS_MAX = 256
 """Largest number of frames in one batch. A read with more frames makes several batches."""
 BEGUN_BYTES = 16 * 1024
-"""A partly received frame up to this size is copied back into the shared buffer before each read. A larger one gets a
-buffer of its own, so that it is not copied again and again.
+"""A partly received frame up to this size is copied back into the shared buffer before each read. A larger frame gets a
+buffer of its own, so that its bytes are not copied again and again.
 """
 KEPT_BYTES_MAX = 64 * 1024 * 1024
 """Reads have full size while the batches not handled yet take at most this many bytes in total. Above this total, a
@@ -86,8 +86,8 @@ class SharedFrameReader(FrameReader):
         connections.
 
         Args:
-            small: whether the next read should take at most ``SMALL_READ_BYTES``, unless a frame has a buffer of its
-                own.
+            small: limits the next read to ``SMALL_READ_BYTES``. Has no effect while a partly received frame has a
+                buffer of its own.
         """
         if self.is_large:
             self._extend()
@@ -100,7 +100,7 @@ class SharedFrameReader(FrameReader):
         return view[end:] if end else view
 
     def received(self, count: int) -> FrameBatch | None:
-        """Takes in ``count`` bytes that were written to ``buffer()``, and returns frames that are now complete.
+        """Takes in ``count`` bytes that were written to ``buffer()``, and returns the frames that are now complete.
 
         Returns:
             The first batch of complete frames; None if no frame is complete.
@@ -144,8 +144,8 @@ class SharedFrameReader(FrameReader):
         return self.received(0)
 
     def keep(self, batch: FrameBatch) -> FrameBatch:
-        """Returns a copy of ``batch`` that stays valid while other connections read; pass it to ``release`` once it is
-        served.
+        """Returns a copy of ``batch`` that stays valid while other connections read. Pass the copy to ``release`` once
+        all its rows are handled.
         """
         table = batch.table[: batch.count * ROW_WIDTH]
         source, view = batch.source, batch.view
@@ -159,7 +159,7 @@ class SharedFrameReader(FrameReader):
         return kept
 
     def release(self, batch: FrameBatch) -> None:
-        """Subtracts from ``kept_bytes`` the size of a batch that ``keep`` returned; all its rows must be handled."""
+        """Subtracts from ``kept_bytes`` the size of a batch that ``keep`` returned and whose rows are all handled."""
         self._space.kept_bytes -= batch.kept_bytes
 
     def set_aside(self) -> None:

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 SHORT_BYTES = 8 * 1024
 """Longest body that is parsed on the event loop; parsing it takes at most 20 ms."""
 WAITING_BYTES_MAX = 32 * 1024 * 1024
-"""Largest number of bytes of all bodies that wait; further requests are refused."""
+"""Largest total size in bytes of the bodies that wait to be parsed or served; further requests are refused."""
 AHEAD_MAX = 4
-"""Largest number of bodies in the thread, or parsed but not yet served. A parsed body takes ten times as much memory.
+"""Largest total number of bodies that wait in the thread's queue, are being parsed, or are parsed but not yet served.
+A parsed body takes ten times as much memory as its JSON text.
 """
 JSON_CODES = frozenset(
     {
@@ -49,12 +50,12 @@ JSON_CODES = frozenset(
 
 
 def is_long(command: RemotingCommand) -> bool:
-    """Whether the body of ``command`` is JSON that must be parsed in a thread first."""
+    """Whether the body of ``command`` is JSON that must be parsed in the thread before the request is served."""
     return len(command.body) > SHORT_BYTES and command.code in JSON_CODES and type(command.body) is not ReadBody
 
 
 class JsonBodies:
-    """The thread, and the bodies that wait for it."""
+    """The thread that parses long JSON bodies, and the requests whose bodies wait for this thread."""
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
@@ -63,8 +64,9 @@ class JsonBodies:
         self._ahead = asyncio.Semaphore(AHEAD_MAX)
 
     async def read(self, command: RemotingCommand) -> None:
-        """Replaces the body of ``command`` by its parsed form, and returns when the request may be served. Only a few
-        requests continue in each turn of the event loop, because many bodies may be parsed during one turn.
+        """Replaces the body of ``command`` by its parsed form, and returns when the request may be served. Only
+        ``turn.RESUMED_A_TURN`` of these requests continue in each turn of the event loop, because many bodies may be
+        parsed during one turn.
 
         Raises:
             BrokerError: SYSTEM_BUSY, too many bodies wait.
@@ -73,7 +75,7 @@ class JsonBodies:
         size = len(command.body)
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
             raise BrokerError(
-                ResponseCode.SYSTEM_BUSY, f"more than {WAITING_BYTES_MAX} bytes of bodies wait to be read"
+                ResponseCode.SYSTEM_BUSY, f"more than {WAITING_BYTES_MAX} bytes of bodies wait to be parsed"
             )
         if self._thread is None:
             # Imported with the first long body, because many servers never get one.

@@ -33,11 +33,11 @@ class Waiter:
 
     def answered(self, batch: FrameBatch, row: int) -> None:
         """Takes the response in frame ``row`` of ``batch``. The batch is valid only during this call."""
-        raise AssertionError("a waiter takes answers")
+        raise AssertionError("a subclass must define answered")
 
     def failed(self, error: RemotingError) -> None:
         """Called when the request failed, so that no response will come."""
-        raise AssertionError("a waiter takes failures")
+        raise AssertionError("a subclass must define failed")
 
 
 class ResponseFuture(Waiter):

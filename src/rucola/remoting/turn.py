@@ -1,7 +1,7 @@
 """Limits the time that a server's requests may take in one turn (iteration) of the event loop.
 
 Sends need no limit: one kernel call processes all sends that one read of a socket delivers. Other requests are
-processed one by one, and one read can contain thousands of them. When their time is up, or the responses of a
+processed one by one, and one read can contain thousands of them. When the time of a turn is up, or the responses of a
 connection become large, the remaining requests wait for the next turn.
 """
 
@@ -21,22 +21,24 @@ Steps = Generator[None, None, T]
 TURN_S = 0.01
 """Seconds of one turn, for all connections together. A request that has begun is always finished."""
 LONG_S = 0.015
-"""When a turn has taken this number of seconds and served ``SERVED_READS`` reads, the requests of further reads wait.
-Otherwise, thousands of connections would each get one request served in the same turn.
+"""When a turn has taken this number of seconds and has served the requests of ``SERVED_READS`` reads, the requests of
+further reads wait. Otherwise, thousands of connections would each get one request served in the same turn.
 """
 SERVED_READS = 64
-"""Number of reads in a turn whose requests are served even if the turn takes longer than ``LONG_S``."""
+"""In a turn that takes longer than ``LONG_S``, the requests of this number of reads are still served, unless the turn
+takes longer than ``TOO_LONG_S``.
+"""
 TOO_LONG_S = 0.025
-"""When a turn has taken this number of seconds, the requests of further reads wait, however few reads were served."""
+"""When a turn has taken this number of seconds, the requests of further reads wait, however few reads it has served."""
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
-"""If the last request of a connection took more than this number of seconds, none of its requests is served in a turn
-whose time is up. Otherwise, each of many connections could send one costly request per turn.
+"""If the last request of a connection took more than this number of seconds, no request of this connection is served in
+a turn whose time is up. Otherwise, each of many connections could send one costly request per turn.
 """
 RESUMED_A_TURN = 1
 """Largest number of requests that continue in one turn after they have waited for the same event, such as an import.
-Each may take 20 ms.
+Each of these requests may take 20 ms.
 """
 PIECE_S = 0.005
 """Seconds in each turn for work that is done in pieces."""
@@ -51,7 +53,7 @@ _UNSEEN_READS_S = 0.004
 
 
 class Turn:
-    """The current turn of the event loop. Only that loop may call it.
+    """The current turn of the event loop. Only code that runs on this loop may call the methods.
 
     Args:
         cpu_s: processor time of the calling thread, in seconds.
@@ -75,8 +77,8 @@ class Turn:
         """
 
     def begin(self) -> None:
-        """Begins a turn, because the event loop has come to the calls that the previous turn scheduled. The call that
-        ends the previous turn may be among the calls that still follow; it has no effect any more.
+        """Begins a turn, because the event loop has come to the calls that the previous turn scheduled. If one of the
+        calls that still follow would end the previous turn, that call has no effect any more.
         """
         self._number += 1
         self._is_seen = False
@@ -155,7 +157,7 @@ class Resumed:
         self._held: deque[asyncio.Future[None]] = deque()
 
     async def turn(self) -> None:
-        """Returns when it is the caller's turn to go on; first come, first served."""
+        """Returns when the caller may go on. Callers go on in the order of their calls."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._held.append(future)

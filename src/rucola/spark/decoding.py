@@ -1,5 +1,5 @@
-"""Decodes bodies into typed columns: ``decode`` adds the fields of JSON, Avro, Protocol Buffers or text, and
-``_error``.
+"""Decodes bodies into typed columns: ``decode`` adds a column for each field of JSON, Avro or Protocol Buffers, or one
+for text, and the column ``_error``.
 
 A body that cannot be decoded does not end the query: its fields are null and ``_error`` holds the reason. Such *poison
 rows* can be written to a table or a topic (``poison_rows``). They are counted if ``count_as`` names a counter.
@@ -61,8 +61,8 @@ def decode(
         format: ``json``, ``avro`` (one datum without a container), ``protobuf`` or ``string``.
         schema: JSON: a ``StructType``, DDL, or a file that holds DDL or a schema as Spark writes it (``.json``). Avro:
             its schema as JSON, or a file that holds the schema (``.avsc``). Protocol Buffers: a file that holds a
-            descriptor set (``protoc --include_imports --descriptor_set_out``). None for text. Files are read on the
-            driver.
+            descriptor set (``protoc --include_imports --descriptor_set_out``). The format ``string`` needs no schema.
+            Files are read on the driver.
         body: the column with the bodies, binary or string.
         into: puts the fields into one struct column of this name instead of columns of their own.
         message: full name of the message (Protocol Buffers only).
@@ -202,7 +202,7 @@ def _decode_in_python(
     from rucola.spark.body_decoders import AvroDecoder, BodyDecoder, ProtobufDecoder
 
     if not isinstance(schema, str):
-        raise ConfigError("schema", str(schema), f"text or a file for format={kind}")
+        raise ConfigError("schema", str(schema), "the name of a file; for avro, also JSON")
     decoder: BodyDecoder
     if kind is BodyFormat.AVRO:
         decoder = AvroDecoder(_file_text(schema, (".avsc", ".json")) or schema, skip_bytes)

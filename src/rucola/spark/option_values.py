@@ -33,14 +33,14 @@ ACCESS_OPTIONS: tuple[Option, ...] = (
         "account that signs every request, together with `secretKey`; this option and the following ones need "
         "`nameServer`",
     ),
-    Option("secretKey", "", "its secret"),
-    Option("securityToken", "", "sent along and signed"),
+    Option("secretKey", "", "secret of this account"),
+    Option("securityToken", "", "token that is sent and signed with each request"),
     Option("useTLS", "false", "encrypt connections and verify the servers' certificates"),
     Option(
         "caCertificate",
         "",
         "PEM file with the authorities that may sign these certificates; it must exist on the driver and every "
-        "executor; default is the system's",
+        "executor; the default is the system's list",
     ),
 )
 SIMILAR = 0.7

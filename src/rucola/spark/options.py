@@ -71,7 +71,12 @@ OPTIONS: tuple[Option, ...] = (
         "regular expression that the whole topic name must match; system topics are left out, and so are retry and "
         "dead-letter topics unless the pattern contains `%RETRY%` or `%DLQ%`",
     ),
-    Option("assign", "", 'queues, as `{"TopicA":{"broker-a":[0,1]}}`; use only one of these four options'),
+    Option(
+        "assign",
+        "",
+        'queues, as `{"TopicA":{"broker-a":[0,1]}}`; give only one of `topic`, `subscribe`, `subscribePattern` and '
+        "`assign`",
+    ),
     Option(
         "subExpression",
         "*",
@@ -97,7 +102,7 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "startingOffsetsByTimestampStrategy",
         "error",
-        "`error` or `latest`: the reaction to a queue that has no message at or after the time",
+        "`error` or `latest`: what happens if a queue has no message at or after its start time",
     ),
     Option(
         "endingOffsets",
@@ -187,8 +192,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "retryTimeoutMs",
         "120000",
-        "how long requests to a failing broker are repeated before a batch fails; a stream waits without limit, except "
-        "for its first micro-batch without `earliest`, and with `Trigger.AvailableNow`",
+        "how long requests to a failing broker are repeated before a batch fails; a stream waits without limit, with "
+        "two exceptions: its first micro-batch fails after this time unless `startingOffsets` is `earliest`, and a run "
+        "with `Trigger.AvailableNow` leaves out the brokers that do not respond within this time",
     ),
 )
 ELSEWHERE = {

@@ -1,8 +1,8 @@
 """The messages that a replay takes from a store directory or from brokers, and the replay's progress.
 
-The ranges of all queues are fixed when a replay is planned. So a replay ends even if its target is the topic that it
-reads, and a later run continues with the rest of the same ranges. Imports no Spark, and PyArrow only inside the
-functions that read.
+The ranges of all queues are fixed when a replay is planned. So a replay ends even if it sends into the topic that it
+reads. If a run with a checkpoint is interrupted, the next run sends the rest of the same ranges. This module does not
+import Spark, and imports PyArrow only inside the functions that read.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Done:
         return Done({one.queue: one.start for one in plan.ranges}, plan.end)
 
     def plus(self, tally: Tally) -> Done:
-        """The progress including the messages in ``tally``, which a run has sent since."""
+        """The progress after the messages in ``tally`` were sent, too."""
         return Done(self.next | tally.ends, self.end, self.messages + tally.messages, self.refused + tally.refused)
 
 

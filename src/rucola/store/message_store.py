@@ -243,7 +243,7 @@ class MessageStore:
 
         Raises:
             DiskError: it is unknown whether the topic is deleted; a restart or another call settles it.
-            StoreDamagedError: the name is not a valid topic; nothing was touched.
+            StoreDamagedError: no directory can have the name ``topic``; nothing was changed.
         """
         self._queues.directory(topic, 0)
         self._deletion.begin(topic, self._log.written_offset)
@@ -440,9 +440,7 @@ class MessageStore:
 
     @property
     def max_offset(self) -> int:
-        """Physical offset after the newest message. A message is readable once ``max_offset`` is above its physical
-        offset.
-        """
+        """Physical offset after the newest message. This message may not be readable yet; see ``confirm_offset``."""
         return self._log.written_offset
 
     @property

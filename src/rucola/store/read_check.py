@@ -50,8 +50,9 @@ class ReadCheck:
         self._reported: set[int] = set()
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
-        """Sets, after recovery, which records are checked: with ``OLD`` those below the log's end, which come from the
-        disk; always those up to the end of the last gap, because gaps hold no messages.
+        """Sets, after recovery, which records are checked. With ``OLD``, these are the records below the current end of
+        the log, which come from the disk. Records up to the end of the last gap are always checked, because gaps hold
+        no messages.
         """
         if self._check is CheckOnRead.OLD:
             self.below = physical_end
@@ -62,8 +63,8 @@ class ReadCheck:
         if there is none.
 
         Args:
-            chosen: pairs of physical offset and size. A wrong size is replaced by the record's size, if everything else
-                in the record is right.
+            chosen: pairs of physical offset and size, taken from the units. If a unit has the wrong size, but its
+                record is a sound message of the queue, the size in the pair is replaced by the record's size.
             find: returns the bytes of the records.
         """
         topic, queue_id = queue.topic, queue.queue_id
@@ -151,7 +152,9 @@ class ReadCheck:
         return rows
 
     def _stands(self, part: LogPart, physical_offset: int, size: int, queue: ConsumeQueue) -> bool:
-        """Whether the queue is right although one field of the record contradicts it; the record is then delivered."""
+        """Whether the queue is right although a field of the record contradicts the queue. If so, the record counts as
+        sound.
+        """
         position, table = physical_offset - part.start, self._table
         rows, _, _ = walk_records(
             part.buffer, part.view, position, part.end - part.start, part.start, table, 1, crc32, _CHECKSUMS
@@ -159,8 +162,8 @@ class ReadCheck:
         return rows == 1 and table[_RECORD_SIZE] == size and queue.leads_to(physical_offset, size)
 
     def _own_size(self, part: LogPart, physical_offset: int, queue: ConsumeQueue) -> int:
-        """Returns the size of a sound record of the queue if its own unit states this physical offset but a wrong size;
-        otherwise 0.
+        """Returns the size of the record at ``physical_offset`` if it is a sound record of the queue, and if the
+        queue's unit for this record has the right physical offset but a wrong size; otherwise 0.
         """
         position, table = physical_offset - part.start, self._table
         limit = min(part.end, self._log.max_offset) - part.start

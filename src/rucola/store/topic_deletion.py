@@ -3,7 +3,7 @@
 The records of the topic stay in the log until they expire. The file ``rucola-deleted-topics``, which RocketMQ does not
 know, keeps the physical offset up to which each topic is deleted. Records below that offset get no place in a queue,
 even if they are dispatched again. The file is a JSON object: ``{"topic": {"end": physical offset, "pending": whether
-the queues may still exist}}``. An entry is dropped when the log begins after its offset.
+the queues may still exist}}``. An entry is dropped once the log begins after the entry's offset.
 
 A deletion first writes the entry as pending, then renames the directories into ``deleted-queues``, then writes the
 entry again as completed. The next load completes a deletion that a crash interrupted, and dispatches the records after
@@ -108,7 +108,7 @@ class TopicDeletion:
         """Writes to the file that ``topic`` is deleted up to ``end``, and syncs the file.
 
         Raises:
-            DiskError: the next load shows whether the topic is deleted.
+            DiskError: the file could not be written or synced; only the next load shows whether the topic is deleted.
         """
         before = self.ends.get(topic)
         self.ends[topic] = end
@@ -131,7 +131,7 @@ class TopicDeletion:
             The new paths of the directories, which must be removed later.
 
         Raises:
-            DiskError: the next load completes the deletion.
+            DiskError: a file operation failed; the next load completes the deletion.
         """
         moved = self._move_away(topic)
         self._pending.discard(topic)

@@ -101,7 +101,7 @@ class Producer:
         Raises:
             ClientError: the message cannot be sent as it is, or its topic has no route.
             BrokerError: the broker refused the message.
-            RemotingError: no broker could be reached or responded in time; the message may have been stored.
+            RemotingError: no broker could be reached, or none responded in time; the message may have been stored.
         """
         return self._loop.run(self._async.send(message, queue, selector=selector, timeout_ms=timeout_ms))
 
@@ -133,7 +133,7 @@ class Producer:
         return self._loop.submit(self._async.submit, message, queue, selector=selector, timeout_ms=timeout_ms)
 
     def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> list[SendResult]:
-        """Sends any number of messages to any topics in few requests, many of them concurrently.
+        """Sends any number of messages to any topics in few requests, many of which are in flight at a time.
 
         Messages of the same topic are combined into batches of up to ``send_many_batch_bytes``. Each batch goes to one
         queue; the order of the batches is not guaranteed. A message with a sharding key goes to the queue of its key.
@@ -153,11 +153,11 @@ class Producer:
         return self._loop.run(self._async.send_many(messages, timeout_ms=timeout_ms))
 
     def ready(self) -> None:
-        """Waits until the messages and bytes in flight are below the configured limits."""
+        """Waits until the numbers of messages and bytes in flight are below the configured limits."""
         self._loop.run(self._async.ready())
 
     def flush(self) -> None:
-        """Waits until everything submitted has its result or error."""
+        """Waits until every submitted message has its result or error."""
         self._loop.run(self._async.flush())
 
     def send_batch(
@@ -172,7 +172,7 @@ class Producer:
             timeout_ms: for all attempts together; by default as configured.
 
         Returns:
-            One result; its ids are lists joined by commas.
+            One result; its ``msg_id`` and ``offset_msg_id`` are the ids of all messages, joined by commas.
 
         Raises:
             ClientError: the messages cannot be sent together. The errors of ``send`` apply too.
@@ -242,7 +242,7 @@ class Producer:
         return self._loop.run(self._async.request(message, queue, selector=selector, timeout_ms=timeout_ms))
 
     def reply(self, request: MessageExt, body: bytes, *, timeout_ms: int | None = None) -> SendResult:
-        """Replies to a message that any client, in any language, sent with ``request``.
+        """Replies to ``request``, a message that a client in any language sent as a request.
 
         Args:
             request: the message as it was consumed.

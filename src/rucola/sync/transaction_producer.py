@@ -76,6 +76,6 @@ class TransactionProducer(Producer):
         Raises:
             ClientError: the message cannot be sent in a transaction, or its topic has no route.
             BrokerError: the broker refused the message; the listener was not called.
-            RemotingError: no broker could be reached or responded in time; the listener was not called.
+            RemotingError: no broker could be reached, or none responded in time; the listener was not called.
         """
         return self._loop.run(self._async.send_message_in_transaction(message, argument, timeout_ms=timeout_ms))

@@ -1,4 +1,4 @@
-"""Makes calls of a ``SimulatedDisk`` fail: only the n-th call, or the n-th and all later ones."""
+"""Makes system calls on a ``SimulatedDisk`` fail: only the n-th call, or the n-th call and all later calls."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class FaultPlan:
     """A callable for ``SimulatedDisk.faults``.
 
     Attributes:
-        fired: whether a call failed.
-        count: number of counted calls so far.
+        fired: whether the plan has made a call fail.
+        count: number of calls so far whose kind is in ``kinds``, including those that failed.
 
     Args:
         nth: number of the first call that fails, counted from 1.
-        for_ever: whether all later calls fail too.
-        number: error number (errno) of the failure; 0 kills the process instead.
-        kinds: kinds of calls that are counted.
+        for_ever: whether all later counted calls fail too.
+        number: error number (errno) with which a call fails; 0 kills the process instead.
+        kinds: kinds of calls that the plan counts. Other calls never fail.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class FaultPlan:
         self.count = 0
 
     def __call__(self, kind: str, path: str) -> None:
-        """Called before each system call; raises if this call must fail."""
+        """Called before each system call; raises the error with which this call must fail, if any."""
         if kind not in self._kinds:
             return
         self.count += 1

@@ -34,10 +34,10 @@ _DEVICE = 1
 
 
 def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Files:
-    """Makes a ``Files`` on ``disk`` for one process; it does not see locks and open files of other processes.
+    """Makes a ``Files`` on ``disk`` for one process; this process does not see locks and open files of other processes.
 
     Args:
-        interleaver: chooses among the process's threads; another thread may continue at each call.
+        interleaver: chooses, at each system call, which thread of the process continues; None for a single thread.
     """
     system = SimulatedOs(disk) if interleaver is None else InterleavedOs(disk, interleaver)
     memory = types.SimpleNamespace(lock_memory=lambda *_: "")
@@ -67,7 +67,9 @@ def files_on(disk: SimulatedDisk, interleaver: Interleaver | None = None) -> Fil
 
 
 def _noticed(rewrite: Callable[[Any, int, bytes], None]) -> Callable[[Any, int, bytes], None]:
-    """Wraps ``rewrite`` to report a write even if the bytes stay equal; a comparison could not detect such a write."""
+    """Wraps ``rewrite`` so that the simulated disk notices each write. The disk finds other writes by comparing bytes,
+    which does not show a write that leaves the bytes equal.
+    """
 
     def noticed(segment: Any, position: int, content: bytes) -> None:
         rewrite(segment, position, content)
@@ -153,7 +155,9 @@ class SimulatedOs:
         return bytes(inode.data[position : position + length])
 
     def preadv(self, descriptor: int, buffers: Sequence[memoryview], position: int, flags: int = 0) -> int:
-        """``os.preadv`` into one buffer; content in memory is read without the disk."""
+        """``os.preadv`` into one buffer. With ``RWF_NOWAIT``, the disk is not used, and the call fails unless the
+        content is in memory.
+        """
         path, inode = self.file(descriptor)
         length = len(buffers[0])
         if not flags & self.RWF_NOWAIT:
@@ -304,8 +308,9 @@ class SimulatedOs:
 
 
 class InterleavedOs(SimulatedOs):
-    """The replaced system calls with an interleaver: another thread may continue before and after each call, and during
-    the sync of a file. A page counts as in memory only if this process has read it by ``pread``.
+    """A ``SimulatedOs`` in which threads take turns: another thread may continue before and after each call, and during
+    the sync of a file. ``interleaver`` chooses this thread. A page of a file counts as in memory only if this process
+    has read it by ``pread``.
     """
 
     def __init__(self, disk: SimulatedDisk, interleaver: Interleaver) -> None:

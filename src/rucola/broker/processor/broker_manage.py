@@ -1,9 +1,9 @@
 """Manages the broker by request: figures, options, expiry (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 25, 26,
 28, 306, 329, 907).
 
-Anyone who reaches the port may send these requests, so they change only the options in ``REMOTE_KEYS``: numbers and
-switches, within the ranges that ``broker.conf`` allows. None of these options names a file, an address, a program or a
-secret, or weakens a check.
+Without access control, anyone who reaches the port may send these requests. They therefore change only the options in
+``REMOTE_KEYS``: numbers and switches, within the ranges that ``broker.conf`` allows. None of these options names a
+file, an address, a program or a secret, or weakens a check.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ UNCHANGEABLE = {
     "enablePopBufferMerge": ("false", "pops and acknowledgements are stored at once, none are merged in memory"),
     "estimateAccumulation": ("false", "the number of messages that a filter skips is not estimated"),
 }
-"""Switches of RocketMQ that are fixed here, with the reason. A request that sets the fixed value changes nothing."""
+"""Switches of RocketMQ that are fixed here: the value of each, and the reason. A request that sets the same value
+changes nothing.
+"""
 _BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList"})
 """The keys that RocketMQ refuses to change, and the text of its refusal."""
 _BLACK_LISTED = "Can not update config in black list."
@@ -88,11 +90,11 @@ class BrokerManageProcessor:
             if key in UNCHANGEABLE:
                 _check_unchangeable(key, value)
             elif key not in REMOTE_KEYS:
-                event(_log, logging.WARNING, "option not changed by request", key=key, peer=channel.remote_address)
+                event(_log, logging.WARNING, "change of an option refused", key=key, peer=channel.remote_address)
                 raise BrokerError(ResponseCode.NO_PERMISSION, _BLACK_LISTED if key in _BLACK_LIST else _NOT_CHANGED)
             elif key in ADMINISTRATORS_KEYS and not self._config.guarded:
-                remark = f"{key} is changed by administrators only, and without access control there are none"
-                raise BrokerError(ResponseCode.NO_PERMISSION, f"{remark}: set it in broker.conf")
+                remark = f"only administrators may change {key}, and without access control there are none"
+                raise BrokerError(ResponseCode.NO_PERMISSION, f"{remark}: set {key} in broker.conf")
             if any(character < " " for character in value):
                 raise BrokerError(ResponseCode.INVALID_PARAMETER, f"{key}: a value is one line of text")
         try:

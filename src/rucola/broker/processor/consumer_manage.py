@@ -47,12 +47,13 @@ class ConsumerManageProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"QueueId is null, topic is {header.topic}")
         if header.commit_offset is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {header.topic}")
-        # After a topic has got fewer queues, groups keep their progress in the old queues. Unknown queues are refused,
-        # because their offsets would stay in the table.
+        # After the number of a topic's queues was reduced, groups may still commit offsets for the former queues. Other
+        # queue ids are refused, because their offsets would stay in the table.
         queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
         if not 0 <= header.queue_id < queue_count and not self._is_known(header):
             raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"QueueId {header.queue_id} of {header.topic}: 0 to {queue_count - 1}"
+                ResponseCode.INVALID_PARAMETER,
+                f"{header.topic} has no queue {header.queue_id}, only queues 0 to {queue_count - 1}",
             )
         if self._offsets.reset_pending(header.consumer_group, header.topic, header.queue_id):
             return command.answer(ResponseCode.SUCCESS, "Offset has been previously reset")
@@ -60,8 +61,8 @@ class ConsumerManageProcessor:
         return success(command)
 
     def _is_known(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
-        """True if the queue exists, or if the group has progress in a queue that the topic had until its number of
-        queues was reduced.
+        """True if the group has an offset in the queue, or if the queue has had messages. The topic then had this queue
+        until its number of queues was reduced.
         """
         topic, queue_id = header.topic, header.queue_id
         if queue_id is None or queue_id < 0:
@@ -71,11 +72,11 @@ class ConsumerManageProcessor:
         return self._store.max_queue_offset(topic.encode("utf-8", "surrogateescape"), queue_id) > 0
 
     def query_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 14: a consumer offset. A group without progress starts at 0 while the first message of the queue is
-        in memory.
+        """Request 14: the offset of a group in a queue.
 
-        Otherwise its clients start where their ``consumeFromWhere`` says, so that a new group does not read a backlog
-        from the disk.
+        If the group has no offset, the response is 0 while the queue's first message is in memory; otherwise, and for
+        clients that set ``setZeroIfNotFound`` to false, it is QUERY_NOT_FOUND. After QUERY_NOT_FOUND, clients start
+        where their ``consumeFromWhere`` says. So a new group reads a backlog from the disk only if its clients want to.
         """
         header = QueryConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)

@@ -1,5 +1,6 @@
-"""Resets the offsets of a group, in the broker or through its clients (RocketMQ 5.3.3,
-``AdminBrokerProcessor#resetOffset``, ``Broker2Client``; requests 222 and 223, 220 and 221 to the clients).
+"""Resets the offsets of a group in the broker or through the group's clients (request 222), and asks the clients for
+their offsets (request 223). To do so, the broker sends the clients requests 220 and 221 (RocketMQ 5.3.3,
+``AdminBrokerProcessor#resetOffset``, ``Broker2Client``).
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class OffsetResetProcessor:
             return None
 
     def _new_offsets(self, header: ResetOffsetRequestHeader, topic: TopicConfig, cold: ColdRecords) -> dict[int, int]:
-        """The new offset of each queue that is named in the request."""
+        """The new offset of each queue to reset: of one queue, or of all if the request names none."""
         name = header.topic.encode()
         queues = range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,)
         if header.queue_id < 0 or header.offset is None or header.offset == -1:

@@ -1,7 +1,8 @@
 """Responses that grow with the number of topics, groups or clients. These responses are gathered in pieces, so that
 other requests are served in between, and are encoded in a thread.
 
-Only one response is gathered at a time, so each iteration of the event loop gathers at most one piece for all of them.
+Only one response is gathered at a time. So each iteration of the event loop gathers at most one piece, however many
+requests wait for their responses.
 """
 
 from __future__ import annotations

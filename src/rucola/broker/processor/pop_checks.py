@@ -1,4 +1,4 @@
-"""The checks of POP requests, in RocketMQ's order (5.3.3, ``PopMessageProcessor``)."""
+"""The checks of POP requests, with RocketMQ's order and remarks (5.3.3, ``PopMessageProcessor``)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ BORN_TIME = "bornTime"
 
 
 def note_born_time(command: RemotingCommand, now_ms: int) -> None:
-    """Sets the creation time of a request to now if the request has none. The time stays in the request if it is
-    processed again.
+    """Sets the creation time of a request to now if the request has none. If the request is processed again, it keeps
+    this time.
     """
     if command.ext_fields.get(BORN_TIME, "0") == "0":
         command.ext_fields[BORN_TIME] = str(now_ms)

@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 RETRY_MS = 100
 """Pause in milliseconds before the next attempt if the store refuses messages."""
 LOOK_AGAIN_MS = 1000
-"""Longest pause in milliseconds while a message may be waiting; it is limited because the wall clock may be set."""
+"""Longest pause in milliseconds while a message may be waiting. Somebody may set the wall clock during a pause."""
 _TAKE = 256
 """Largest number of messages that are taken from the queue, or delivered, at a time. Between such batches the loop
 serves its sockets.
@@ -46,7 +46,7 @@ serves its sockets.
 _EMPTY_STEPS = 20_000
 _AHEAD = 8192
 _AHEAD_BYTES = 16 << 20
-"""At most ``_AHEAD`` messages, of about this many bytes in all, are prepared before their time step is over."""
+"""At most ``_AHEAD`` messages, and about ``_AHEAD_BYTES`` bytes, are prepared before their time step is over."""
 _TOGETHER_BYTES = 64 * 1024
 _BACKLOG_MS = 1000
 _DUE_AT_ONCE_MS = (1 << 63) - 1
@@ -90,7 +90,7 @@ class TimeStep:
         return (self._units[at] for at in range(self._next, -1, -UNIT_COLUMNS))
 
     def read_on(self) -> None:
-        """Marks the oldest unit as read."""
+        """Marks the oldest unread unit as read."""
         self._next -= UNIT_COLUMNS
 
 
@@ -122,7 +122,7 @@ class TimerMessageService:
         self._cold: ColdRecords | None = None
 
     def load(self) -> None:
-        """Loads the timer files after the store.
+        """Loads the timer files. The store must be loaded already.
 
         Raises:
             StoreDamagedError: the timer files do not match the configuration.
@@ -165,7 +165,7 @@ class TimerMessageService:
         return self._wall_ms()
 
     def work(self, cold: ColdRecords | None = None) -> int | None:
-        """Takes and delivers as many messages as possible, at most one batch.
+        """Takes at most one batch of messages from the queue, and delivers at most one batch.
 
         Args:
             cold: see ``MessageStore.message_at``.
@@ -329,8 +329,8 @@ class TimerMessageService:
         return self._step is not None
 
     def _read_withdrawals(self, step: TimeStep) -> bool:
-        """Reads up to ``_TAKE`` messages that withdraw others; returns whether all of the step are read. No message of
-        the step can be delivered before that.
+        """Reads up to ``_TAKE`` of the step's messages that withdraw others; returns whether all of them have been
+        read. Until then, no message of the step can be delivered.
         """
         unread = step.withdrawals
         for _ in range(min(_TAKE, len(unread))):
@@ -366,7 +366,7 @@ class TimerMessageService:
         return step.unread
 
     def _make_ready(self, step: TimeStep, count: int) -> bool:
-        """Reads up to ``_TAKE`` messages, until ``count`` are prepared; returns False if the step has no more."""
+        """Reads up to ``_TAKE`` messages, until ``count`` are prepared; returns False if the step is finished."""
         dequeue_ms = max(self._wall_ms(), step.time_ms + self._step_ms)
         for _ in range(_TAKE):
             unit = step.next_unit()
@@ -402,7 +402,7 @@ class TimerMessageService:
         return (store.queue_unit(TIMER, 0, following)[0] for following in range(queue_offset + 1, end))
 
     def _read(self, physical_offset: int, following: Iterable[int] = ()) -> WaitingMessage | None:
-        """The waiting message at ``physical_offset``; None, with a line in the log, if it cannot be read.
+        """The waiting message at ``physical_offset``; None, with a log line, if the message cannot be read.
 
         Args:
             following: physical offsets of the messages that are read next.

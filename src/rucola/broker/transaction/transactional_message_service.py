@@ -81,7 +81,7 @@ class TransactionalMessageService:
         prepare_give_up: makes sure that ``TRANS_CHECK_MAX_TIME_TOPIC`` can be read.
         on_finished: called when a half message was committed or rolled back.
         timer: handles commits of messages that name a delivery time.
-        broker_name: name of this broker, for producers.
+        broker_name: name of this broker, which each check tells the producer.
     """
 
     def __init__(
@@ -119,8 +119,8 @@ class TransactionalMessageService:
             The physical offset up to which the log must be synced before the outcome is durable.
 
         Raises:
-            BrokerError: the request does not name a half message of its group, or the transaction has ended with a
-                different or unknown outcome.
+            BrokerError: the request does not name a half message of the producer's group, or the transaction has ended
+                with a different or unknown outcome.
             NotInMemoryError: half messages must be fetched.
         """
         message = self._find(header, cold)
@@ -230,7 +230,7 @@ class TransactionalMessageService:
     def _put_half(
         self, message: MessageExt, copy: StoreMessage, properties: dict[str, str], renewed: bool = False
     ) -> PutMessageResult:
-        """Stores a newer copy of a half message, which replaces the one before.
+        """Stores a newer copy of a half message, which replaces the previous copy.
 
         Args:
             renewed: whether the message's age is counted from the store time of this copy.
@@ -323,7 +323,7 @@ class TransactionalMessageService:
         self._on_finished()
 
     def _question(self, copy: StoreMessage, properties: dict[str, str], result: PutMessageResult) -> RemotingCommand:
-        """Builds request 39 about the stored copy. Its body is the message as consumers would receive it."""
+        """Builds request 39 about the stored copy. The request's body is the message as consumers would receive it."""
         unique_key = properties.get(UNIQ_KEY)
         header = CheckTransactionStateRequestHeader(
             result.queue_offset,
@@ -364,7 +364,7 @@ def is_decision(commit_or_rollback: int) -> bool:
     """True if the producer has decided; if False, the broker will ask the producer later.
 
     Raises:
-        FormatError: the decision is unknown.
+        FormatError: the number is none of the three outcomes: commit, rollback and undecided (0).
     """
     if commit_or_rollback not in (0, _COMMIT, _ROLLBACK):
         raise FormatError("end of a transaction", 0, f"0, {_COMMIT} or {_ROLLBACK}", str(commit_or_rollback))

@@ -104,7 +104,7 @@ def match_texts(
         ValueError: a text lies outside ``source``, or an array is too short.
     """
     if not 0 <= count <= len(outcomes) or 2 * count > len(places):
-        raise ValueError("more texts than places or outcomes")
+        raise ValueError("the array of places or of outcomes is too short for the texts")
     found: cython.int = 0
     outcome: cython.int
     start: cython.longlong

@@ -122,8 +122,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (best practice, fileReservedTime)",
-            "removing whole segments costs nothing per message: hardly any bytes are read or written (less than 2 % "
-            "of the log)",
+            "removing whole segments costs nothing per message: hardly any bytes are read or written (our test: "
+            "fewer bytes than 2 % of the log)",
             lambda n: max(n["moved"][REMOVE].values()) < 0.02,
             f"{{moved[{REMOVE}][10]}} bytes for each byte of log, {{time[{REMOVE}][10]}} ms per MiB",
             "Only the name of the file is removed and its blocks become free; no message is read.",
@@ -131,8 +131,8 @@ LESSON = Lesson(
         ),
         Claim(
             "Kafka's documentation (Design, Log Compaction)",
-            "compaction copies again: all of the log is read at least once, and what stays is written (more than 0.9 "
-            "times the sum of the two)",
+            "compaction copies again: all of the log is read at least once, and what stays is written (our test: "
+            "more bytes move than 0.9 times the sum of the log and of what stays)",
             lambda n: all(n["moved"][COMPACT][p] > 0.9 * (1 + p / 100) for p in STAYING),
             f"{{moved[{COMPACT}][1]}}, {{moved[{COMPACT}][10]}} and {{moved[{COMPACT}][50]}} bytes for each byte of "
             "log when 1, 10 and 50 % stay",

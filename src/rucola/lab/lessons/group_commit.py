@@ -188,8 +188,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",
-            "waiting for the disk with each message has a big impact on performance (a message takes more than ten "
-            "times as long as a message that shares its sync with 255 others)",
+            "waiting for the disk with each message has a big impact on performance (our test: a message takes more "
+            "than ten times as long as a message that shares its sync with 255 others)",
             lambda n: n["message"][ENGINE][1] > 10 * n["message"][ENGINE][256],
             f"{{message[{ENGINE}][1]}} µs per message with a sync for each, {{message[{ENGINE}][256]}} µs with a sync "
             "for 256 messages",
@@ -198,7 +198,8 @@ LESSON = Lesson(
         ),
         Claim(
             "Database textbooks, on group commit",
-            "a sync for 64 messages takes hardly longer than a sync for a single message (less than twice)",
+            "a sync for 64 messages takes hardly longer than a sync for a single message (our test: less than twice "
+            "as long)",
             lambda n: n["wait"][PLAIN][64] < 2 * n["wait"][PLAIN][1],
             f"a sender waits {{wait[{PLAIN}][1]}} µs alone, {{wait[{PLAIN}][16]}} µs with 15 others, "
             f"{{wait[{PLAIN}][64]}} µs with 63 others",

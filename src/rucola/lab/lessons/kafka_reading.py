@@ -173,8 +173,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "Kafka's documentation (Design, Persistence)",
-            "a partition's messages lie together, so reading one partition brings in little else (less than half of "
-            "what one log brings in)",
+            "a partition's messages lie together, so reading one partition brings in little else (our test: it "
+            "brings in less than half of what one log brings in)",
             lambda n: n["disk"][KAFKA][ONE] < 0.5 * n["disk"][ENGINE][ONE],
             f"one queue of {QUEUES} takes {{disk[{KAFKA}][{ONE}]}} KiB from the disk with a log per partition, "
             f"{{disk[{ENGINE}][{ONE}]}} KiB from one log",
@@ -184,8 +184,8 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "reading messages through a queue causes random reads of the CommitLog, which weigh on performance "
-            "(reading one queue alone costs more than three times its share of reading all)",
+            "reading messages through a queue causes random reads of the CommitLog, which weigh on performance (our "
+            "test: reading one queue alone costs more than three times its share of reading all)",
             lambda n: n["time"][ENGINE][ONE] * QUEUES > 3 * n["time"][ENGINE][ALL],
             lambda n: (
                 f"with one log, one queue alone takes {n['time'][ENGINE][ONE]} ms and all {QUEUES} one after the other "
@@ -198,8 +198,8 @@ LESSON = Lesson(
         ),
         Claim(
             "Kafka's documentation (Implementation, Log)",
-            "the time index and the offset index find a message by its time after reading a few pages (less from the "
-            "disk than RocketMQ's search)",
+            "the time index and the offset index find a message by its time after reading a few pages (our test: "
+            "they take less from the disk than RocketMQ's search)",
             lambda n: n["disk"][KAFKA][BY_TIME] < n["disk"][ENGINE][BY_TIME],
             f"{{disk[{KAFKA}][{BY_TIME}]}} KiB with the indexes, {{disk[{ENGINE}][{BY_TIME}]}} KiB by a search over "
             "units and records",
@@ -209,8 +209,8 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "the IndexFile finds a message by its key without reading the messages before it (less than half of what "
-            "reading a partition up to the key takes from the disk)",
+            "the IndexFile finds a message by its key without reading the messages before it (our test: it takes "
+            "less than half of what reading a partition up to the key takes from the disk)",
             lambda n: n["disk"][ENGINE][BY_KEY] < 0.5 * n["disk"][KAFKA][BY_KEY],
             f"{{disk[{ENGINE}][{BY_KEY}]}} KiB through the index, {{disk[{KAFKA}][{BY_KEY}]}} KiB by reading a "
             "partition until the key comes",

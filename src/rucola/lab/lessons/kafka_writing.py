@@ -213,7 +213,7 @@ LESSON = Lesson(
         Claim(
             "Texts that compare RocketMQ with Kafka by number of topics",
             "a log per partition becomes several times as slow with many partitions, if messages must be on the disk "
-            "(more than three times as slow with the most queues as with one queue)",
+            "(our test: it is more than three times as slow with the most queues as with one queue)",
             lambda n: growth("durable", KAFKA, n) > 3,
             f"with the most queues {{durable[{KAFKA}][last]}} µs per message, with one queue "
             f"{{durable[{KAFKA}][first]}} µs",
@@ -222,8 +222,8 @@ LESSON = Lesson(
         ),
         Claim(
             "Texts that compare RocketMQ with Kafka by number of topics",
-            "the number of queues hardly matters to one log (with the most queues, a message takes less than three "
-            "times as long as with one queue)",
+            "the number of queues hardly matters to one log (our test: with the most queues, a message takes less "
+            "than three times as long as with one queue)",
             lambda n: growth("durable", PLAIN, n) < 3,
             f"with the most queues {{durable[{PLAIN}][last]}} µs per message, with one queue "
             f"{{durable[{PLAIN}][first]}} µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most queues that "
@@ -234,7 +234,7 @@ LESSON = Lesson(
         Claim(
             "Kafka's documentation (Design, Persistence)",
             "writing to the page cache is cheap, so many partitions cost little if the sync is left to the system "
-            "(with the most queues, a message takes less than three times as long as with one queue)",
+            "(our test: with the most queues, a message takes less than three times as long as with one queue)",
             lambda n: growth("write", KAFKA, n) < 3,
             f"into the page cache {{write[{KAFKA}][last]}} µs per message with the most queues, "
             f"{{write[{KAFKA}][first]}} µs with one queue",

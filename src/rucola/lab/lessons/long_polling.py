@@ -172,8 +172,8 @@ LESSON = Lesson(
         "is over. With **push** the server sends each message as it comes, without another request. A small server "
         "over the real store does all three over the same connection; messages come at random moments. Latency is the "
         "time from the append to the decoded message; CPU is that of the whole process, with client and server. The "
-        "first request of a consumer is not counted. The last series is Rucola's own broker with its producer and "
-        "consumer: its latency includes the time from the producer to the broker."
+        "first request of a consumer is not counted. The last series is Rucola's own broker with Rucola's producer "
+        "and consumer: here the latency includes the time from the producer to the broker."
     ),
     design=(
         "The broker holds a pull that finds no messages. When a message with a matching tag arrives, the broker "
@@ -188,21 +188,21 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Storage, pull with long polling)",
-            "a held pull gets its response as soon as a message comes (messages are delivered at most 1 ms later than "
-            "with push, at each rate)",
+            "a held pull gets its response as soon as a message comes (our test: messages are delivered at most 1 ms "
+            "later than with push, at each rate)",
             lambda n: all(held < n["latency"][PUSHED][rate] + 1 for rate, held in n["latency"][HELD].items()),
             f"half of the messages take less than {{latency[{HELD}][first]}} ms with long polling and "
             f"{{latency[{PUSHED}][first]}} ms with push at the lowest rate, {{latency[{HELD}][last]}} and "
             f"{{latency[{PUSHED}][last]}} ms at the highest; {{latency[{BROKER}][first]}} and "
             f"{{latency[{BROKER}][last]}} ms with Rucola's broker, where the time from the producer counts too",
             "The request is at the server already; only the response has to travel.",
-            "Between two messages a request has to come, and that takes time.",
+            "After each response, the server has to wait for the consumer's next request before it can send more.",
         ),
         Claim(
             "Kafka's documentation (Design, Push vs. pull)",
             "a consumer that polls at an interval ends up in a busy wait for data that does not come, which a long "
-            "poll avoids (at the lowest rate, it takes less CPU and less than a tenth of the requests of polling "
-            "every 10 ms)",
+            "poll avoids (our test: at the lowest rate, a long poll takes less CPU than polling every 10 ms, and "
+            "less than a tenth of its requests)",
             lambda n: (
                 n["requests"][SHORT_10]["first"] > 10 * n["requests"][HELD]["first"]
                 and n["cpu"][SHORT_10]["first"] > n["cpu"][HELD]["first"]
@@ -215,8 +215,8 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "polling less often saves requests, but half the interval is added to the latency (an interval of 100 ms "
-            "gives 20 to 80 ms at the middle rate)",
+            "polling less often saves requests, but half the interval is added to the latency (our test: an interval "
+            "of 100 ms gives 20 to 80 ms at the middle rate)",
             lambda n: (
                 n["requests"][SHORT_100]["middle"] < n["requests"][SHORT_10]["middle"]
                 and 20 < n["latency"][SHORT_100]["middle"] < 80

@@ -153,8 +153,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "one log for all queues lets the disk be written in sequence, however many queues there are (with 100 "
-            "messages in a group, it takes less than a third of the time that a file per queue takes)",
+            "one log for all queues lets the disk be written in sequence, however many queues there are (our test: "
+            "with 100 messages in a group, it takes less than a third of the time that a file per queue takes)",
             lambda n: n["durable"][LOG][100] * 3 < n["durable"][FILES][100],
             f"with 100 messages in a group, {{durable[{LOG}][100]}} µs per message in one log, "
             f"{{durable[{FILES}][100]}} µs in a file for each of 100 queues",
@@ -166,8 +166,8 @@ LESSON = Lesson(
         ),
         Claim(
             "A textbook rule of disks",
-            "writing at random places is several times as slow as writing in sequence (more than three times, with 100 "
-            "messages in a group)",
+            "writing at random places is several times as slow as writing in sequence (our test: more than three "
+            "times as slow, with 100 messages in a group)",
             lambda n: n["durable"][PLACES][100] > 3 * n["durable"][LOG][100],
             f"with 100 messages in a group, {{durable[{PLACES}][100]}} µs per message at random places, "
             f"{{durable[{LOG}][100]}} µs in one log",
@@ -176,8 +176,8 @@ LESSON = Lesson(
         ),
         Claim(
             "Kafka's documentation (Design, Persistence)",
-            "reading a disk in sequence is many times as fast as reading it at random (more than ten times, for "
-            "pieces of 128 KiB in order and 4 KiB at random)",
+            "reading a disk in sequence is many times as fast as reading it at random (our test: more than ten times "
+            "as fast, with pieces of 128 KiB in order and of 4 KiB at random)",
             lambda n: n["read"][COLD]["in order 128 KiB"] > 10 * n["read"][COLD]["random 4 KiB"],
             f"cold, {{read[{COLD}][{IN_ORDER}]}} MiB/s in order, {{read[{COLD}][{RANDOM_4}]}} MiB/s in random pieces "
             f"of 4 KiB, {{read[{COLD}][{RANDOM_128}]}} MiB/s in random pieces of 128 KiB",
@@ -187,7 +187,8 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "reading in sequence through the page cache is nearly as fast as copying memory (more than half as fast)",
+            "reading in sequence through the page cache is nearly as fast as copying memory (our test: more than "
+            "half as fast)",
             lambda n: n["read"][WARM][IN_ORDER] > 0.5 * n["read"][MEMORY][IN_ORDER],
             f"in order {{read[{WARM}][{IN_ORDER}]}} MiB/s from the warm page cache, {{read[{MEMORY}][{IN_ORDER}]}} "
             "MiB/s from memory",
@@ -196,8 +197,8 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "reading ahead hides the disk: a file read in order is nearly as fast cold as warm (more than half as "
-            "fast)",
+            "reading ahead hides the disk: a file read in order is nearly as fast cold as warm (our test: more than "
+            "half as fast)",
             lambda n: n["read"][COLD][IN_ORDER] > 0.5 * n["read"][WARM][IN_ORDER],
             f"in order {{read[{COLD}][{IN_ORDER}]}} MiB/s cold, {{read[{WARM}][{IN_ORDER}]}} MiB/s warm",
             "The disk delivers the next pages while the reader uses the previous pages.",

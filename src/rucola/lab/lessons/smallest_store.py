@@ -175,8 +175,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "a unit of a ConsumeQueue takes 20 bytes, so a queue is read like an array (finding the last of 100 "
-            "messages takes less than twice as long as finding the first)",
+            "a unit of a ConsumeQueue takes 20 bytes, so a queue is read like an array (our test: finding the last "
+            "of 100 messages takes less than twice as long as finding the first)",
             lambda n: (
                 n["bytes"]["60 lines of Python"]["queue file"] == 20 * MESSAGES
                 and n["find"]["by its queue unit"][99] < 2 * n["find"]["by its queue unit"][0]
@@ -192,8 +192,8 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "it is inefficient to walk along the CommitLog for the messages of one queue (finding the last of 100 "
-            "messages takes more than five times as long as through its unit)",
+            "it is inefficient to walk along the CommitLog for the messages of one queue (our test: finding the last "
+            "of 100 messages takes more than five times as long as through its unit)",
             lambda n: n["find"]["by walking along the log"][99] > 5 * n["find"]["by its queue unit"][99],
             "message 99 takes {find[by walking along the log][99]} µs by walking, {find[by its queue unit][99]} µs by "
             "its unit",

@@ -192,8 +192,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "a map saves the overhead of calls that copy, which makes reading and writing files much faster (here: a "
-            "fresh map takes less time than a call for each record, at every size)",
+            "a map saves the overhead of calls that copy, which makes reading and writing files much faster (our "
+            "test: a fresh map takes less time than a call for each record, at every size)",
             lambda n: all(n["write"][MAP][size] < n["write"][WRITE][size] for size in RECORD_BYTES),
             f"a record of 128 bytes takes {{write[{MAP}][128]}} µs through a fresh map and {{write[{WRITE}][128]}} µs "
             f"by `write`; one of 64 KiB {{write[{MAP}][65536]}} and {{write[{WRITE}][65536]}} µs",
@@ -213,8 +213,8 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's option warmMapedFileEnable",
-            "touching the pages of a segment beforehand takes the page faults out of the writes (less than a tenth is "
-            "left, and a record of 4 KiB takes less time)",
+            "touching the pages of a segment beforehand takes the page faults out of the writes (our test: less than "
+            "a tenth of the faults is left, and a record of 4 KiB takes less time)",
             lambda n: (
                 all(n["faults"][WARM][s] < 0.1 * n["faults"][MAP][s] for s in RECORD_BYTES)
                 and n["write"][WARM][4096] < n["write"][MAP][4096]

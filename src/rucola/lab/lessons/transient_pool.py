@@ -1,5 +1,5 @@
-"""Times appends to the real engine while its flush thread is busy: through the map, through the transient pool, by
-calls.
+"""Times appends to the real engine while its flush thread is busy. The appends go through the map, through the
+transient pool, or by calls to write.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def append(directory: Path, messages: int, options: dict[str, Any]) -> tuple[lis
     """Appends messages one by one.
 
     Returns:
-        Seconds of each append; the greatest number of bytes that only the process's memory held, and the number at the
-        end.
+        The seconds of each append, the greatest number of bytes that only the process's memory held, and the number of
+        such bytes at the end.
     """
     one = Run.of([message(0, 1024)])
     interval = {"flush_interval_commit_log_ms": 1, "flush_commit_log_least_pages": 0}
@@ -81,10 +81,10 @@ def say_longest(n: Numbers) -> str:
 
 
 def say_price(n: Numbers) -> str:
-    """Says how calls change the cost of the median append."""
+    """Says whether calls make the median append slower."""
     calls, mapped = n["append"][CALLS][MEDIAN], n["append"][MAP][MEDIAN]
     if calls <= mapped:
-        return "The median append costs no more either."
+        return "The median append takes no more time either."
     return f"The median append is slower: {calls} µs by calls, {mapped} µs through the map."
 
 
@@ -99,9 +99,9 @@ LESSON = Lesson(
         "time to time how many acknowledged bytes are in no file yet, and would be lost in a kill."
     ),
     design=(
-        "Rucola offers the map, the pool and calls. `transientStorePoolEnable` selects the pool, and "
-        "`writeWithoutMmap` selects calls. The map is the default: with it, a message that was acknowledged under "
-        "ASYNC_FLUSH survives the end of the process."
+        "Rucola can write the log through the map, through the pool, or by calls to write. The map is the default: "
+        "with it, a message that was acknowledged under ASYNC_FLUSH survives the end of the process. "
+        "`transientStorePoolEnable` selects the pool, and `writeWithoutMmap` selects the calls."
     ),
     quantities=(
         Quantity("append", "One append while the disk is busy", "µs", "share of the appends"),
@@ -110,8 +110,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's operations guide, which recommends it for asynchronous flush",
-            "the transient pool keeps slow appends short while the disk is written (the 99.9th percentile is lower "
-            "than through the map)",
+            "the transient pool keeps slow appends short while the disk is written (our test: the 99.9th percentile "
+            "is lower than through the map)",
             lambda n: n["append"][POOL][MOST] < n["append"][MAP][MOST],
             f"99.9 % of the appends take less than {{append[{POOL}][{MOST}]}} µs with the pool and "
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{POOL}][{LONGEST}]}} and "
@@ -133,7 +133,7 @@ LESSON = Lesson(
         Claim(
             "RocketMQ's option transientStorePoolEnable",
             "with the pool, some acknowledged messages are in no file yet, so the end of the process would lose them; "
-            "without the pool there are none",
+            "without the pool there are no such messages",
             lambda n: n["memory"][POOL]["most at a time"] > 0 == n["memory"][MAP]["most at a time"],
             f"with the pool, up to {{greatest memory[{POOL}][most at a time]}} KiB were only in the memory of the "
             f"process (in the median repetition {{memory[{POOL}][most at a time]}} KiB), through the map "
@@ -144,8 +144,8 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "plain calls to write keep slow appends short too, with nothing at risk (the 99.9th percentile is lower "
-            "than through the map)",
+            "plain calls to write keep slow appends short too, and no message is at risk (our test: the 99.9th "
+            "percentile is lower than through the map)",
             lambda n: n["append"][CALLS][MOST] < n["append"][MAP][MOST] and n["memory"][CALLS]["most at a time"] == 0,
             f"99.9 % of the appends take less than {{append[{CALLS}][{MOST}]}} µs by calls and "
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{CALLS}][{LONGEST}]}} and "

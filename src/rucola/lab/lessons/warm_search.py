@@ -69,12 +69,12 @@ LESSON = Lesson(
     title="The warm section of a growing index",
     intro=(
         "Kafka looks up offsets by a binary search in an index file, mostly for readers near the end of the log. A "
-        "plain binary search begins in the middle of the whole index. As the index grows, the search comes to pages "
-        "that nobody has touched for a long time. Each of them may have to come from the disk while a request waits. "
-        f"Kafka therefore searches the last {WARM_BYTES:,} bytes first, the **warm section**. The program lets an "
-        f"index grow by {GROWN_PAGES} pages. Every few entries it looks up the newest record. In the end it counts the "
-        "pages that were brought into memory. Index and search are a model of Kafka's, written from the documentation "
-        "and comments."
+        "**plain** binary search begins in the middle of the whole index. As the index grows, the search comes to "
+        "pages that nobody has touched for a long time. Each of these pages may have to come from the disk while a "
+        f"request waits. Kafka therefore searches the last {WARM_BYTES:,} bytes first, the **warm section**. The "
+        f"program lets an index grow by {GROWN_PAGES} pages. Every few entries it looks up the newest record. In the "
+        "end the program counts the pages that were brought into memory. Index and search are a model of Kafka's, "
+        "written from the documentation and comments."
     ),
     design=(
         "RocketMQ's queues need no search by offset: unit *n* is at byte 20 × *n*. Only a search by time, which is "
@@ -90,18 +90,19 @@ LESSON = Lesson(
             "a plain binary search also touches pages far from the end of the index; a search that begins with the "
             "warm section does not",
             lambda n: n["pages"][PLAIN][5120] > n["pages"][WARM][5120] <= GROWN_PAGES + 3,
-            f"while the index of a log of 5 GiB grew by {GROWN_PAGES} pages, {{pages[{PLAIN}][5120]}} of its pages "
-            f"were touched by the plain search, and {{pages[{WARM}][5120]}} by the search with a warm section",
+            f"while the index of a log of 5 GiB grew by {GROWN_PAGES} pages, the plain search touched "
+            f"{{pages[{PLAIN}][5120]}} pages, and the search with a warm section touched {{pages[{WARM}][5120]}}",
             "The warm section spans at most three pages, and moves with the end of the index.",
             "The count includes pages that the system read ahead.",
         ),
         Claim(
             "Kafka's source, comment in AbstractIndex",
-            "the longer the log, the more pages the plain search touches; with the warm section the number has a "
-            f"limit (the {GROWN_PAGES} pages by which the index grew, and three more)",
+            "the longer the log, the more pages of its index a plain binary search touches; a search that begins with "
+            f"the warm section touches a limited number of pages (our test: at most {GROWN_PAGES + 3} pages while the "
+            f"index grows by {GROWN_PAGES})",
             lambda n: n["pages"][PLAIN][5120] > n["pages"][PLAIN][16] and n["pages"][WARM][5120] <= GROWN_PAGES + 3,
             f"the plain search touched {{pages[{PLAIN}][16]}} pages with 16 MiB of log and {{pages[{PLAIN}][5120]}} "
-            f"with 5 GiB; with the warm section there were {{pages[{WARM}][16]}} pages with 16 MiB, "
+            f"with 5 GiB; the search with a warm section touched {{pages[{WARM}][16]}} with 16 MiB, "
             f"{{pages[{WARM}][128]}} with 128 MiB and {{pages[{WARM}][5120]}} with 5 GiB",
             "Each time the index doubles, the plain search takes one more step, to a page far from the end. The "
             f"index of 16 MiB of log is only {GROWN_PAGES} pages long.",
@@ -109,10 +110,12 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "the warm section also makes the look-up faster (with 5 GiB of log, less than 0.8 times the time)",
+            "the warm section also makes the look-up faster (our test: with 5 GiB of log, less than 0.8 times the "
+            "time of a plain search)",
             lambda n: n["time"][WARM][5120] < 0.8 * n["time"][PLAIN][5120],
-            f"{{time[{WARM}][5120]}} µs with it, {{time[{PLAIN}][5120]}} µs without, with 5 GiB of log",
-            "There are fewer steps, and fewer pages to wait for.",
+            f"with 5 GiB of log, a look-up takes {{time[{WARM}][5120]}} µs with the warm section and "
+            f"{{time[{PLAIN}][5120]}} µs without it",
+            "The search has fewer steps, and waits for fewer pages.",
             "The cost of a step in this program dominates both times; the warm section only saves the wait for a cold "
             "page now and then.",
         ),

@@ -136,7 +136,7 @@ class Archiver:
                 continue
             rows, size = sum(one.rows for one in added), sum(one.size for one in added)
             return Step(version, rows, size, len(added), plan.lag, self._clock.monotonic() - began_s)
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _plan(self) -> _Plan:
         catalog = open_catalog(self._options)

@@ -30,7 +30,7 @@ NAMESPACE = "rucola"
 IDENTIFIER = (NAMESPACE, "messages")
 OFFSETS, SCHEMA = "rucola.offsets", "rucola.schema"
 NO_RETRIES = {"commit.retry.num-retries": "0"}
-"""PyIceberg must not retry a commit, because a retry would add messages that another commit has archived."""
+"""PyIceberg must not retry a commit, because a retry would add messages that another commit has already archived."""
 
 
 class IcebergLog:
@@ -46,7 +46,7 @@ class IcebergLog:
         self._clock = clock or SystemClock()
 
     def snapshot(self, queues: Iterable[MessageQueue] = ()) -> Snapshot:
-        """The newest state of the table; it has the archived offsets of all queues."""
+        """The newest state of the table, always with the archived offsets of all queues."""
         from pyiceberg.exceptions import NoSuchTableError
 
         now = self._clock.wall_ms()
@@ -94,7 +94,7 @@ class IcebergLog:
         return _number(table)
 
     def clean(self) -> int:
-        """Deletes nothing: snapshots of an Iceberg table stay readable until its own tools expire them."""
+        """Deletes nothing: snapshots of an Iceberg table stay readable until Iceberg's own tools expire them."""
         return 0
 
     def _catalog(self) -> SqlCatalog:
@@ -105,7 +105,7 @@ class IcebergLog:
         return SqlCatalog("rucola", uri=place, warehouse=f"file://{self.root}", init_catalog_tables="true")
 
     def _loaded(self, base: Snapshot, change: Change) -> Table:
-        """The table; it is created for the first commit."""
+        """Loads the table; creates it at the first commit."""
         from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchTableError, TableAlreadyExistsError
 
         catalog = self._catalog()
@@ -144,7 +144,7 @@ def _number(table: Table) -> int:
 
 
 def _prepare(transaction: Transaction, change: Change) -> None:
-    """Gives the table its partitions and new columns in the transaction that adds the first files with them."""
+    """Adds partitions and new columns to the table, in the same transaction as the first files that use them."""
     from pyiceberg.table import TableProperties
 
     metadata = transaction.table_metadata
@@ -162,7 +162,7 @@ def _prepare(transaction: Transaction, change: Change) -> None:
 
 
 def _offsets(table: Table) -> StreamOffsets:
-    """The archived offsets from the newest snapshot that records them; snapshots by other writers do not."""
+    """The archived offsets from the newest snapshot that has them; snapshots by other writers have none."""
     snapshot = table.current_snapshot()
     while snapshot is not None:
         if snapshot.summary is not None and (text := snapshot.summary.additional_properties.get(OFFSETS)):

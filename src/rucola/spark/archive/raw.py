@@ -3,8 +3,8 @@
 A row covers a stretch of a segment: a record of any topic (including half messages and the cluster's own topics), the
 blank record at the end of a segment, or bytes that are not a record. Zeros at the end of a stretch that is not a record
 are left out. The bytes after the end of the log (its tail), such as a torn record, are archived only while no broker
-uses the store. A tail still changes, so a later commit replaces it. The files of ``config`` are part of each commit as
-well.
+uses the store. The tail may change later; a later commit then replaces the archived tail. The files of ``config`` are
+part of each commit as well.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG_TOPIC = "#log"
-"""Stands in place of a topic where the log's offset is stored among queue offsets; no topic can have this name."""
+"""The topic name under which a table stores the offset of the log among queue offsets; no real topic can have it."""
 RECORD, BLANK, BYTES = "record", "blank", "bytes"
 """Kinds of rows."""
 LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
@@ -86,7 +86,8 @@ class RawArchiver:
         store: directory of the store.
         spark: the session whose executors read and write; None for this process.
         broker_name: name of the store's broker; a table may hold the logs of several brokers.
-        commit_log_path: directory of the log if it is elsewhere; several are separated by commas.
+        commit_log_path: directory of the log if the log is not in the store's directory; several directories are
+            separated by commas.
         segments_per_commit: largest number of segments in one commit.
         clock: source of time.
     """
@@ -146,7 +147,7 @@ class RawArchiver:
                 continue
             rows, size = sum(one.rows for one in added), sum(one.size for one in added)
             return Step(version, rows, size, len(added), plan.left, self._clock.monotonic() - began_s)
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _plan(self, base: Snapshot) -> _Plan | None:
         store = OfflineStore(self._store, commit_log_path=self._commit_log_path or None)
@@ -192,7 +193,7 @@ class RawArchiver:
     def _tail(self, base: Snapshot, segments: Sequence[FileSpan], end: int) -> tuple[list[Stretch], list[DataFile]]:
         """Returns the stretches of the tail to archive, and the data files of older tails, which the commit removes.
 
-        The tail is left out while the broker runs, because it changes all the time and a restore does not need it.
+        While the broker runs, the tail is left out: it changes all the time, and a restore does not need it.
         """
         old = {(one.partition["segment"], one.partition["sha256"]): one for one in self._old(base, TAIL_PART)}
         found = []
@@ -220,7 +221,9 @@ class RawArchiver:
                 yield one
 
     def _config(self, base: Snapshot) -> tuple[list[str], list[DataFile]]:
-        """Writes a changed configuration to a new data file; returns its report, and the data files to replace."""
+        """Writes a changed configuration to a new data file; returns the report of this file, and the data files that
+        it replaces.
+        """
         contents = {}
         for name in self._files.list_files(f"{self._store}/{CONFIG}"):
             content = self._files.read_file(f"{self._store}/{CONFIG}/{name}")

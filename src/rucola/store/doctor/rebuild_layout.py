@@ -71,11 +71,11 @@ class IndexWork:
     """An index file to be made.
 
     Attributes:
-        pieces: the files that hold the keys, in the order of the log; for each file, its path, the index of the first
-            key, and the index after the last key.
-        previous_end_ms, previous_end_offset: store time and physical offset of the last key of the previous file; -1
-            for the first file.
-        first_ms: store time of the record for which the broker would create the file.
+        pieces: the key files of the scans that hold the keys, in the order of the log; for each key file, its path, the
+            index of the first key to take, and the index after the last key to take.
+        previous_end_ms, previous_end_offset: store time and physical offset of the last key of the previous index file;
+            -1 for the first index file.
+        first_ms: store time of the record at whose dispatch the broker would create this index file.
     """
 
     pieces: list[tuple[str, int, int]]

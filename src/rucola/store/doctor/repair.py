@@ -186,7 +186,8 @@ def flipped_bit(data: bytes, physical_offset: int) -> int:
     """Returns the only bit whose flip turns the bytes at ``physical_offset`` into a valid record; -1 if there is no
     such bit, or more than one.
 
-    The end of the record must be proved: another record, a blank record or zeros follow, or the data ends there.
+    The end of the record must be confirmed: another record, a blank record or zeros follow directly, or the data ends
+    less than 8 bytes later.
     """
     content, table = bytearray(data), new_table(2)
     view = memoryview(content)
@@ -216,7 +217,10 @@ def _likely_size(data: bytes) -> int:
 
 
 def _is_certain(content: bytearray, size: int, physical_offset: int) -> bool:
-    """Whether a record of this size ends before another record, a blank record or zeros, or at the end of the data."""
+    """Whether the bytes right after a record of ``size`` bytes are another record, a blank record or zeros.
+
+    If fewer than 8 bytes follow, they cannot be judged and count as right.
+    """
     if size + BLANK.size > len(content):
         return size <= len(content)
     length, magic = BLANK.unpack(content, size)

@@ -291,8 +291,9 @@ class CommitLog(LogReader):
 
         A failed write may leave part of the content in the file. Once other records follow, a recovery must not mistake
         that part for stored messages, so it is erased before the next write. Readers of the files must not mistake it
-        for messages either: if several records are written, the start of the first one is written last, and no record
-        is valid before that. A part of a single record is not a valid record.
+        for messages either. If several records are written, the size and magic number of the first record are therefore
+        written last; until then, readers stop in front of the first record. A single record needs no such order,
+        because a part of it is not a valid record.
         """
         file = self._file
         assert file is not None
@@ -355,7 +356,7 @@ class CommitLog(LogReader):
             lengths = table[first * ROW_WIDTH + column : last * ROW_WIDTH : ROW_WIDTH]
             need += sum(length for length in lengths if length > 0)
         if need > self.queue.segment_bytes:
-            # RocketMQ returns PUT_OK here, stores nothing and leaves two empty segments.
+            # RocketMQ returns PUT_OK here, stores nothing, and leaves two segments that end with a blank record.
             self.refusal = PutMessageStatus.MESSAGE_ILLEGAL
             return False
         file, target = self._file, self._target

@@ -23,7 +23,7 @@ from rucola.runtime.logs import event
 _log = logging.getLogger(__name__)
 _NEAR_MS = 60_000
 _TOLD_FROM_MS = 1000
-"""Smallest difference in ms that is logged; time servers regularly correct smaller ones."""
+"""Smallest difference in ms that is logged; time servers regularly correct smaller differences."""
 
 
 class StoreTime:
@@ -69,8 +69,9 @@ class StoreTime:
             event(
                 _log,
                 logging.WARNING,
-                "wall clock is behind the newest message: until it has caught up, store time runs at nine tenths of "
-                "its speed, for the last minute at half; delayed messages and retries wait that much longer",
+                "wall clock is behind the newest message: until the clock has caught up, store time runs at nine "
+                "tenths of the clock's speed, and at half speed while the clock is less than a minute behind; delayed "
+                "messages and retries wait longer",
                 behind_ms=behind_ms,
                 ends_in_s=(_far_ms(behind_ms) + 2 * min(behind_ms, _NEAR_MS)) // 1000,
             )
@@ -84,7 +85,7 @@ class StoreTime:
 
 
 def _far_ms(behind_ms: int) -> int:
-    """Returns for how many milliseconds store time runs at nine tenths of the clock's speed. After that, the clock is
-    one minute behind store time.
+    """Returns for how many milliseconds store time runs at nine tenths of the clock's speed. After this time, the
+    clock, which was ``behind_ms`` behind store time, is only a minute behind.
     """
     return max(behind_ms - _NEAR_MS, 0) * 10

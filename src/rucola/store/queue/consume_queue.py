@@ -289,14 +289,14 @@ class ConsumeQueue:
         return self.files.start // self.unit_bytes
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Returns the physical offset and the size that a unit holds; the unit may lie after the last entry. Returns
-        zeros if there is no segment.
+        """Returns the physical offset and the size in the unit at ``queue_offset``, which may lie after the last entry.
+        Returns zeros if no segment holds the unit.
         """
         return self.unit(queue_offset)[:2]
 
     def number_from(self, physical_offset: int) -> int:
-        """Returns the number of the first unit that points to ``physical_offset`` or beyond; units after the last entry
-        are searched too.
+        """Returns the number of the first unit that points to ``physical_offset`` or beyond. The search also covers
+        what the files hold after the last entry.
         """
         low = self.files.start // UNIT_BYTES
         high = max(self.max_offset, self._seen_end)

@@ -1,7 +1,8 @@
 """The extension of consume queues (``formats.consume_queue_ext``), and the queue that has one.
 
 The content of the extension is derived from the log and, for the bit maps, from the filters that were known at
-dispatch. It is synced with its queue. After a crash, a unit is valid only once dispatch has put its record again.
+dispatch. Each sync of a queue also writes the queue's extension to the disk. After a crash, a unit of the extension is
+valid only once dispatch has put the unit's record again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rucola.store.queue.consume_queue import ConsumeQueue, DispatchRequest
 from rucola.store.queue.placement import NOWHERE, Placement
 
 BitMap = Callable[[bytes, bytes], bytes]
-"""Returns the bloom filter bits of a record from its topic and property text; empty if it has none."""
+"""Makes the bloom filter bits of a record from the record's topic and property text; empty for no bits."""
 
 
 class ConsumeQueueExt:
@@ -48,7 +49,7 @@ class ConsumeQueueExt:
         self._files = files
 
     def read(self, address: int) -> ExtUnit | None:
-        """Returns the unit at ``address``; None if there is none.
+        """Returns the unit at ``address``; None if no unit is there.
 
         Raises:
             DiskError: the disk cannot read the unit.
@@ -86,7 +87,7 @@ class ConsumeQueueExt:
         return address_of(position)
 
     def rewrite(self, address: int, size: int) -> None:
-        """Writes a unit once more, so that the next sync covers it."""
+        """Writes the unit at ``address`` once more, so that the next sync includes this unit."""
         position = position_of(address)
         file = self.files.find(position)
         if file is not None:
@@ -212,7 +213,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def put_record(self, request: DispatchRequest) -> None:
-        """Writes the unit of a record into the extension, then its address into the queue.
+        """Writes the unit of a record into the extension, then the address of this unit into the queue.
 
         Raises:
             DiskFullError: no space; nothing valid was changed.
@@ -243,7 +244,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
             raise
 
     def _put_again(self, request: DispatchRequest) -> bool:
-        """Whether the correct entry is already in the queue. If so, its unit is written once more."""
+        """Whether the queue already has the correct entry. If so, writes the entry and its extension unit once more."""
         physical_offset, size, address = self.unit(request.queue_offset)
         if (physical_offset, size) != (request.physical_offset, request.size):
             return False

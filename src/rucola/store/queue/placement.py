@@ -2,12 +2,12 @@
 
 A record states its physical offset, its topic, its queue id and its queue offset. A unit states a physical offset and a
 size. Records of RocketMQ have no checksum over these fields, so only a comparison reveals a flipped bit in one of them.
-The decision uses the unit, its neighbours and the other fields, so that one wrong field moves neither a message nor its
-neighbours.
+The decision uses the unit, the neighbouring units and the record's other fields, so that one wrong field moves neither
+a message nor its neighbours.
 
-A decision is needed only where the queue offsets of entries are not consecutive: in recovery, and when a reader has
-found a difference. The size of the log limits how much is read and how many entries are left empty, whatever the bytes
-contain.
+Most records need no decision. Dispatch needs a decision if the queue offset of a record is not the next offset of the
+queue, and a reader needs one if it finds that a unit and its record differ. The size of the log limits how much is read
+and how many entries are left empty, whatever the bytes contain.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class PlacedQueue(Protocol):
         ...
 
     def place_at(self, queue_offset: int) -> tuple[int, int]:
-        """Returns the physical offset and the size that a unit holds; the unit may lie after the last entry. Returns
-        zeros if there is no segment.
+        """Returns the physical offset and the size in the unit at ``queue_offset``, which may lie after the last entry.
+        Returns zeros if no segment holds the unit.
         """
 
     def number_from(self, physical_offset: int) -> int:
-        """Returns the queue offset of the first unit that points to ``physical_offset`` or beyond; units after the last
-        entry are searched too.
+        """Returns the queue offset of the first unit that points to ``physical_offset`` or beyond. The search also
+        covers what the files hold after the last entry.
         """
 
 
@@ -148,10 +148,10 @@ class Placement:
         return False
 
     def stands(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
-        """Whether a unit that contradicts its record is right, because one field of the record is wrong.
+        """Whether a unit is right although its record contradicts it, because one field of the record is wrong.
 
         The unit is wrong (left over from an earlier state) if the record's own checksum confirms the record's fields,
-        or if the entry that the record states points to the record.
+        or if the entry at the queue offset that the record states points to the record.
         """
         if physical_offset >= self.trusted_to or self._log.in_gap(physical_offset):
             return False
@@ -171,7 +171,7 @@ class Placement:
         return not self._is_in_foreign_file(queue, identity, queue_offset)
 
     def _is_elsewhere(self, queue: PlacedQueue, identity: RecordIdentity, physical_offset: int, size: int) -> bool:
-        """Whether the entry that a record states points to the record."""
+        """Whether the entry at the queue and queue offset that a record states points to the record."""
         if identity.physical_offset != physical_offset:
             return False
         if (identity.topic, identity.queue_id) == (queue.topic, queue.queue_id):
@@ -179,8 +179,8 @@ class Placement:
         return self._raw_unit(identity.topic, identity.queue_id, identity.queue_offset) == (physical_offset, size)
 
     def _is_in_foreign_file(self, queue: PlacedQueue, identity: RecordIdentity, queue_offset: int) -> bool:
-        """Whether this record and a neighbouring unit's record both state the same queue, but not ``queue``. The file
-        then belongs to the stated queue.
+        """Whether the record of ``identity`` states a queue other than ``queue``, and the record of a neighbouring unit
+        states this other queue, too. If so, the file with both units belongs to the other queue.
         """
         named = identity.topic, identity.queue_id
         if named == (queue.topic, queue.queue_id):
@@ -234,7 +234,7 @@ class Placement:
 
     def _lost(self, physical_offset: int) -> int:
         """Returns how many records may be missing after ``physical_offset``: as many as fit into the log's gaps after
-        it, plus one that was lost for an unknown reason.
+        this offset, plus one that was lost for an unknown reason.
         """
         gaps = (gap.end - gap.start for gap in self._log.gaps if gap.end > physical_offset)
         return 1 + sum(gaps) // _RECORD_BYTES_MIN

@@ -2,9 +2,9 @@
 the log that lost their messages.
 
 Bytes of the log are kept in files named by their physical offset, each with a manifest (``.json``: offset, length,
-digest, reason). Unknown files are moved there under their own names. ``gaps.json`` lists the parts of the log whose
-messages were lost (``repair``). Queue units that point to these parts keep their queue offsets, so that no other
-message ever gets those offsets.
+digest, reason). Unknown files are moved into the directory under their own names. ``gaps.json`` lists the parts of the
+log whose messages were lost (``repair``). Queue units that point to these parts keep their queue offsets, so that no
+other message ever gets those offsets.
 """
 
 from __future__ import annotations
@@ -96,8 +96,9 @@ class Quarantine:
         """Returns the path at which to keep ``content``. Also returns the bytes of the file at this path if they
         already include ``content``.
 
-        After a crash while the log was being zeroed, the log has only a part of what an earlier recovery kept. A later
-        cut at the same offset, with other bytes, gets a file of its own.
+        If a crash interrupted the zeroing of the log, the log now has only a part of the bytes that the earlier
+        recovery copied to this file. If the log is cut at the same offset again and has other bytes there, these bytes
+        get a file of their own.
         """
         path, number = f"{self.path}/{offset:020d}", 0
         while (kept := self._files.read_file(path)) is not None and not _is_rest(content, kept, offset):

@@ -1,5 +1,5 @@
-"""The kinds of findings of a check, and findings with kind, file and position. Adjacent findings of the same kind count
-as one finding.
+"""The kinds of findings of a check, and findings with kind, file and position. Adjacent findings of the same kind are
+listed as one finding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FindingKind(StrEnum):
     RECORD_CRC = "record_crc"
     """A record that does not match the checksum of the whole record."""
     PHYSICAL_OFFSET = "physical_offset"
-    """A record whose physical offset field states a different offset."""
+    """A record whose physical offset field differs from the record's position in the log."""
     QUEUE_ID = "queue_id"
     """A record whose queue id differs from that of the queue whose entry points to the record."""
     TOPIC = "topic"
@@ -39,7 +39,7 @@ class FindingKind(StrEnum):
     SYS_FLAG = "sys_flag"
     """A record whose flags contradict its body, its properties or its queue entry, or have no meaning."""
     HOST = "host"
-    """A record that states an impossible port of a host."""
+    """A record with a host whose port is impossible."""
     RECONSUME_TIMES = "reconsume_times"
     """A record that states a negative number of redeliveries."""
     PREPARED_OFFSET = "prepared_transaction_offset"
@@ -51,8 +51,8 @@ class FindingKind(StrEnum):
     LOG_SHORT = "log_short"
     """The log ends below the offset up to which it was known to be synced."""
     QUEUE_OFFSET = "queue_offset"
-    """A record whose queue offset differs from that of the entry that points to it, or repeats that of a different
-    record.
+    """A record whose queue offset differs from that of the entry that points to the record, or is also the queue offset
+    of a different record.
     """
     RECORD_WITHOUT_UNIT = "record_without_unit"
     """A record without an entry in its consume queue."""
@@ -61,20 +61,23 @@ class FindingKind(StrEnum):
     UNIT_TAGS = "unit_tags"
     """An entry of a consume queue whose tags code differs from that of its record."""
     UNIT_WITHOUT_RECORD = "unit_without_record"
-    """An entry of a consume queue that points to no record with this queue and queue offset."""
+    """An entry of a consume queue that points to no record with the entry's queue and queue offset."""
     STALE_UNIT = "stale_unit"
-    """An entry after the last one of its queue, left over from a cut of the log. RocketMQ may treat it as valid again.
+    """A unit after the last entry of its queue, left over from a cut of the log. RocketMQ may treat the unit as an
+    entry again.
     """
     QUEUE_HOLE = "queue_hole"
     """Entries in the middle of a consume queue that point to nothing."""
     INDEX_HEADER = "index_header"
-    """The header of an index file does not agree with its length, its entries or their records."""
+    """The header of an index file does not agree with the file's length, with its entries or with their records."""
     INDEX_CHAIN = "index_chain"
-    """An index entry or slot that does not point to the previous entry of its slot."""
+    """An index entry that does not point to the previous entry of its slot, or a slot that does not point to its newest
+    entry.
+    """
     INDEX_ENTRY = "index_entry"
-    """An index entry that points to no record with such a key and store time."""
+    """An index entry that points to no record with the entry's key and store time, or bytes after the last entry."""
     KEYS_MISSING = "keys_missing"
-    """Records whose keys no index file has, although there are index files."""
+    """Records whose keys are in no index file, although the store has index files."""
     CHECKPOINT = "checkpoint"
     """The file ``checkpoint`` is missing, has a wrong length, or holds an impossible value."""
     TABLE = "table"
@@ -89,7 +92,7 @@ class Finding:
 
     Attributes:
         file: path below the store's directory.
-        position: position in that file of the first byte concerned; the end of the file if something is missing there.
+        position: position in ``file`` of the first byte concerned; the end of the file if something is missing there.
         count: number of adjacent findings of this kind.
         detail: a description of the first of these findings.
     """
@@ -105,7 +108,7 @@ class Findings:
     """Collects findings and notes.
 
     Attributes:
-        counts: number of all findings by kind, listed or not.
+        counts: number of findings by kind; includes findings that are not listed, and counts adjacent ones singly.
         notes: remarks that are not faults.
         affected: number of entries of queues and index that are right themselves, but point into damaged parts of the
             log.

@@ -1,9 +1,9 @@
 """Walks a whole commit log, continues after damage, and distinguishes damage from the ordinary end.
 
-If a record cannot be read, the walk searches for the next intact one, whose checksums and physical offset are right. If
-that record is not older than the last one read, the bytes between them are damage, and the walk continues there. If
-there is no such record, the log ends. Older records may follow the end, because RocketMQ leaves them there when it cuts
-a log.
+If a record cannot be read, the walk searches for the next intact record, that is, one with the right checksums and
+physical offset. If that record is not older than the last record read, the bytes between the two are damage, and the
+walk continues at that record. If there is no such record, the log ends before the record that cannot be read. Older
+records may follow the end, because RocketMQ leaves their bytes in the file when it cuts a log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROWS_MAX = 512
 """Largest number of records in a batch."""
 
 Batch = tuple[MappedFile, "array[int]", int]
-"""A segment, a table and the number of its rows; the next batch overwrites the table."""
+"""A segment, a table and the number of rows in the table; the next batch overwrites the table."""
 
 _PHYSICAL_OFFSET_AT = RECORD_HEAD.position("physical_offset")
 
@@ -180,7 +180,7 @@ class LogCheck:
 
     @property
     def intact(self) -> bool:
-        """Whether all records up to now could be read, and have plausible times."""
+        """Whether all records up to now could be read and have plausible store times."""
         return self.sound_tail and not self._damaged and not self.times.wrong
 
     def damaged(self, physical_offset: int) -> bool:
@@ -293,7 +293,11 @@ class LogCheck:
     # -- damage --------------------------------------------------------------------------------------------------------
 
     def _over_damage(self, number: int, file: MappedFile, position: int) -> int:
-        """Returns the position after the bytes at ``position`` that are not a record; -1 if the log ends there."""
+        """Returns the position at which the walk continues if no record can be read at ``position``.
+
+        Usually this is the position of the next record, and the bytes before that record become a finding. It is
+        ``position`` if a running broker has completed the record by now, and -1 if the log ends at ``position``.
+        """
         behind = self._next_record(number, file, position)
         if behind < 0 or (self._live_end >= 0 and self._parse(file, position, CHECK_ALL)):
             return behind if behind < 0 else position
@@ -326,8 +330,8 @@ class LogCheck:
         return position + row[RecordColumn.RECORD_SIZE]
 
     def _next_record(self, number: int, file: MappedFile, position: int) -> int:
-        """Returns the position of the next intact record that is not older than the last one; the end of this segment
-        if that record lies in a later segment.
+        """Returns the position of the next intact record that is not older than the last record read; the end of this
+        segment if the next record lies in a later segment.
 
         Returns -1 if there is no such record.
         """
@@ -357,7 +361,7 @@ class LogCheck:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _end_in(self, number: int, file: MappedFile, position: int) -> None:
-        """Ends the log at ``position``, and reports what lies after it, unless a broker is writing there."""
+        """Ends the log at ``position``. Unless the log is in use, also reports what lies after that position."""
         self._ended = True
         self.end = file.start + position
         if self._live_end >= 0:

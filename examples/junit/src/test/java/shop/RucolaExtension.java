@@ -7,7 +7,7 @@ import java.util.regex.Pattern;
 import org.junit.jupiter.api.extension.BeforeAllCallback;
 import org.junit.jupiter.api.extension.ExtensionContext;
 
-/** One broker for all test classes of the run; it ends with the last of them, and its store is gone. */
+/** One broker for all test classes of the run. At the end of the run, the broker stops and removes its store. */
 public class RucolaExtension implements BeforeAllCallback {
     private static final Pattern NAMESRV = Pattern.compile("\"namesrv\":\\s*\"([^\"]+)\"");
 
@@ -34,7 +34,7 @@ public class RucolaExtension implements BeforeAllCallback {
             process = new ProcessBuilder("rucola", "up", "--ephemeral", "--json",
                     "--namesrv-port", "0", "--broker-port", "0", "--http-port", "0")
                     .redirectError(ProcessBuilder.Redirect.INHERIT).start();
-            // The line comes when both are ready.
+            // The line comes when name server and broker are ready.
             BufferedReader lines = process.inputReader();
             String line = lines.readLine();
             Matcher found = NAMESRV.matcher(line == null ? "" : line);
