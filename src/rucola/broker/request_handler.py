@@ -119,7 +119,11 @@ class RequestHandler:
                 channel.took(self._monotonic() - began_s)
             else:
                 try:
-                    last = self._process_hot(channel, batch, kind, row, last)
+                    if kind == _PULL:
+                        self._before_read()
+                        self._pull.process_row(channel, batch.source, table, row)
+                    else:
+                        last = self._process_sends(channel, batch, kind, row, last)
                 except Exception as error:  # noqa: BLE001 - a defect must not cost the connection
                     event(_log, logging.ERROR, "request failed", error, peer=channel.remote_address)
                     _answer(channel, table, row, last, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
@@ -141,12 +145,11 @@ class RequestHandler:
         self._before_read()
         self._table.process(channel, command)
 
-    def _process_hot(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> int:
-        """Serves rows ``first`` to ``last`` (excluded); returns the first row that was not served."""
-        if kind == _PULL:
-            self._before_read()
-            self._pull.process_row(channel, batch.source, batch.table, first)
-        elif self._waiters is not None and len(self._waiters) >= self._waiting_max:
+    def _process_sends(self, channel: Channel, batch: FrameBatch, kind: int, first: int, last: int) -> int:
+        """Serves rows ``first`` to ``last`` (excluded), which send messages; returns the first row that was not
+        served.
+        """
+        if self._waiters is not None and len(self._waiters) >= self._waiting_max:
             _answer(channel, batch.table, first, last, ResponseCode.SYSTEM_BUSY, OVERLOAD)
         elif kind == _SEND:
             return self._send.process_run(channel, batch.source, batch.view, batch.table, first, last)

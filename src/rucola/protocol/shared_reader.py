@@ -39,15 +39,17 @@ class ReadSpace:
         capacity: largest size of a read in bytes.
 
     Attributes:
+        batch: the frames of the current read. All reads use this object, because at most one read is handled at a time.
         kept_bytes: total size in bytes of copied batches, and of frames set aside, that are not handled yet.
     """
 
-    __slots__ = ("kept_bytes", "source", "table", "view")
+    __slots__ = ("batch", "kept_bytes", "source", "table", "view")
 
     def __init__(self, capacity: int = 256 * 1024) -> None:
         self.source = bytearray(max(capacity, 64))
         self.view = memoryview(self.source)
         self.table = new_table(ROWS_MAX)
+        self.batch = FrameBatch(self.source, self.view, self.table, 0)
         self.kept_bytes = 0
 
 
@@ -110,14 +112,19 @@ class SharedFrameReader(FrameReader):
                 dropped: no response has confirmed them.
         """
         self._end += count
-        source, view = self._source, self._view
-        rows, self._start, error, unread = scan_frames(source, self._start, self._end, self._table, ROWS_MAX)
+        rows, self._start, error, unread = scan_frames(self._source, self._start, self._end, self._table, ROWS_MAX)
         if error:
             raise self._refusal(error)
         self.has_more = rows == ROWS_MAX and self._start < self._end
-        batch = FrameBatch(source, view, self._table, rows) if rows else None
-        if batch is not None and unread:
-            self._read_others(batch)
+        batch = None
+        if rows:
+            if self.is_large:
+                batch = FrameBatch(self._source, self._view, self._table, rows)
+            else:
+                batch = self._space.batch
+                batch.count, batch.judged = rows, 0
+            if unread:
+                self._read_others(batch)
         if self.has_more:
             self._is_aside = False
             return batch

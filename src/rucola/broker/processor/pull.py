@@ -189,10 +189,12 @@ class PullMessageProcessor:
                 self._answer_reset(request, reset)
                 return
         topic, queue_id = admission.queue
-        where = (topic, queue_id, request.queue_offset, request.max_messages)
         if admission.expression is None:
-            result = self._store.get_message(*where, _MAX_BYTES, admission.tag_codes, fetched)
+            result = self._store.get_message(
+                topic, queue_id, request.queue_offset, request.max_messages, _MAX_BYTES, admission.tag_codes, fetched
+            )
         else:
+            where = (topic, queue_id, request.queue_offset, request.max_messages)
             time = FilterTime(self._monotonic)
             result = read_filtered(self._store, admission.expression, *where, may_block=fetched, time=time)
             request.channel.costly = time.is_up()
