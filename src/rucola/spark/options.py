@@ -154,8 +154,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "keys",
         "",
-        "read only messages that have one of these keys, separated by commas, in `keys` or as `msgId`; a batch over a "
-        "directory finds them in the store's index, any other query reads all messages and drops the rest",
+        "keys separated by commas; read only messages that have one of them in `keys` or as `msgId`; a batch looks "
+        "them up in the index of the directory or of the brokers, a stream reads all messages and drops the rest",
     ),
     Option(
         "useIndex",

@@ -62,8 +62,12 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option(
         "compressMsgBodyOverHowmuch", "4096", "larger bodies are compressed, and each is sent in a request of its own"
     ),
-    Option("sendTimeoutMs", "3000", "time limit of one request, including its retries"),
-    Option("retryTimeoutMs", "120000", "how long failing requests are repeated before the task fails"),
+    Option(
+        "sendTimeoutMs",
+        "3000",
+        "time limit of one send with all attempts of the client; the sink repeats a failed send for `retryTimeoutMs`",
+    ),
+    Option("retryTimeoutMs", "120000", "how long failed sends are repeated before the task fails"),
 )
 DEFAULTS = {option.name: option.default for option in SINK_OPTIONS}
 ALIASES: dict[str, str] = {"namesrvaddr": "nameServer"}
