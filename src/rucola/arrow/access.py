@@ -55,7 +55,10 @@ class Access:
 
 
 def shown(name: str, value: str) -> str:
-    """Returns ``value`` for an error text, or ``HIDDEN`` if ``name`` looks like a secret option, known or not."""
+    """Returns ``value`` for an error text, or ``HIDDEN`` if ``name`` looks like the name of a secret.
+
+    ``name`` may be an option that does not exist.
+    """
     return HIDDEN if _SECRET_NAME.search(name) else value
 
 

@@ -81,7 +81,7 @@ class BrokerAnswers:
         return None if absence is None else absence.error
 
     def failed(self, broker_name: str, error: BaseException) -> None:
-        """Notes that a broker does not respond; raises ``error`` if it has a different cause."""
+        """Notes that a broker is unavailable if ``error`` means that; otherwise raises ``error``."""
         if not isinstance(error, RucolaError) or not (error.retriable or isinstance(error, ClientError)):
             raise error
         if broker_name not in self._absences or not self._absences[broker_name].until_s:

@@ -125,7 +125,10 @@ class BrokerCatalog:
     def holders(
         self, queues: Sequence[MessageQueue], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[MessageQueue]:
-        """Returns all queues, because a broker reports the bounds of a queue faster than it finds a key."""
+        """Returns all queues.
+
+        The caller reads the bounds of the returned queues, and a broker reports bounds faster than it finds keys.
+        """
         return list(queues)
 
     def plan_lookup(

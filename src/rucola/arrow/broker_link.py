@@ -64,8 +64,8 @@ class BrokerLink:
 
         Args:
             question: coroutine function that makes the calls; runs on the client's event loop, possibly several times.
-            known: True if the topics certainly exist. A name server that does not know the topics has just started,
-                and is asked again.
+            known: whether the topics certainly exist. If so, a name server that does not know them has just started,
+                and ``question`` is repeated.
 
         Raises:
             RucolaError: the last failure, if it is permanent or the time limit is reached.
@@ -96,7 +96,7 @@ class BrokerLink:
         return self._loop.run(asked())
 
     def begin(self, question: Callable[[PullConsumer], Awaitable[T]]) -> Future[T]:
-        """Asks ``question`` once; returns a future of the answer."""
+        """Starts to run ``question`` once; returns a future of its result."""
 
         async def asked() -> T:
             return await question(self._consumer)

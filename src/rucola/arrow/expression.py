@@ -47,7 +47,7 @@ def parse_expression(text: str, kind: ExpressionKind) -> Expression:
     try:
         if not is_sql:
             return parse_tag_expression(text)
-        from rucola.filter.sql import compile_sql  # loads a kernel; most queries have no condition
+        from rucola.filter.sql import compile_sql  # imported here, because most queries do not need it
 
         compile_sql(text)  # a broker would pass every message if the condition were faulty
         return SqlCondition(text)

@@ -31,7 +31,8 @@ def lookup_of_columns(keys: Collection[object] | None, ids: Collection[object] |
         ``LOOKUP_KEYS_MAX`` values are wanted of each column.
     """
     if keys is not None and len(keys) <= LOOKUP_KEYS_MAX:
-        # A value may hold several keys, separated by spaces. The index has each key, so the first key is enough.
+        # A value may hold several keys, separated by spaces. The index has each of them, so a lookup of the first key
+        # finds the message.
         first = [value.split(KEY_SEPARATOR)[0] if isinstance(value, str) else "" for value in keys]
         return None if "" in first else KeyLookup(frozenset(first))
     if ids is not None and len(ids) <= LOOKUP_KEYS_MAX:

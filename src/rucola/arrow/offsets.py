@@ -70,7 +70,7 @@ class StreamOffsets:
         return StreamOffsets(from_document(document), from_document(document.get(FROM, {})), marks)
 
     def to_document(self) -> StreamDocument:
-        """The document as JSON text; equal documents give equal text."""
+        """Makes the nested JSON document of the stream; equal ``StreamOffsets`` give equal JSON text."""
         document: StreamDocument = dict(to_document(self.offsets))
         if self.starts:
             document[FROM] = to_document(self.starts)

@@ -135,8 +135,9 @@ class Rows:
     def properties_json(self) -> pa.Array:
         """The properties of each row as the text of a JSON object."""
         length, _ = _columns_cy.count_bytes(self.table, self.count, RecordColumn.PROPERTIES_LEN)
-        # JSON needs quotes, a colon and a comma for each pair, in place of two separators; more space is rarely needed.
-        # ``ROOM_OF_WORDS`` is spare space, so that the kernel can use its faster code for the last row, too.
+        # For each pair, JSON has quotes, a colon and a comma where the stored form has two separators. One and a half
+        # times the stored length is nearly always enough. ``ROOM_OF_WORDS`` is spare space, so that ``_columns_cy`` can
+        # use its faster code for the last row, too.
         room = length * 3 // 2 + 2 * self.count + ROOM_OF_WORDS
         offsets = pa.allocate_buffer(4 * (self.count + 1))
         while True:
@@ -189,7 +190,7 @@ def text(values: pa.Array) -> pa.Array:
     """Converts byte strings to text; bytes that are not UTF-8 become U+FFFD, as in the JSON of the properties."""
     data = values.buffers()[2]
     if data is None or _columns_cy.is_ascii(data):
-        return values.view(pa.string())  # all bytes are ASCII, and Arrow would check each string separately
+        return values.view(pa.string())  # a cast would check each string, but ASCII is always valid UTF-8
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:

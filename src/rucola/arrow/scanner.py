@@ -169,7 +169,7 @@ class Scanner:
                     source, view, position, limit, base_offset, self._table, self._rows_max, crc32, check
                 )
                 if stop == WalkStop.TORN:
-                    raise FormatError("commit log record", end, "a whole record", "bytes that are none", name)
+                    raise FormatError("commit log record", end, "a whole record", "other bytes", name)
                 count, end, stop = self._within_bytes(position, count, end, stop)
                 if count:
                     yield from self._build(source, count)

@@ -35,10 +35,12 @@ from rucola.store.offline.offline_store import OfflineStore
 from rucola.store.offline.search import index_hits, indexed_span
 
 REFRESH_S = 0.1
-"""Largest age of the view of a live directory, in seconds; an idle stream asks for the view about 75 times a second."""
+"""The view of a live directory is kept for at least this many seconds; an idle stream asks for the view about 75 times
+a second.
+"""
 REFRESH_PAUSE = 10
-"""The view is kept for at least this many times the duration of reading its queue bounds, which takes about 1 s for
-some thousand queues.
+"""If reading the queue bounds of a view took t seconds, the view is kept for at least ``REFRESH_PAUSE`` * t seconds.
+For some thousand queues, t is about 1.
 """
 SAMPLE_UNITS = 512
 SAMPLE_UNITS_MIN = 4
@@ -106,8 +108,6 @@ class StoreCatalog:
     def look(self, queues: Iterable[MessageQueue]) -> Look:
         """The result of ``bounds``; no queue is in ``waiting``, because no broker is asked.
 
-
-
         Raises:
             ConfigError: a queue of the checkpoint has a different broker name from the directory.
         """
@@ -160,8 +160,9 @@ class StoreCatalog:
     ) -> list[MessageQueue]:
         """The queues of the records that the index finds, and of all records that are not in the index.
 
-        Returns all queues if the index cannot be used. Reading the bounds of a queue takes half a millisecond. Without
-        this function, a lookup in a store with very many queues would spend its time on queues without the key.
+        Returns all queues if the index cannot be used or lacks a large part of the log. Reading the bounds of a queue
+        takes half a millisecond. Without this function, a lookup in a store with very many queues would spend its time
+        on queues without the key.
         """
         store, files = self._store, Files()
         topics = {queue.topic for queue in queues}
@@ -174,7 +175,7 @@ class StoreCatalog:
             return list(queues)
         found: set[tuple[bytes, int]] = set()
         for first, last in rest:
-            store.log.queue.set_read_ahead(True)  # this part is read in order
+            store.log.queue.set_read_ahead(True)  # the log is read in order from ``first`` to ``last``
             unindexed = queues_from(store.log, first, last) if first < last else set()
             self._read_places()
             if unindexed is None:  # the scan reports the damage
@@ -232,8 +233,8 @@ class StoreCatalog:
         self._store.close()
 
     def _read_places(self) -> None:
-        """Lets a page fault in the log load only its own page. A plan looks at single records all over the log, and a
-        disk that reads megabytes ahead would load all of it.
+        """Turns off read-ahead for the log, so that a page fault loads one page only. A plan looks at single records
+        all over the log; with megabytes of read-ahead for each of them, it would load the whole log.
         """
         self._store.log.queue.set_read_ahead(False)
 
@@ -341,8 +342,8 @@ class StoreCatalog:
     def _record_start_from(self, wanted: Sequence[QueueRange], physical_offset: int, nearest: int) -> int:
         """A record start at or after ``physical_offset``, but not after ``nearest``, which is a record start, too.
 
-        The log itself usually shows the next start. If it shows none nearby, the queues are searched one by one until
-        a record is near enough (``NEAR_PART``), because a search of thousands of queues takes too long.
+        The log itself usually shows the next start. If it shows none nearby, the queues are searched one by one. The
+        search ends once a record is near enough (``NEAR_PART``), because searching thousands of queues takes too long.
         """
         near = physical_offset + self._options.bytes_per_partition_max // NEAR_PART
         log = self._store.log

@@ -86,7 +86,7 @@ def _refused(name: str) -> Any:
     """A method of PyArrow that this dataset lacks; a call raises an error that says what to call instead."""
 
     def method(*_: object, **__: object) -> NoReturn:
-        raise NotImplementedError(f"{name}: read with to_table first")
+        raise NotImplementedError(f"this dataset has no {name}(); read it with to_table() and use the table")
 
     return method
 

@@ -1,7 +1,7 @@
 """Users and rules of a broker, kept in ``config/rucola-auth.json`` below the store. Only the file's owner can read it.
 
-Only requests change them, on the event loop. Every change is synced before it takes effect. RocketMQ keeps users and
-rules in RocksDB, so the store directory of a RocketMQ broker has no such file.
+After the start, only requests change users and rules, on the event loop. Every change is synced before it takes effect.
+RocketMQ keeps users and rules in RocksDB, so the store directory of a RocketMQ broker has no such file.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class AuthManager:
         yet.
 
         Raises:
-            ConfigError: the file is damaged, ``initial`` is not a user, or there is no super user.
-            DiskError: the file cannot be read or written.
+            ConfigError: the file is damaged, ``initial`` is not a user, has a weak password or cannot be written, or
+                there is no super user.
+            DiskError: the file cannot be read.
         """
         text = self._files.read_file(f"{self._directory}/{_FILE}")
         try:
@@ -182,7 +183,7 @@ class AuthManager:
     def _keep_a_super_user(self, name: str, after: Mapping[str, str]) -> None:
         users = {**self._users, name: after}
         if not any(user.get("userType") == "Super" and user.get("userStatus") == "enable" for user in users.values()):
-            raise _refusal("no user who may change users would be left")
+            raise _refusal("this would leave no enabled super user")
 
     def _put_user(self, user: dict[str, str]) -> None:
         self._write({**self._users, user["username"]: user}, self._policies)
