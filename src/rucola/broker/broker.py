@@ -213,8 +213,8 @@ class Broker:
         """Starts importing the SQL92 parser in a thread; otherwise the first SQL92 filter holds up all clients for a
         tenth of a second.
 
-        Call this only in a process without pytest. Lark and pytest both parse Python, and Python up to 3.11.7 and
-        3.12.1 fails if two threads do so at the same time.
+        Call this only in a process without pytest. Lark and pytest both use Python's module ``ast``, which fails if two
+        threads parse at the same time (in Python 3.11 up to 3.11.7, and in 3.12 up to 3.12.1).
         """
         if self.config.enable_property_filter:
             self.services.imports.begin((lazy_processors.SQL_GRAMMAR,))

@@ -480,7 +480,7 @@ def broker_options(values: Mapping[str, str]) -> tuple[BrokerConfig, MessageStor
         if key not in REFERENCE_KEYS:
             problems.add(ConfigError(key, values[key], "a key of RocketMQ's broker.conf, which this one is not"))
     if "true" in (values.get("aclEnable", "").strip(), values.get("authenticationEnabled", "").strip()):
-        # With access control, the first request that names a topic or group does not create it by default.
+        # With access control, requests by default do not create the missing topics and groups that they name.
         values = {"autoCreateTopicEnable": "false", "autoCreateSubscriptionGroup": "false", **values}
     with problems:
         broker_config = parse_options(BrokerConfig, values)
@@ -516,6 +516,6 @@ def _in_todays_words(values: Mapping[str, str]) -> dict[str, str]:
     for former, key in FORMER_KEYS.items():
         if former in values and values[former] != renamed.setdefault(key, values[former]):
             raise ConfigError(
-                former, values[former], f"the value of {key}, {values[key]}, or one of the two keys alone"
+                former, values[former], f"the same value as {key} ({values[key]}), or only one of the two keys"
             )
     return renamed

@@ -70,7 +70,7 @@ class FlushWaiters:
         _send(parts)
 
     def fail_all(self, reason: str) -> None:
-        """Answers every waiting request after a failed sync with FLUSH_DISK_TIMEOUT."""
+        """Answers FLUSH_DISK_TIMEOUT to every waiting request; called after a failed sync and when the broker stops."""
         failed = list(self._waiting)
         self._waiting.clear()
         self._answer_refused(failed, f"the message is stored, its flush failed: {reason}")

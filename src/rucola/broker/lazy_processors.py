@@ -41,8 +41,9 @@ class LazyProcessor(Generic[P]):
     """A processor that is imported and created when it is first needed.
 
     Args:
-        module: the module that holds the processor, below ``rucola.broker``.
-        name: the name of its class, which takes the broker's services; or a function that returns the processor.
+        module: the processor's module, relative to ``rucola.broker``.
+        name: the name of the processor's class, which is created with the broker's services; or a function that takes
+            the services and returns the processor.
 
     Attributes:
         module: the full name of the module. The module must be imported before ``processor`` is called on the event

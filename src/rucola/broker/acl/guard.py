@@ -104,7 +104,7 @@ class AccessGuard:
         clock: gives the time with which the times in signatures are compared.
         insecure: accept legacy signatures, which can be replayed, even if others can read the connection's traffic.
         require_v2: refuse the legacy signatures of all accounts.
-        quota: limits the names that accounts create; the guard sets its current account.
+        quota: limits how many topics and groups an account may create; the guard sets ``quota.account``.
 
     Attributes:
         refused: number of requests refused since start-up.

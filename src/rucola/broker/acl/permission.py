@@ -16,8 +16,8 @@ SUB = 8
 
 PERMISSIONS = {"DENY": DENY, "PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB}
 _SYSTEM_PREFIXES = ("rmq_sys_", "RMQ_SYS_", "SCHEDULE_TOPIC_")
-"""Prefixes of the topics that hold messages of all other topics until their delivery time or the end of their
-transaction. Default permissions do not apply to these topics.
+"""Topics whose names begin with these prefixes hold data of other topics, for example messages that wait for their
+delivery time or for the end of their transaction. Default permissions do not apply to such topics.
 """
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -43,7 +43,7 @@ NOTHING = Resource("nothing", "", DENY)
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether this topic holds messages of other topics until their delivery time or the end of their transaction."""
+    """Whether ``name`` begins with one of the prefixes of topics that hold data of other topics."""
     return name.startswith(_SYSTEM_PREFIXES)
 
 
@@ -151,8 +151,8 @@ class AclSnapshot:
     digest: str = ""
 
     def may_come_from(self, account: Sender, address: Segments) -> bool:
-        """Whether the address lists allow ``account`` to use ``address``. The lists only restrict; none replaces a
-        signature.
+        """Whether the address lists allow requests of ``account`` from ``address``. Requests from a listed address need
+        a signature, too.
         """
         if account.addresses is None or account.addresses.matches(address):
             return True

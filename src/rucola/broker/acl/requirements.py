@@ -71,10 +71,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class PoppedTopic:
-    """A requirement: permission for the topic of a popped message, named in the ext field ``topic``. The field may
-    name the group's retry topic for that topic.
+    """A requirement: permission for the topic of a popped message. The ext field ``topic`` contains the name of this
+    topic, or the name of the retry topic that the group has for it.
 
-    Such a name, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also be the retry topic of another group.
+    The name of a retry topic, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also belong to another group.
     Therefore this rule applies only to requests about messages that the group itself popped.
     """
 

@@ -41,8 +41,8 @@ class ConsumerManager:
         on_change: called with the group when its clients or topics change and its members must rebalance.
 
     Attributes:
-        changes: a counter that rises when a group loses its last client, changes its subscriptions, or changes how it
-            reads them.
+        changes: a counter that rises when a group loses its last client, or when a heartbeat changes the group's
+            subscriptions, consume type, message model or start position.
     """
 
     def __init__(self, on_change: Callable[[ConsumerGroup], None]) -> None:

@@ -1,9 +1,10 @@
 """Tells the members of a changed consumer group, so that they divide the queues among themselves again. Event loop
 only.
 
-A small group is notified of every change. A large group is notified once of many changes: a pause follows each round of
-notifications, and changes during the round or the pause lead to one further round. The pause is proportional to the
-number of members, so notifying a large group that starts up takes only a share of the event loop's time.
+A small group is notified of every change. In a large group, many changes share one round of notifications: a pause
+follows each round, and all changes during the round or the pause together lead to one further round. The pause is
+proportional to the number of members, so notifying a large group that starts up takes only a small share of the event
+loop's time.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class GroupChanges:
         self._rounds: dict[str, _Round] = {}
 
     def tell(self, info: ConsumerGroup) -> None:
-        """Tells every member of the group to rebalance (40) once the name servers know the group's retry topic, because
-        members ask the name servers for this topic.
+        """Tells every member of the group to rebalance (request code 40). If the group's retry topic is still being
+        registered, the members are told only afterwards, because they ask the name servers for this topic.
         """
         if not info.clients:
             self._filters.unregister(info.group)

@@ -1,8 +1,8 @@
 """SQL92 subscriptions of groups, compiled (RocketMQ 5.3.3, ``ConsumerFilterManager``). Event loop only.
 
-The filters in ``consumerFilter.json`` outlive their consumers by a day. A filter applies to pulls up to the version of
-its subscription; a pull with a newer version is refused until a heartbeat brings that version. Filters read from the
-file keep their bloom bits.
+The filters in ``consumerFilter.json`` outlive their consumers by a day. A filter applies to pulls whose subscription
+version is not newer than its own; a pull with a newer version is refused until a heartbeat brings that version. Filters
+read from the file keep their bloom bits.
 """
 
 from __future__ import annotations

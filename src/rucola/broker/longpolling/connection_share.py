@@ -1,9 +1,8 @@
-"""Counts waiting requests by connection: limits how many may wait on one connection, and returns them when the
-connection closes.
+"""Keeps the waiting requests of each connection, limits their number, and lists them when the connection closes.
 
-Thus no client can use up the broker's limit of waiting requests. Official clients send one waiting request for each
-queue, all over one connection. The limit is therefore much higher than one consumer needs. A connection that has
-reached the limit is still read, because its heartbeats must be served, too.
+Thus no single connection can use up the broker's limit of waiting requests. Official clients send one waiting request
+for each queue, all over one connection. The limit of a connection is therefore much higher than one consumer needs. A
+connection that has reached its limit is still read, because its heartbeats must be served, too.
 """
 
 from __future__ import annotations

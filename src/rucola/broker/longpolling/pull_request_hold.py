@@ -1,4 +1,4 @@
-"""Holds pull requests that found no message until one arrives (RocketMQ 5.3.3, ``PullRequestHoldService``).
+"""Pull requests that found no message wait here for messages (RocketMQ 5.3.3, ``PullRequestHoldService``).
 
 A request waits under its (topic, queue). The first of these events resumes it: a message that matches its tag codes,
 the re-check every five seconds that makes up for a lost wake-up, or its own deadline. Resuming runs the pull again. A

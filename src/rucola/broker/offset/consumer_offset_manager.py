@@ -112,7 +112,7 @@ class ConsumerOffsetManager:
         return consumer_offset
 
     def clamp(self, range_of: Callable[[str, int], tuple[int, int]]) -> int:
-        """Moves every offset outside of its queue to the queue's nearer end. This is needed after a crash.
+        """Sets every offset that lies beyond an end of its queue to that end. This is needed after a crash.
 
         Args:
             range_of: returns minimum and maximum offset of a queue.

@@ -46,7 +46,7 @@ class Peeker:
         return self._store.max_queue_offset(queue.topic.encode(), queue.queue_id) - self._first(queue)
 
     def look(self, peek: Peek, queue: PoppedQueue, room: int) -> None:
-        """Adds messages of a queue to ``peek``, at most ``room`` messages in all."""
+        """Adds messages of a queue to ``peek``, until ``peek`` holds ``room`` messages."""
         peek.rest += max(self.rest(queue), 0)
         if peek.count >= room:
             return

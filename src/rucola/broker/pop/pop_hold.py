@@ -69,7 +69,7 @@ class _Waiting:
         self.heaps: dict[frozenset[int] | None, list[tuple[int, int, HeldPop]]] = {}
 
     def add(self, pop: HeldPop, number: int) -> None:
-        """Adds a request. ``number`` rises with each call, so that of pops with equal deadlines the oldest is first."""
+        """Adds a request. ``number`` rises with each call, so with equal deadlines the oldest request is first."""
         self.count += 1
         heap = self.heaps.setdefault(pop.tag_codes, [])
         heapq.heappush(heap, (pop.deadline_ms, number, pop))

@@ -81,7 +81,7 @@ class Receipt(NamedTuple):
         words = text.split(" ")
         numbers = words[:4]
         if len(words) < 6 or not all(word.isascii() and word.isdigit() and len(word) < 19 for word in numbers):
-            raise FormatError("extraInfo", 0, "what the pop answered", text[:64])
+            raise FormatError("extraInfo", 0, "the receipt of a popped message", text[:64])
         start_offset, pop_time_ms, invisible_ms, revive_queue = map(int, numbers)
         return cls(start_offset, pop_time_ms, invisible_ms, revive_queue, words[5])
 
