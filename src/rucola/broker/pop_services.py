@@ -167,7 +167,9 @@ class PopServices:
             await self._reviving.stop()
 
     async def _revive_some(self) -> float | None:
-        """Revives messages for a while; returns 0 if there is more to do, otherwise None, the usual pause."""
+        """Revives messages for a while; returns the pause until the next call: 0 if there is more to do, None for the
+        usual pause.
+        """
         more = await self._services.cold_reads.done(self._revive.work)
         registration = self._revive.registration
         if registration is not None and not registration.done():

@@ -36,8 +36,8 @@ _PLAIN = int(FrameKind.PLAIN)
 _SEND = int(FrameKind.SEND)
 _PULL = int(FrameKind.PULL)
 _UNASKED_ROWS = 16
-"""Number of sends that are served before the time is checked. A kernel serves them quickly, unless their queues are not
-mapped.
+"""Number of sends that are served before the time is checked. Cython kernels serve sends quickly. If the file of a
+queue must be mapped first, the time is checked earlier.
 """
 _UNASKED_PULLS = 4
 """Number of pulls that are served before the time is checked; each pull takes at most 10 ms."""

@@ -47,7 +47,9 @@ class ReviveQueue:
         self._early: dict[PopKey, _EarlyAck] = {}
 
     def take(self, queue_offset: int, record: PopCheckpoint | PopAck | None, came_ms: int) -> None:
-        """Takes the next record, which was stored at ``came_ms``; None if the message holds no record."""
+        """Takes the next record, which was stored at ``came_ms``. ``record`` is None if the message at ``queue_offset``
+        holds no record.
+        """
         self.next_offset = queue_offset + 1
         if isinstance(record, PopAck):
             self._acknowledge(queue_offset, record, came_ms)

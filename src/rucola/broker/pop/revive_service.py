@@ -201,7 +201,7 @@ class ReviveService:
         ``left``, and so does each message that is delivered again.
 
         Returns:
-            The rest of ``left``; at least 1 only if no more checkpoints can be completed at the moment.
+            What is left of ``left``. A value above 0 means that no more checkpoints can be completed at the moment.
         """
         while left > 0 and (waiting := queue.first()) is not None and waiting.checkpoint.revive_ms < self._complete_ms:
             left -= 1 + len(waiting.open_offsets)

@@ -63,7 +63,7 @@ UNCHANGEABLE = {
 changes nothing.
 """
 _BLACK_LIST = frozenset({"brokerConfigPath", "configBlackList"})
-"""The keys that RocketMQ refuses to change, and the text of its refusal."""
+"""The keys that RocketMQ refuses to change; its refusal has the text ``_BLACK_LISTED``."""
 _BLACK_LISTED = "Can not update config in black list."
 _NOT_CHANGED = f"{_BLACK_LISTED} A request changes only {', '.join(sorted(REMOTE_KEYS))}."
 CONFIG_BYTES_MAX = 64 * 1024

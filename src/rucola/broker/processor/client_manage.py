@@ -62,9 +62,9 @@ class ClientManageProcessor:
         """Request 34: a heartbeat. The response waits until the name servers know the retry topics created by the
         request.
 
-        The client is registered before that wait, because its connection could close meanwhile. If the connection has
-        closed already, for example while a thread read a long body, the client is not registered, because nothing would
-        remove it.
+        The client is registered before that wait; if its connection closes during the wait, the close removes the
+        client again. If the connection closed earlier, for example while a thread read a long body, the client is not
+        registered, because nothing would remove it.
         """
         if channel.closed:
             return None

@@ -61,8 +61,8 @@ class ConsumerManageProcessor:
         return success(command)
 
     def _is_known(self, header: UpdateConsumerOffsetRequestHeader) -> bool:
-        """True if the group has an offset in the queue, or if the queue has had messages. The topic then had this queue
-        until its number of queues was reduced.
+        """True if the group has an offset in the queue, or if the queue has had messages. In both cases the topic had
+        this queue before the number of its queues was reduced.
         """
         topic, queue_id = header.topic, header.queue_id
         if queue_id is None or queue_id < 0:
@@ -74,9 +74,10 @@ class ConsumerManageProcessor:
     def query_offset(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 14: the offset of a group in a queue.
 
-        If the group has no offset, the response is 0 while the queue's first message is in memory; otherwise, and for
-        clients that set ``setZeroIfNotFound`` to false, it is QUERY_NOT_FOUND. After QUERY_NOT_FOUND, clients start
-        where their ``consumeFromWhere`` says. So a new group reads a backlog from the disk only if its clients want to.
+        For a group without an offset, the response is offset 0 if the message at queue offset 0 is in memory, and
+        QUERY_NOT_FOUND if it is not. Clients that set ``setZeroIfNotFound`` to false get QUERY_NOT_FOUND in both cases.
+        After QUERY_NOT_FOUND, clients start where their ``consumeFromWhere`` says. So a new group reads a backlog from
+        the disk only if its clients want to.
         """
         header = QueryConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)

@@ -1,7 +1,7 @@
-"""Sends to a retry topic (RocketMQ 5.3.3, ``SendMessageProcessor#handleRetryAndDLQ``).
+"""Handles sends to retry topics (RocketMQ 5.3.3, ``SendMessageProcessor#handleRetryAndDLQ``).
 
-A client that cannot give a message back with request 36, or that consumes in order, sends the message to its retry
-topic itself.
+A client that cannot give a message back with request 36, or that consumes in order, itself sends the message to the
+retry topic of its group.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ HONOURS_MAX_RECONSUME_TIMES = 121
 
 
 class DeadLetterRule:
-    """Redirects the send of a message that failed too often to the dead-letter topic of its group."""
+    """Replaces the retry topic of a send by the dead-letter topic of the group if the message failed too often, or if
+    clients of the group hold queue locks, which means that the group consumes in order.
+    """
 
     def __init__(
         self, topics: TopicConfigManager, groups: SubscriptionGroupManager, locks: RebalanceLockManager
@@ -32,8 +34,8 @@ class DeadLetterRule:
         self._locks = locks
 
     def apply(self, command: RemotingCommand) -> None:
-        """Changes the header of ``command`` if its message failed too often. An unknown group is refused
-        later.
+        """Changes the header of ``command`` if its message belongs in the dead-letter topic. An unknown group is
+        refused later.
 
         Raises:
             FormatError: a required field is missing or not a number.

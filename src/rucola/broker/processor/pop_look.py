@@ -57,7 +57,7 @@ class PopLookProcessor:
         self._random_below = services.random_below
 
     def peek(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """Request 200052: the stored messages, which are not popped; None while the request waits for the disk."""
+        """Request 200052: returns messages without popping them; None while the request waits for the disk."""
         header = PeekMessageRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check(channel, header.topic, header.queue_id, header.consumer_group)

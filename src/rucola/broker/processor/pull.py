@@ -222,8 +222,8 @@ class PullMessageProcessor:
         _answer(request, int(code), result)
 
     def _slow_down(self, request: PullRequest, may_wait: bool) -> bool:
-        """Slows down a group that has reached its limit of cold reads: refuses the pull, or repeats it for one message.
-        Returns False if it did neither.
+        """Slows down a group that has reached its limit of cold reads: refuses the pull, or reads again with a limit of
+        one message. Returns False if it did neither.
         """
         info = self._consumers.group(request.admission.consumer[0])
         if info is None or info.consume_type != CONSUME_ACTIVELY:

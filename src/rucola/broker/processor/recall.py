@@ -37,7 +37,8 @@ class RecallMessageProcessor:
         """Request 370. The broker learns only at the due time whether the message was still waiting; if so, it is not
         delivered.
 
-        The request is refused if recalls are switched off, or if the handle names no waiting message of this broker.
+        The request is refused if recalls are switched off, or if the handle cannot belong to a waiting message of this
+        broker, for example because its delivery time is over.
         """
         region = {MSG_REGION: self._config.region_id}
         try:

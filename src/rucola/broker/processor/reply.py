@@ -1,9 +1,8 @@
-"""Delivers the replies of request/reply (RocketMQ 5.3.3, ``ReplyMessageProcessor``; requests 324 and 325, 326 to the
-client).
+"""Delivers the replies of request/reply (RocketMQ 5.3.3, ``ReplyMessageProcessor``; requests 324 and 325).
 
-The reply goes to the requesting client, found by the client id in the message. The reply is also stored if
-``storeReplyMessageEnable`` is true. Whether the store succeeds does not change the response, which only says whether
-the client got the reply.
+The reply is passed on to the requesting client with request 326; the client id in the message names this client. The
+reply is also stored if ``storeReplyMessageEnable`` is true. Whether the store succeeds does not change the response
+code, which only says whether the client got the reply.
 """
 
 from __future__ import annotations

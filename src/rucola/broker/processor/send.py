@@ -1,10 +1,10 @@
 """Serves requests that send messages (10, 310, 320): checks, appends, responds. See RocketMQ 5.3.3,
 ``SendMessageProcessor``.
 
-The unit of work is a run: consecutive rows of one read with the same topic. A clean run costs one check of its queue
-ids and three kernel calls, for inspection, append and responses, whatever its length. A row that is not clean has no
-UNIQ_KEY, or has a property that only the broker writes. Such a row is rewritten into a one-row table and then processed
-in the same way. There is therefore only one path to the store.
+The unit of work is a run: consecutive rows of one read with the same topic. Usually a few calls of Cython kernels
+inspect, append and answer all rows of a run, however long it is. A row without a UNIQ_KEY, or with a property on which
+the broker acts, such as DELAY, is rewritten into a one-row table and then processed in the same way. There is therefore
+only one path to the store.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ class SendMessageProcessor:
         """Stores rows that passed every check, and answers them.
 
         Args:
-            wait: whether the responses wait for a sync if the broker is configured to wait.
+            wait: whether the responses wait for a sync; without SYNC_FLUSH, none waits.
             detour: the topic in which a single row waits before it goes to ``target``.
         """
         done = last

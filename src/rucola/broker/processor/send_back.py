@@ -1,8 +1,9 @@
 """Takes back messages that a consumer could not process (RocketMQ 5.3.3,
 ``AbstractSendMessageProcessor#consumerSendMsgBack``; request 36).
 
-The message is stored again: in the retry topic of the group, after a delay in the schedule topic, or in the group's
-dead-letter topic if the message failed too often. Body and sysFlag stay unchanged.
+The message is stored again, unless the group has no retry queues. It first waits in the schedule topic and then enters
+the group's retry topic. If the message failed too often, or if the request has a negative delay level, it enters the
+group's dead-letter topic instead, without a delay. Body and sysFlag stay unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Encodes the responses to sends: one kernel call for a whole run, but batches and refusals one by one."""
+"""Encodes the responses to sends. A Cython kernel encodes the responses to a whole run together. Refusals, and the
+responses to batches and to messages that can be recalled, are encoded one by one.
+"""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class ScheduleMessageService:
             topic = properties[REAL_TOPIC]
             # A damaged unit may point anywhere; the unit of a lost record points to the log's beginning.
             if stored.topic != _TOPIC:
-                raise FormatError("delayed message", physical_offset, "one that waits", repr(stored.topic))
+                raise FormatError("delayed message", physical_offset, "the schedule topic", repr(stored.topic))
             if topic == TRANS_HALF_TOPIC:
                 raise FormatError("delayed message", physical_offset, "a topic of a consumer", topic)
             due = stored.copy(topic.encode(), int(properties[REAL_QID]), encode_properties(properties))

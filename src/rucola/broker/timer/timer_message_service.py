@@ -234,7 +234,12 @@ class TimerMessageService:
         properties = waiting.properties
         out_ms = properties.get(TIMER_OUT_MS, "")
         if not (out_ms.isascii() and out_ms.isdigit() and len(out_ms) < 19):
-            event(_log, logging.ERROR, "message without a time skipped", physical_offset=physical_offset)
+            event(
+                _log,
+                logging.ERROR,
+                "waiting message has no valid delivery time and is skipped",
+                physical_offset=physical_offset,
+            )
             return True
         due_ms = int(out_ms)
         withdraws = TIMER_DEL_UNIQKEY in properties
@@ -428,7 +433,7 @@ class TimerMessageService:
 
     def _put(self, messages: list[StoreMessage]) -> int:
         """Stores messages in order; returns how many were stored or skipped. Stops early if the store refuses messages,
-        or after the first messages of ``NEW_QUEUES`` queues.
+        or once ``NEW_QUEUES`` queues have received their first message.
         """
         done = self._new_queues = 0
         for _, neighbours in groupby(messages, key=lambda m: (m.topic, m.born_host, m.store_host)):
