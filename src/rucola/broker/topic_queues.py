@@ -34,7 +34,7 @@ class TopicQueues:
 
     Args:
         ask: asks the name servers; raises ``RucolaError`` if none knows the topic.
-        broker_name: name in the queues of a topic that only this broker knows.
+        broker_name: this broker's name, put into the queues if the name servers do not know the topic.
         monotonic: returns seconds.
     """
 

@@ -11,5 +11,5 @@ class OutputClosedError(Exception):
 
 
 def drop_output() -> None:
-    """Discards further output, including buffered output, which must not fail again at exit."""
+    """Discards further output, and output that is still buffered, because the flush at exit would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,8 +14,8 @@ _PADDING = 3
 
 
 def print_fitted(console: Console, table: Table) -> None:
-    """Prints ``table``. Right-aligned columns and those with ``no_wrap`` keep their width. If the terminal is too
-    narrow for the table, the terminal wraps its lines.
+    """Prints ``table``. Right-aligned columns and those with ``no_wrap`` keep their width. If the table is too
+    wide even after folding, the terminal wraps the table's lines.
     """
     for column in table.columns:
         column.no_wrap = column.no_wrap or column.justify == "right"

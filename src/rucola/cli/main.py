@@ -210,7 +210,7 @@ def command_line() -> argparse.ArgumentParser:
     def command(name: str, text: str) -> Callable[..., object]:
         return commands.add_parser(name, help=text, description=text, allow_abbrev=False).add_argument
 
-    up = command("up", "Start name server and broker in one process over one store directory.")
+    up = command("up", "Start a name server and a broker in one process; with --brokers, start several brokers.")
     up("--store", metavar="DIR", help="Store directory. [default: ~/store]")
     up("--ephemeral", action="store_true", help="Use a temporary store and remove it at the end.")
     up("--host", help="Address to listen on. [default: 127.0.0.1]")

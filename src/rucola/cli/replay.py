@@ -35,7 +35,7 @@ def run(arguments: list[str]) -> int:
 @app.command()
 @options_from_fields
 def replay(request: on.Request) -> None:
-    """Send stored messages into a topic again, as new messages; a second run gives them the same ids."""
+    """Send stored messages into a topic again, as new messages; a second run gives the same new ids as the first."""
     from rucola.spark.replay_rows import COLUMNS, replay_batches
 
     begin_s = time.monotonic()

@@ -125,7 +125,7 @@ class Request:
         if "nameServer" not in options:
             raise ConfigError("--namesrv", "", "the name servers to send to")
         if self.checkpoint is not None and parse_sink_options(options).dead_letter_path:
-            raise ConfigError("deadLetterPath", "given", "with --checkpoint, only deadLetterTopic")
+            raise ConfigError("deadLetterPath", "given", "no value with --checkpoint; use deadLetterTopic")
         return options
 
     def parsed(self) -> tuple[SourceOptions, SinkOptions]:
@@ -188,7 +188,7 @@ class Run:
 
 @contextmanager
 def progress(total: int | None) -> Iterator[Callable[[int], None]]:
-    """Shows a progress bar on a terminal's standard error; yields a function that takes the number of messages so
+    """Shows a progress bar if standard error is a terminal; yields a function that takes the number of messages so
     far.
 
     Args:

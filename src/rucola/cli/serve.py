@@ -69,7 +69,7 @@ def run_servers(
 
         signals = ["SIGINT", "SIGTERM"]
         if getattr(signal, "SIGHUP", None) and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-            signals.append("SIGHUP")  # nohup makes a process ignore it
+            signals.append("SIGHUP")  # under nohup, SIGHUP is ignored already, and stays so
         for name in signals:
             # Ctrl-C at a terminal signals all processes of `rucola up`; the brokers stop only when `up` tells them to.
             act = _ignore if name == "SIGINT" and stop_at_end_of_input else stop_at

@@ -134,13 +134,13 @@ def compact(
     target_mib: Annotated[int, typer.Option("--target-mib", min=1, help="Wanted size of a file in MiB.")] = TARGET_BYTES
     >> 20,
     keep_days: Annotated[
-        int | None, typer.Option("--keep-days", min=1, help="Remove messages that are older, in days.")
+        int | None, typer.Option("--keep-days", min=1, help="Remove messages older than this number of days.")
     ] = None,
     master: Annotated[str | None, _MASTER] = None,
     no_spark: Annotated[bool, _NO_SPARK] = False,
     json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Join small files of a table, remove old days, delete unneeded files."""
+    """Join small files of a table, remove old messages (--keep-days), delete files that are no longer needed."""
     from rucola.spark.archive import maintenance
     from rucola.spark.archive.manifest_log import ManifestLog
     from rucola.spark.archive.table_formats import open_table

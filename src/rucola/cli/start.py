@@ -19,7 +19,7 @@ from rucola.runtime.machine import process_id
 
 
 def up(options: Namespace) -> int:
-    """Runs name server and broker in one process over one store directory."""
+    """Runs a name server and a broker in this process; several brokers each have a process of their own."""
     if options.ephemeral and options.store is not None:
         raise ConfigError("--store", options.store, "no value, because --ephemeral is given")
     with temporary_store() if options.ephemeral else nullcontext(options.store) as directory:

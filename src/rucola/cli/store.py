@@ -1,5 +1,5 @@
-"""``rucola store``: inspects a store directory without changing it, even while a broker uses it. Commands that change a
-store say so, and need a store that no broker uses (``store_doctor``).
+"""``rucola store``: inspects a store directory without changing it, even while a broker uses it. Only ``rebuild`` and
+``repair`` change the store, and no broker may use it meanwhile; ``salvage`` writes a new store (``store_doctor``).
 
 Exit codes: 0 no problem found, 1 ``verify`` has findings, 2 usage, 4 a broker uses the store, 5 the store cannot be
 read.

@@ -79,7 +79,7 @@ def stats(
 
 
 def fields_of(by: str) -> list[str]:
-    """Returns the fields of tallies whose names are listed in ``by``, the value of ``--by``.
+    """Converts ``by``, the value of ``--by``, to names of fields of ``Tally``.
 
     Raises:
         ConfigError: there is no such field.

@@ -1,4 +1,5 @@
-"""The commands of ``rucola store`` that change a store. They lock the store, so no broker uses it meanwhile.
+"""The commands of ``rucola store`` that write. ``rebuild`` and ``repair`` lock the store that they change, so no broker
+uses it meanwhile; ``salvage`` only reads its sources and writes a new store.
 
 Each command imports its job when it runs. Otherwise every lookup of a key would wait for these imports, too.
 """

@@ -240,7 +240,7 @@ def print_damage_passed(findings: list[Finding]) -> None:
 
 
 def print_summary(report: Any, json: bool) -> None:
-    """Prints the result of a command that changes a store: a dataclass."""
+    """Prints the result of a command that writes a store; the result is a dataclass."""
     print_facts(asdict(report), json)
 
 
@@ -288,7 +288,7 @@ def steps() -> Iterator[Callable[[str, int, int], None]]:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[..., None]]:
-    """Shows a progress bar on a terminal's standard error; yields a function that takes the bytes done and the
+    """Shows a progress bar if standard error is a terminal; yields a function that takes the bytes done and the
     total.
     """
     columns = (TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn())

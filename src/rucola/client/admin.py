@@ -135,7 +135,7 @@ class AdminClient:
         return sorted((await self.route(topic)).broker_datas, key=lambda data: data.broker_name)
 
     async def brokers_of_group(self, group: str) -> list[BrokerData]:
-        """Brokers that know a consumer group, because they have its retry topic."""
+        """Brokers of a consumer group: all that serve the group's retry topic."""
         return await self.brokers_of(retry_topic(group))
 
     async def broker_address(self, name: str) -> str:

@@ -1,9 +1,9 @@
 """Sends a message with a delivery time to the timer topic (RocketMQ 5.3.3, ``HookUtils``).
 
 The time is given as seconds or milliseconds from now, or as a wall-clock time. The time is rounded down to the
-beginning of a time step; a time at which a step begins is moved to the step before. A message is delivered when its
-step is over. A message whose time has passed is stored as an ordinary one. A producer may withdraw the message with the
-handle in the response to the send.
+beginning of its time step; a time exactly on the boundary of two steps belongs to the earlier one. A message is
+delivered when its step is over. A message whose time has passed is stored as an ordinary one. A producer may withdraw
+the message with the handle in the response to the send.
 """
 
 from __future__ import annotations

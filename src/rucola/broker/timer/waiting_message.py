@@ -43,5 +43,5 @@ class WaitingMessage(StoredRecord):
             try:
                 topic, queue_id = properties[REAL_TOPIC].encode(), int(properties[REAL_QID])
             except (KeyError, ValueError) as error:
-                raise FormatError("waiting message", 0, "topic and queue to go to", repr(error)) from error
+                raise FormatError("waiting message", 0, "properties REAL_TOPIC and REAL_QID", repr(error)) from error
         return self.copy(topic, queue_id, encode_properties(java_order(properties.items(), PARSED_MAP_CAPACITY)))

@@ -1,6 +1,6 @@
 """The broker's topics (RocketMQ 5.3.3, ``TopicConfigManager``). Event loop only.
 
-Every change raises the data version and is reported to the listeners, the caches of the processors, at once. The change
+Every change raises the data version and is reported at once to the listeners, which are the broker's caches. The change
 is then written to ``topics.json`` together with other changes. After the write, the written changes are registered with
 the name servers. The future of a change ends after the registration, and the response to the request waits for this
 future. A change that cannot be written is undone, unless consumers need it.
@@ -120,8 +120,8 @@ class TopicConfigManager:
 
         Returns:
             The future ends when the topics are synced and the name servers know them or could not be reached.
-            If the future fails with ``DiskError``, the topics were not written and the change is undone. Without the
-            undo, a crash could remove a topic with messages.
+            If the future fails with ``DiskError``, the topics were not written and the change is undone; otherwise
+            producers could send to a topic that does not survive a crash.
         """
         for config in configs:
             self._undo.note(config.topic_name, self.table.get(config.topic_name))

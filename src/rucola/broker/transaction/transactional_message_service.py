@@ -168,7 +168,7 @@ class TransactionalMessageService:
         clients = self._producers.clients(half.group)
         is_removed = half.physical_offset < self._store.min_offset
         if not (hopeless or clients or is_removed):
-            return  # does not read the record, because thousands of messages may wait for one absent producer
+            return  # before the record is read, because thousands of messages may wait for one absent producer
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
@@ -290,8 +290,8 @@ class TransactionalMessageService:
         return self._timer.rewrite(delay_rewrite(committed, self._rules.level_max))
 
     def _hopeless(self, half: Half, now_ms: int) -> bool:
-        """True if ``half`` must not be checked again: its checks are used up, or it is too old. The age counts only
-        if no producer is connected or the message was checked before, because a clock that jumps forward makes all
+        """True if ``half`` must not be checked again: its checks are used up, or it is too old. Even an old
+        message is checked at least once if a producer is connected, because a clock that jumps forward makes all
         messages old.
         """
         if half.checks >= self._rules.check_max:

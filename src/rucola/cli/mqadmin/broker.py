@@ -98,7 +98,7 @@ def update_broker_config(
 
 @app.command("wipeWritePerm")
 def wipe_write_perm(namesrv: Namesrv, broker_name: BrokerName) -> None:
-    """Remove a broker's write permission on all name servers."""
+    """On all name servers, remove the write permission of a broker's topics."""
 
     _change_write_perm(namesrv, broker_name, "wipe", lambda admin: admin.api.wipe_write_perm)
 
