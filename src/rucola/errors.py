@@ -203,11 +203,11 @@ class BrokerError(RucolaError):
 
 
 def _refuses_account(code: int, remark: str) -> bool:
-    """Whether a server refused access to the sender, rather than to a broker, topic or group as a whole.
+    """Whether a server refused a request because of the sender's account, so that another try will not help.
 
-    NO_PERMISSION (16) can also mean that a broker, a topic or a group denies access to everyone for now, while another
-    broker may allow it. The access control of RocketMQ before 5.3 responds SYSTEM_ERROR (1), with the name of its
-    exception in the remark.
+    NO_PERMISSION (16) can also mean that a broker, a topic or a group is closed to everyone for now, while another
+    broker may accept the request. The access control of RocketMQ before 5.3 responds SYSTEM_ERROR (1), with the name of
+    its exception in the remark.
     """
     return code in (1, 16) and any(text in remark for text in _REFUSED_ACCOUNTS[code])
 

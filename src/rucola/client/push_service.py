@@ -278,7 +278,9 @@ class PushService:
         self._member.rebalance_soon()
 
     def _lock_lost(self, queue: OrderlyProcessQueue) -> None:
-        """Drops a queue that another consumer may have read. Stores no offset, because only that consumer knows it."""
+        """Drops a queue that another consumer may have read. Stores no consumer offset, because only that consumer
+        knows how far the queue has been consumed.
+        """
         self._drop(queue)
         self._forget(queue)
         self._member.rebalance_soon()

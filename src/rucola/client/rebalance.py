@@ -119,7 +119,7 @@ class Rebalance:
                 try:
                     balanced &= await self._rebalance_topic(topic)
                 except RucolaError as error:
-                    # the broker creates the retry topic at the first heartbeat or failure
+                    # the broker creates the retry topic at the group's first heartbeat or for its first failed message
                     balanced &= is_retry_topic(topic)
                     event(logger, logging.INFO, "not rebalanced", group=self._group, topic=topic, error=error)
                 except Exception as error:  # noqa: BLE001 - the strategy may be the application's own

@@ -1,7 +1,8 @@
 """Messages as a consumer receives them: decoded only as far as their attributes are read.
 
-A pull returns up to 32 records. A kernel finds and checks them, and fills a table row for each. A message is then one
-object with the bytes of its record and its table row. An attribute is decoded when it is first read, and then kept.
+A pull may return many records. ``walk_records`` finds and checks them, and fills a table row for each. A message is
+then one object with the bytes of its record and its table row. An attribute is decoded when it is first read, and then
+kept.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def received_messages(records: bytes, origin: PullOrigin, queue_offset: int = 0)
     Their checksums are checked.
 
     Args:
-        queue_offset: the requested offset; messages of a batch with lower offsets are left out.
+        queue_offset: the requested offset; if a batch begins below it, the batch's messages below it are left out.
 
     Raises:
         FormatError: a record is truncated, does not parse or has a wrong checksum.

@@ -1,9 +1,9 @@
 """Wraps a listener so that it skips messages that were already consumed.
 
-RocketMQ delivers at least once. A message may arrive twice, with the same UNIQ_KEY: after a repeated send or Spark
-task, or if a consumer dies before its offset is stored. The wrapper keeps the keys of consumed messages for some time,
-and only in this process. It does not recognise repeats that reach another consumer of the group or that arrive after a
-restart.
+RocketMQ delivers at least once. A message may arrive twice with the same UNIQ_KEY: if its send was retried, if the
+Spark task that sent it ran again, or if a consumer dies before the consumer offset is stored. The wrapper keeps the
+keys of consumed messages for some time, and only in this process. It does not recognise repeats that reach another
+consumer of the group or that arrive after a restart.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def topic_route(topic: str, data: TopicRouteData) -> TopicRoute:
 
 
 def default_topic_route(topic: str, data: TopicRouteData, queue_nums_max: int) -> TopicRoute:
-    """Makes the route of a topic to be created from ``data``, the route of its template topic."""
+    """Makes the route of a topic that does not exist yet; ``data`` is the route of its template topic."""
     sources = [
         replace(
             source,
@@ -171,7 +171,9 @@ class RouteTable:
         return [members[MASTER_ID] for members in self.brokers.values() if MASTER_ID in members]
 
     def learn(self, brokers: Iterable[BrokerData]) -> bool:
-        """Adds the addresses of ``brokers``; returns whether an address was added or removed."""
+        """Replaces the known addresses of each broker in ``brokers``; returns whether any address has changed. The
+        addresses of other brokers remain.
+        """
         changed = False
         for broker in brokers:
             if self.brokers.get(broker.broker_name) != broker.broker_addrs:
@@ -213,7 +215,7 @@ class RouteTable:
         if topic in self._own:
             # A restarted name server knows only the brokers that have registered since. With the default route,
             # messages of an existing topic would go to queues of the wrong broker, and create the topic there.
-            raise ClientError(f"no route to topic {topic}: the name server no longer has it, so the known route stays")
+            raise ClientError(f"the name server no longer has a route to topic {topic}; the last known route is kept")
         try:
             data = await self._name_servers.route_info(key)
         except BrokerError as error:

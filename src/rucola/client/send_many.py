@@ -20,7 +20,7 @@ from rucola.common.message import Message
 from rucola.errors import RucolaError, SendManyError
 
 _MESSAGES_MAX = 1_000
-"""Largest number of messages in a batch, so that many small messages are spread over the queues, too."""
+"""Largest number of messages in a batch, so that even many small messages are spread over several queues."""
 _ALONE = message_const.DELAYING | {message_const.SHARDING_KEY, message_const.TRAN_MSG}
 
 Outcome = SendResult | RucolaError | None
@@ -41,7 +41,7 @@ class ManyMessages:
 
     Args:
         encoder: the producer's encoder.
-        ready: waits until fewer messages are in flight.
+        ready: waits until another message may be sent.
         submit: sends one message.
         submit_batch: sends several messages, given with their encoded form.
         batch_bytes_max: largest body of a batch.

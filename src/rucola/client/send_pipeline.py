@@ -91,7 +91,7 @@ class SendPipeline:
         self.in_flight = 0
         self.in_flight_bytes = 0
         self._faults = LatencyFaultTolerance() if config.send_latency_fault_enable else None
-        # True if callers wait for space or for all sends to end, or if latencies are measured
+        # True if a caller waits in ``ready`` or ``flush``, or if latencies are measured
         self.waited_for = bool(self._faults)
         self.client = instance.client
         self.backoff_ms = config.retry_backoff_ms

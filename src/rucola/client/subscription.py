@@ -32,6 +32,8 @@ def subscription_data(topic: str, expression: str | MessageSelector, version: in
 
 
 def selected(messages: Sequence[MessageExt], subscription: SubscriptionData) -> Sequence[MessageExt]:
-    """Returns the messages whose tags match the subscription, because brokers compare only the hashes of tags."""
+    """Returns the messages whose tag is in the subscription, or all messages if the subscription lists no tags. Brokers
+    compare only the hashes of tags, so they may deliver other messages, too.
+    """
     tags = subscription.tags_set
     return [message for message in messages if message.tags in tags] if tags else messages

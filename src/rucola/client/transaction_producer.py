@@ -35,7 +35,9 @@ logger = logging.getLogger(__name__)
 
 _CHECKS_AT_A_TIME = 16
 _CHECKS_MAX = 2_000
-"""Largest number of checks that wait for a response; the broker repeats further checks."""
+"""Largest number of checks to which this producer has yet to respond. It ignores further checks; the broker will send
+them again.
+"""
 _PAUSE_S = 1.0
 
 
@@ -50,8 +52,8 @@ class TransactionProducer(Producer):
 
     Life cycle: ``async with TransactionProducer(...)``, or ``start`` and ``shutdown``, on one event loop.
 
-    After ``start``, it also responds to brokers' checks, even about messages of producers of the group that have ended.
-    Any number of producers of a group may run.
+    After ``start``, it also responds to brokers' checks, even about messages that another producer of the group sent
+    before it ended. Any number of producers of a group may run.
 
     Args:
         group: producer group.
@@ -255,7 +257,7 @@ class TransactionProducer(Producer):
 
 
 async def _called(function: Callable[..., object], *arguments: object) -> LocalTransactionState:
-    """Calls a coroutine function, or a plain function in a thread of its own, and returns its state.
+    """Calls ``function`` and returns the transaction state that it returned. A plain function runs in a worker thread.
 
     Raises:
         ClientError: the result is not a ``LocalTransactionState``.

@@ -56,7 +56,7 @@ class FrameColumn(IntEnum):
     # Columns of sends.
     BORN_TIMESTAMP = 17  # In ms.
     MESSAGE_FLAG = 18
-    PROPERTIES_POS = 19  # unescaped in place
+    PROPERTIES_POS = 19  # JSON escapes are already decoded, in the buffer itself.
     PROPERTIES_LEN = 20
     RECONSUME_TIMES = 21
     DEFAULT_TOPIC_POS = 22

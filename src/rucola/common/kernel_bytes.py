@@ -59,9 +59,7 @@ def put64(data: Any, at: int, value: int) -> None:
 
 
 def copy(target: Any, at: int, data: Any, start: int, size: int) -> None:
-    """Copies ``size`` bytes of ``data`` from ``start`` on to ``target`` at ``at``; copies nothing if ``size`` is
-    negative.
-    """
+    """Copies ``data[start : start + size]`` to ``target``, position ``at``; copies nothing if ``size`` is negative."""
     if size > 0:
         target[at : at + size] = data[start : start + size]
 
@@ -73,7 +71,7 @@ def find(data: Any, byte: int, start: int, end: int) -> int:
 
 
 def same(one: Any, at: int, two: Any, there: int, size: int) -> bool:
-    """Whether ``size`` bytes of ``one`` from ``at`` on equal those of ``two`` from ``there`` on."""
+    """Whether ``one[at : at + size]`` equals ``two[there : there + size]``; true if ``size`` is negative."""
     return size <= 0 or bytes(one[at : at + size]) == bytes(two[there : there + size])
 
 

@@ -1,4 +1,4 @@
-"""The columns of the row tables as plain integers, for interpreted kernels: ``FRAME_BODY_POS``, ``RECORD_POS``.
+"""The columns of the row tables as plain integers, for interpreted kernels; for example ``FRAME_BODY_POS``.
 
 ``kernel_columns.pxd`` states the same numbers for compiled kernels, where they are constants of C. An ``IntEnum`` would
 cost an interpreted kernel a search by name for each column of each row.

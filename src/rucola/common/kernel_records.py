@@ -14,7 +14,7 @@ from rucola.common.sysflag import MessageSysFlag
 RECORD_FIXED_BYTES = 74
 """Size of a record in bytes, not counting hosts, topic length, topic, body and properties."""
 BLANK_BYTES = 8
-"""Number of bytes written for the blank record, which fills a segment up to its end."""
+"""Number of bytes written for a blank record. Its size field also counts the unwritten rest of the segment."""
 TOPIC_BYTES_V1_MAX = 127
 """Greatest length in bytes of a topic whose length field is one byte."""
 PROPERTIES_BYTES_MAX = 32767

@@ -1,7 +1,8 @@
 """Reads and writes text and numbers of headers, for interpreted kernels; ``kernel_text.pxd`` is the compiled form and
 uses raw pointers.
 
-Nothing here checks a position. A kernel computes the space it needs before it writes, and the limit before it reads.
+Nothing here checks a position. Before a kernel writes, it makes sure that there is enough space; before it reads, it
+makes sure that the bytes lie inside the buffer.
 """
 
 from __future__ import annotations

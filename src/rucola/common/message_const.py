@@ -52,7 +52,9 @@ TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
-"""In a cancellation, which has the due time of the cancelled message: topic, ``+`` and unique key of that message."""
+"""Marks a message that recalls a delayed message: topic, ``+`` and unique key of the delayed message. Both messages are
+due at the same time.
+"""
 
 POP_CK: Final = "POP_CK"
 FIRST_POP_TIME: Final = "1ST_POP_TIME"

@@ -32,7 +32,7 @@ class Option:
 
     Attributes:
         key: RocketMQ's name in ``broker.conf``.
-        default: the value without an entry; its type is the option's type (int, bool, float, str or an Enum).
+        default: the value if the option is not set; its type is the option's type (int, bool, float, str or an Enum).
         text: one sentence for the documentation.
         unit: for example ``"bytes"`` or ``"ms"``; empty without a unit.
         minimum: smallest allowed number, None without a limit.
@@ -186,7 +186,8 @@ def options_of(config_class: type) -> list[Option]:
 
 
 def parse_options(config_class: type[T], values: Mapping[str, str]) -> T:
-    """Creates an instance of ``config_class`` from strings by RocketMQ key; keys of other classes are ignored.
+    """Creates an instance of ``config_class`` from ``values``, which maps RocketMQ's keys to texts. Keys that the class
+    does not declare are ignored.
 
     Raises:
         ConfigError: a value is not allowed; if there are several, ``OptionsError`` with all errors.
@@ -227,7 +228,7 @@ def unknown_keys(values: Iterable[str], *config_classes: type) -> list[str]:
 
 
 def show_options(config: Any) -> dict[str, str]:
-    """Returns all options of an instance as strings by RocketMQ key, as in responses to requests for a configuration.
+    """Maps RocketMQ's key of each option to its value as text, as in responses to requests for a configuration.
 
     Secrets appear as ``SECRET_SHOWN`` if they are set.
     """
@@ -239,7 +240,8 @@ def show_options(config: Any) -> dict[str, str]:
 
 
 def change_options(config: Any, values: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Changes options of a running instance, given by RocketMQ key: either all of ``values`` or none.
+    """Changes options of a running instance. ``values`` maps RocketMQ's keys to new values as text; either all of them
+    are set or none.
 
     The classes are frozen, so this function is the only way to change an option. A change takes effect only for options
     that are read at each use; the caller must know which these are.

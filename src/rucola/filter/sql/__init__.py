@@ -1,6 +1,6 @@
 """SQL92 filter expressions over message properties (``protocol.md`` 5.3).
 
-The compiler is imported when one of these names is first used, because few brokers ever get an expression.
+The compiler is imported when a name in ``__all__`` is first used, because few brokers ever get an expression.
 """
 
 from __future__ import annotations
