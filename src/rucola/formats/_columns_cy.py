@@ -210,7 +210,8 @@ def mark_intervals(
 
     Args:
         topics: index of each row's topic; only rows of ``topic`` are examined.
-        starts, ends: queue offsets by queue id, ends excluded; queues with higher ids have no interval.
+        starts, ends: the interval of each queue, indexed by queue id; the end is excluded. Queues whose id is
+            ``len(starts)`` or higher have no interval.
 
     Returns:
         The number of rows marked.
@@ -221,7 +222,9 @@ def mark_intervals(
     """
     _check_column(table, rows, RECORD_SYS_FLAG)
     if rows > len(topics) or rows > len(keep) or len(starts) != len(ends):
-        raise ValueError(f"{rows} rows do not fit into topics or keep, or {len(starts)} starts have {len(ends)} ends")
+        raise ValueError(
+            f"{rows} rows do not fit into topics or keep, or there are {len(starts)} starts but {len(ends)} ends"
+        )
     queues: cython.longlong = len(starts)
     count: cython.Py_ssize_t = 0
     row: cython.Py_ssize_t

@@ -231,8 +231,8 @@ def put_rows(
     """Puts the keys of the records in rows ``first`` to ``last`` (excluded), except those of rollback records.
 
     Args:
-        entry_max: number of entries at which the file counts as full; while the file grows, less than its final number
-            of entries.
+        entry_max: number of entries at which the file counts as full. While only a part of the file has disk blocks,
+            this is the number of entries that fit into that part.
         source: the segment to which the rows refer; ``base_offset`` is the physical offset of its byte 0.
         table: rows of ``walk_records``.
         from_offset: records that start below it are skipped.

@@ -110,7 +110,9 @@ def _hash(
             have += 1
             low, high = 0x80, 0xBF
         if have < size or 0xD800 <= code <= 0xDFFF:
-            code = 0xFFFD  # as in Java: one replacement character for each longest valid prefix or encoded surrogate
+            # As in Java, an encoded surrogate becomes one replacement character, and so do the valid first bytes of a
+            # character whose next byte is missing or wrong.
+            code = 0xFFFD
         if code >= 0x10000:
             value = low32(value * 31 + 0xD7C0 + (code >> 10))
             code = 0xDC00 | (code & 0x3FF)
@@ -517,9 +519,9 @@ def walk_records(
         base_offset: physical offset of byte 0 of ``segment``.
         rows_max: largest number of records to read.
         crc32: function that takes a memoryview.
-        check: sum of 1 (body CRC), 2 (record CRC, if present), 4 (physicalOffset field), 8 (no zero byte where the
-            record CRC belongs; a crash may have lost the page with the record CRC), 16 (no property whose name differs
-            from the record CRC's in one or two bytes).
+        check: sum of the checks to apply: 1 (body CRC), 2 (record CRC, if present), 4 (physicalOffset field), 8 (refuse
+            a zero byte in the place of the record CRC: a crash may have lost the page with the record CRC), 16 (refuse
+            a record CRC with a damaged name or separator; up to two wrong bytes of the name are recognized).
 
     Returns:
         The number of rows filled, the position after the last record read, and a ``WalkStop``.
@@ -670,8 +672,8 @@ def _span_properties(
         stop = find(segment, 2, start, end)
         column = -1
         value = start + 5
-        # Only the pairs with these names matter, so only the byte after such a name can be the separator 0x01. A pair
-        # with an empty value does not count.
+        # Only the pairs with these names matter, so it is enough to look for the separator 0x01 directly after such a
+        # name. A pair with an empty value does not count.
         if value < stop:
             word = uint32(segment, start)
             if word == 0x54414753 and segment[start + 4] == 1:  # TAGS

@@ -332,13 +332,14 @@ def select_units(
     Follows RocketMQ 5.3.3, ``DefaultMessageStore#getMessage`` and ``isTheBatchFull``: the first message always fits.
 
     Args:
-        columns_out: receives physical offset and size of each chosen unit; selection also ends when it is full. An
-            impossible size is replaced by the size of the rest of the log, because the reader takes the size from the
-            record.
+        columns_out: receives physical offset and size of each chosen unit; selection also ends when it is full. If a
+            unit's size is negative or too large for the log, the number of bytes from the record to the end of the log
+            is written instead. A reader that checks the record replaces this number by the record's own size.
         max_messages: the client's limit.
         max_bytes: the client's byte limit, already clamped.
         scan_bytes_max: largest number of bytes of units to examine.
-        tag_codes: sorted hashes (signed 32-bit) of the wanted tags; empty for all. The low 32 bits are compared.
+        tag_codes: sorted hashes (signed 32-bit) of the wanted tags; empty for all. They are compared with the low 32
+            bits of a unit's tags code.
         limits: the part of the log to choose from, and limits that depend on where a record is.
 
     Returns:

@@ -77,7 +77,7 @@ def _is_true(source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, 
 def _is_special(
     source: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.bint:
-    """Whether the broker acts on the property of this name, or writes the property itself."""
+    """Whether the property of this name is one that the broker acts on, refuses or sets."""
     first: cython.uchar = source[start]
     if first == 84:  # T
         return (size > 6 and starts(source, start, b"TIMER_")) or (

@@ -48,13 +48,15 @@ def scan_units(
     Args:
         log: the segment; ``base`` is the position of its first byte in the timer log.
         physical_end: end of the commit log; the walk stops at a unit whose record reaches beyond it.
-        wheel: the slots; a slot that already points to this unit or a later one is not changed.
+        wheel: the slots. A slot for a unit's time step that already points to that unit or a later one is not changed.
         seen_from: physical offset; records that start there or later are listed in ``seen``.
-        seen: receives the physical offsets of those records; must have room for one number per unit of the segment.
+        seen: receives the physical offsets of those records; must have room for one number per unit of the segment, and
+            for one more.
 
     Returns:
-        The position after the last unit, the reason to stop (0 end of the segment, 1 blank, 2 no valid unit), the
-        number of offsets in ``seen``, and the physical offset of the last unit's record, or -1 if there is no unit.
+        The position after the last unit, the reason to stop (0: end of the segment; 1: blank; 2: no valid unit, or a
+        record that reaches beyond ``physical_end``), the number of offsets in ``seen``, and the physical offset of the
+        last unit's record, or -1 if there is no unit.
     """
     limit: cython.Py_ssize_t = len(log) - TIMER_UNIT_BYTES
     slots: cython.longlong = len(wheel) // TIMER_SLOT_BYTES

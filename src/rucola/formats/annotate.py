@@ -54,8 +54,8 @@ class AnnotatedField:
         data: the field's bytes.
         name: the field's name.
         value: a number or text; None if the bytes alone are shown.
-        meaning: explanation of the value, or empty. For a time, ``meaning`` is empty; the name of a field with a time
-            in milliseconds ends with ``timestamp_ms``.
+        meaning: explanation of the value, or empty. Always empty if the field's name ends with ``timestamp_ms``: the
+            value of such a field is a time in milliseconds.
     """
 
     position: int

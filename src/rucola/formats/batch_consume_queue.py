@@ -59,7 +59,7 @@ class BatchUnit(NamedTuple):
 
     @property
     def valid(self) -> bool:
-        """Whether the field values are possible in a unit; a unit is not all zeros."""
+        """Whether the field values are possible in a unit; False if all bytes are zero."""
         return self.physical_offset >= 0 and self.size > 0 and self.base_offset >= 0 and self.batch_size > 0
 
 

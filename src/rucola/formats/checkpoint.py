@@ -1,4 +1,4 @@
-"""The file ``checkpoint``: its 4096 bytes begin with five times and offsets; the other bytes are zero.
+"""The file ``checkpoint``: 4096 bytes. Three timestamps and two offsets come first; the other bytes are zero.
 
 Source: RocketMQ 5.3.3, ``StoreCheckpoint``.
 """

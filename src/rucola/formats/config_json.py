@@ -57,8 +57,8 @@ def _loads(text: bytes) -> Any:
     """Parses the value in ``text``. Tries three parsers in turn; only the last one understands every text, and it takes
     ten times as long.
 
-    Inside strings, the second parser also quotes text that looks like a key. The result is not JSON, because that quote
-    ends the string, so the third parser follows.
+    The second one puts quotation marks around integer keys, but also around text inside a string that looks like such a
+    key. There the first mark ends the string too early. The result is not JSON, so the third parser follows.
     """
     with suppress(orjson.JSONDecodeError):
         return orjson.loads(text)

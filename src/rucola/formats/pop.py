@@ -108,7 +108,7 @@ class PopCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class PopAck:
-    """An acknowledgement of one message or, with ``batch``, of several messages in one revive message."""
+    """The content of a revive message that acknowledges one popped message or, with ``batch``, several."""
 
     key: PopKey
     queue_offsets: tuple[int, ...]

@@ -19,7 +19,7 @@ def segment_name(start: int) -> str:
 
 
 def segment_start(name: str) -> int | None:
-    """Returns the position of the first byte of the segment called ``name``; None if no segment has such a name."""
+    """Returns the position of the first byte of the segment called ``name``; None if ``name`` is no segment name."""
     if len(name) != NAME_DIGITS or not name.isascii() or not name.isdigit():
         return None
     start = int(name)

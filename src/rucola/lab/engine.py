@@ -76,8 +76,8 @@ def message(number: int, body_bytes: int, queue_id: int = 0, topic: bytes = TOPI
 
 @dataclass(frozen=True)
 class Run:
-    """Messages of one topic, in the form in which the broker passes messages to the store after one read of a
-    connection.
+    """Messages of one topic, prepared for one call of ``append_rows``. The broker makes such a call for messages that
+    arrived in one read from a connection.
     """
 
     source: bytearray

@@ -138,7 +138,9 @@ class SparseIndex:
         self.entries = len(self._map) // entry.size
 
     def entry_before(self, target: int, warm: bool = True) -> tuple[int, int]:
-        """Returns the last entry whose first number is at most ``target``; the first entry when there is none."""
+        """Returns the last entry whose first number is at most ``target``, or the first entry if all have larger
+        numbers.
+        """
         low, high = 0, self.entries - 1
         first_warm = max(0, high - WARM_BYTES // self._entry.size)
         if warm and self._key(first_warm) < target:
