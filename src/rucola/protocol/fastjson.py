@@ -1,9 +1,9 @@
 """The JSON dialect of bodies: the module writes standard JSON and reads what fastjson writes (``protocol.md`` 1.9).
 
-``loads`` tries standard JSON first. If that fails, it also accepts numbers, JSON objects (beans) and plain identifiers
-as map keys, single quotes, and ``{"$ref": "$.path"}`` as a reference to the object at that path. Numbers and
-identifiers as keys become strings. A bean as key becomes a tuple of its (name, value) pairs, sorted by name:
-``dict(key)`` restores the bean.
+``loads`` tries standard JSON first. If that fails, it also accepts strings in single quotes, and map keys that are
+numbers, JSON objects (beans) or plain identifiers. In both cases, it replaces ``{"$ref": "$.path"}`` by the value at
+that path. Numbers and identifiers as keys become strings. A bean as key becomes a tuple of its (name, value) pairs,
+sorted by name: ``dict(key)`` restores the bean if none of its values is an object or array.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import orjson
 from rucola.errors import FormatError
 
 DEPTH_MAX = 32
-"""Largest number of nested objects and arrays."""
+"""Maximum nesting depth of objects and arrays."""
 BYTES_MAX = 16 * 1024 * 1024
-"""Size limit of a body: the size limit of a frame."""
+"""Size limit of a body in bytes; equal to the size limit of a frame."""
 _RESOLVED_MAX = 1 << 20
 """Largest number of members per level in a body with references; without a limit, a few hundred bytes of references
 could expand without bound.
@@ -39,7 +39,8 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+)\]")
 
 
 class ReadBody(bytes):
-    """A body that is parsed already: ``loads`` returns ``value``, which the caller must not change.
+    """A body that is parsed already: for a ``ReadBody``, ``loads`` returns its ``value`` without parsing it again. The
+    caller must not change the value.
 
     Attributes:
         value: the result of ``loads`` for the same bytes.
@@ -94,7 +95,7 @@ def bean_keyed(table: Iterable[tuple[Any, Any]]) -> orjson.Fragment:
 
 
 def are_scalars(values: Iterable[Any]) -> bool:
-    """Whether all values are strings, numbers, booleans or None. For a list of names, no Python code runs per name."""
+    """Whether all values are strings, numbers, booleans or None. This check is fast: no Python code runs per value."""
     return _SCALARS.issuperset(map(type, values))
 
 

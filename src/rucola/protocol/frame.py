@@ -112,8 +112,8 @@ class FrameBatch:
         return self.view[position : position + self.table[base + _BODY_LEN]]
 
     def _header(self, base: int) -> bytes:
-        """Returns the header as it was received. In rows of the fast path, the kernel has unescaped one text in place;
-        it is escaped again here.
+        """Returns a header with the same content as the received one. In the JSON header of a send or pull,
+        ``scan_frames`` has unescaped one string in place; this method escapes that string again.
         """
         table = self.table
         start = table[base + _HEADER_POS]

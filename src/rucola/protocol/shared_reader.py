@@ -200,10 +200,12 @@ class SharedFrameReader(FrameReader):
         self._aside_bytes = size
 
     def _extend(self) -> None:
-        """Enlarges this connection's own buffer in place, which moves memory pages instead of copying bytes."""
+        """Extends this connection's own buffer. For a large buffer, the operating system then usually remaps memory
+        pages, and the bytes in the buffer are not copied.
+        """
         more = self._wanted - len(self._source)
         if more > 0:
-            with suppress(BufferError):  # somebody still refers to the buffer; the base class copies it
+            with suppress(BufferError):  # something still refers to the buffer; the base class copies it
                 self._view.release()
                 self._source.extend(_ZEROS[:more])
             self._view = memoryview(self._source)

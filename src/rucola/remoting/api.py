@@ -62,11 +62,11 @@ class PullAnswer:
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """Response to 12 (QUERY_MESSAGE): stored records whose key has the same hash, and the progress of the broker's
-    index.
+    """Response to 12 (QUERY_MESSAGE): the stored records that were found, and the progress of the broker's index.
 
     Attributes:
-        records: empty if there are none.
+        records: the stored records, or empty if there are none. RocketMQ's broker compares only the hashes of keys, so
+            some records may have another key than the requested one.
         index_physical_offset: physical offset of the newest message in the index; 0 if the response does not contain
             it, for example after a query without a result.
         is_partial: whether records may be missing, because the search was cut short.

@@ -1,8 +1,8 @@
 """One accepted connection: reads frames into a reused buffer, collects responses, and sends them with one write.
 
-For each read, the event loop asks for the buffer, the kernel of ``protocol`` finds the frames, the handler answers all
-of them, and one write sends the collected responses. If the peer does not accept them, no more requests are read from
-it.
+For each read, the event loop asks for the buffer, ``SharedFrameReader`` finds the complete frames, the handler serves
+them, and one write sends the collected responses. While the peer does not accept its responses, the server reads no
+more requests from it.
 
 Task rule: everything here runs on the server's event loop.
 """
@@ -31,9 +31,9 @@ from rucola.remoting.turn import ANSWER_BYTES, Turn
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the bytes that ``owe`` receives as ``size``."""
 _FEW_ROWS = 64
-"""A connection with at most this number of unserved requests of a read waits in the group of reads that have not begun.
-Otherwise, a producer that was not served for a second would wait in the same group as connections that send thousands
-of requests in one read.
+"""A connection whose last read is partly served joins the second group of ``DeferredReads`` only if more than this
+number of requests, or further batches, of that read are left. Without this rule, a producer that had no service for one
+second would wait in the same group as connections that send thousands of requests in one read.
 """
 _FLAG = int(FrameColumn.FLAG)
 _OPAQUE = int(FrameColumn.OPAQUE)
@@ -116,8 +116,8 @@ class Channel(asyncio.BufferedProtocol):
         begun_since: time in seconds from which ``ConnectionWatch`` counts how long the current frame is incomplete.
         stalled_since: time in seconds at which ``ConnectionWatch`` last saw that the peer had accepted a part of the
             unsent responses, or that none were unsent.
-        unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked. If the peer has accepted everything
-            since then, the value is larger than any possible number.
+        unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked; ``sys.maxsize`` if the peer has
+            caught up since then (``resume_writing``).
     """
 
     __slots__ = (
@@ -226,7 +226,7 @@ class Channel(asyncio.BufferedProtocol):
         return self._gathered_bytes > ANSWER_BYTES or self._turn.is_over(self._loop)
 
     def took(self, seconds: float) -> None:
-        """Sets ``costly`` after a request; ``seconds`` is the elapsed time, not the processor time."""
+        """Sets ``costly`` after a request that took ``seconds`` by the clock; ``Turn`` finds out its processor time."""
         self.costly = self._turn.was_costly(seconds, self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:

@@ -270,8 +270,8 @@ class Connection(asyncio.BufferedProtocol):
         self._ended(reason)
 
     def send(self, frame: bytes, body: bytes = b"") -> None:
-        """Sends a frame, or the part before ``body`` and then ``body``, together with the other frames of this
-        iteration of the event loop.
+        """Sends a frame together with other frames of this iteration of the event loop. If ``body`` is given, ``frame``
+        is only the part before it.
         """
         parts = self._parts
         parts.append(frame)
@@ -304,10 +304,10 @@ class Connection(asyncio.BufferedProtocol):
         """Closes a connection on which nothing is answered any more, so that the next request, including a retry, opens
         a new one.
 
-        A single short timeout proves little, and a connection that answers other requests is only slow. The connection
-        is closed if several requests in a row have expired and nothing at all has arrived for ``silence_ms`` since the
-        first of them was sent. Silence before this request does not count: either no request was waiting, or the server
-        held pulls as the client had asked.
+        A single short timeout proves little, and a connection that answers other requests is only slow. So the
+        connection is closed only if an expired request was sent at least ``silence_ms`` ago and nothing at all has
+        arrived since then. Silence before the first such request does not count: either no request was waiting, or the
+        server held pulls as the client had asked.
 
         If the application has blocked the event loop, unread responses may be waiting; they are read first.
         """

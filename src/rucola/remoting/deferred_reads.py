@@ -1,11 +1,11 @@
 """Serves requests that were put off in earlier turns (iterations) of the event loop. A connection need not wait until
 all requests of another connection are served.
 
-Connections wait in three groups: those whose last request was costly (``COSTLY_S``), those that wait for the rest of a
-read, and all others. The third group gets half of the processor time of all three groups, and each of the first two
-gets a quarter. A client that sends few requests at a time, and no costly ones, therefore hardly waits, even if many
-other connections send costly requests, or thousands of requests in one read. Inside a group, the connections are served
-in the order of their arrival. A connection that still has requests goes to the end.
+Connections wait in three groups: those whose last request was costly (``COSTLY_S``), those whose last read was
+interrupted with many requests left, and all others. The third group gets half of the processor time of all groups,
+and each of the first two gets a quarter. A client that sends few requests at a time, and no costly ones, therefore
+hardly waits, even if many other connections send costly requests, or thousands of requests in one read. Inside a group,
+the connections are served in the order of their arrival. A connection that still has requests goes to the end.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DeferredReads:
     """The connections that wait for a later turn. Event loop only.
 
     Args:
-        turn: the current turn of the server's event loop; when its time is up, the connections wait on.
+        turn: the current turn of the server's event loop; when its time is up, the remaining connections keep waiting.
         cpu_s: processor time of the calling thread, in seconds.
     """
 
@@ -57,7 +57,7 @@ class DeferredReads:
         Args:
             serve: serves requests of one connection until ``Turn.is_over``, but at least one request; may call ``add``
                 again.
-            begun: whether requests of the same read were served before.
+            begun: whether the connection's last read was interrupted with many requests left.
             costly: see ``Channel.costly``.
         """
         group = self._costly if costly else self._begun if begun else self._short

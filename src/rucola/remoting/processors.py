@@ -214,6 +214,6 @@ def _send(channel: Channel, command: RemotingCommand, answer: Answer) -> None:
     if answer is not None and not command.is_oneway and not channel.closed:
         try:
             frame = answer.encode()
-        except FormatError as error:  # a response that is larger than a frame may be
+        except FormatError as error:  # for example, the response exceeds the size limit of a frame
             frame = error_answer(channel, command, error).encode()
         channel.send(frame)

@@ -50,7 +50,7 @@ class ResponseFuture(Waiter):
         self.future = future
 
     def answered(self, batch: FrameBatch, row: int) -> None:
-        """Resolves the future with the whole command, or with the error in its header."""
+        """Resolves the future with the decoded command, or with a ``FormatError`` if its header is invalid."""
         if self.future.done():
             return
         try:

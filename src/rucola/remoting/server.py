@@ -123,7 +123,7 @@ class RemotingServer:
             event(
                 logger,
                 logging.WARNING,
-                "the limit of open files allows fewer connections than connectionsMax; raise it",
+                "fewer connections than connectionsMax are possible; raise the limit of open files",
                 connections_max=options.connections_max,
                 allowed=self._watch.connections_max,
             )

@@ -16,7 +16,7 @@ from rucola.errors import FormatError
 
 Int = Annotated[int, 32]
 Long = Annotated[int, 64]
-"""Integers that Java reads as ``int`` (32 bits) and as ``long`` (64 bits)."""
+"""Types of integer fields. Java reads an ``Int`` as ``int`` (32 bits), and a ``Long`` as ``long`` (64 bits)."""
 
 
 class CommandHeader:

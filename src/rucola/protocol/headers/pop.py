@@ -91,8 +91,8 @@ class ChangeInvisibleTimeResponseHeader(CommandHeader):
 
 @dataclass(slots=True)
 class NotificationRequestHeader(CommandHeader):
-    """Request 200054 (NOTIFICATION): asks for messages to pop. The broker waits up to ``poll_time`` ms after
-    ``born_time``.
+    """Request 200054 (NOTIFICATION): asks whether there are messages to pop. If there are none, the broker waits until
+    one arrives, but not longer than until ``poll_time`` ms after ``born_time``.
     """
 
     consumer_group: str
