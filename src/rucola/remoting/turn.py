@@ -49,7 +49,7 @@ _UNSEEN_S = 0.001
 cost the loop an extra iteration.
 """
 _UNSEEN_READS_S = 0.004
-"""The same for ``is_long``, which each read calls."""
+"""As ``_UNSEEN_S``, but for ``is_long``, which is called once for each read."""
 
 
 class Turn:
@@ -77,8 +77,8 @@ class Turn:
         """
 
     def begin(self) -> None:
-        """Begins a turn, because the event loop has come to the calls that the previous turn scheduled. If one of the
-        calls that still follow would end the previous turn, that call has no effect any more.
+        """Begins a turn, because the event loop has come to the calls that the previous turn scheduled. A call
+        of ``_end`` that the previous turn scheduled, and that has not run yet, then does nothing.
         """
         self._number += 1
         self._is_seen = False
@@ -100,7 +100,7 @@ class Turn:
     def is_long(self, loop: asyncio.AbstractEventLoop) -> bool:
         """True if the requests of a new read should wait for a later turn. Call this once for each read."""
         now_s = loop.time()
-        if now_s - self._looked_s >= _LOOK_S:  # as _look, without a call for each read
+        if now_s - self._looked_s >= _LOOK_S:  # the code of _look, repeated to save a call for each read
             self._used_s, self._looked_s = self._cpu_s(), now_s
         if self._reads:
             self._reads += 1

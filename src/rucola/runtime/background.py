@@ -21,7 +21,7 @@ class Worker:
     Args:
         name: name of the thread.
         work: called without arguments on the thread.
-        interval_s: longest pause between two calls in seconds; with None, the thread calls it only when woken.
+        interval_s: longest pause in seconds between two calls; with None, the thread calls ``work`` only when woken.
     """
 
     def __init__(self, name: str, work: Callable[[], None], interval_s: float | None = None) -> None:

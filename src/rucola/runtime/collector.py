@@ -1,9 +1,9 @@
 """Keeps full garbage collections short.
 
 A full collection looks at every object of the process: with 100,000 topics and 10,000 connections it stops everything
-for half a second each time. An object that has survived a full collection usually lives long. Like any object, it is
-freed as soon as nothing refers to it, without a collection. So full collections skip it from then on. The price: if it
-later becomes part of an unreachable cycle, it stays in memory until the process ends.
+for half a second each time. An object that has survived a full collection usually lives long, so later full collections
+skip it. Like any object, it is freed without a collection as soon as nothing refers to it. The price: if it later
+becomes part of an unreachable cycle, it stays in memory until the process ends.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 _OLDEST = 2
 _THRESHOLDS = (700, 10, 3)
-"""Python's own thresholds, except that a full collection happens after 21,000 new objects instead of 70,000. The total
-work is the same, because each collection looks at new objects only. A collection that looks at 70,000 objects would
-take 15 to 60 ms.
+"""The default thresholds of Python 3.11, except that a full collection happens after 21,000 new objects instead of
+70,000. The total work is the same, because each collection looks at new objects only. A collection that looks at 70,000
+objects would take 15 to 60 ms.
 """
 
 

@@ -1,4 +1,6 @@
-"""The extras: packages that all parts except the clients need. The module checks that they are installed."""
+"""The extras: groups of optional packages. Parts of Rucola need one or more of them; the clients need none.
+``require`` checks that the packages are installed.
+"""
 
 from __future__ import annotations
 

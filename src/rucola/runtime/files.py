@@ -9,11 +9,11 @@ Three rules hold for every caller. Each was derived from a measurement:
 * Every failure is a ``DiskError`` with path, operation and reason; a lack of space or quota is a ``DiskFullError``, a
   lack of descriptors a ``TooManyFilesError``.
 
-On other systems, features that only Linux has are replaced. Without ``posix_fallocate`` zeros are written; without
-``fdatasync`` ``fsync`` is used; without ``fcntl`` the store is locked with ``msvcrt``; a directory that cannot be
-opened is not synced; without ``pread`` and ``pwrite`` the position of the descriptor is set first. Tests can pretend
-that functions are missing, through ``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all of
-these features.
+Functions that a system lacks are replaced. Without ``posix_fallocate``, zeros are written; without ``fdatasync``,
+``fsync`` is used; without ``fcntl``, the store is locked with ``msvcrt``; without ``pread`` and ``pwrite``, the
+position of the descriptor is set first. Windows cannot open directories, so they are not synced there. Tests can
+pretend that functions are missing, through ``Files.fallocate`` and ``Files.data_sync``; ``tests/fallbacks`` removes all
+of these functions.
 """
 
 from __future__ import annotations
@@ -251,7 +251,7 @@ class Files:
         try:
             self.sync_directory(os.path.dirname(path))  # noqa: PTH120
         except DiskError as error:
-            # A user who may not open the parent did not create the directory.
+            # If this user may not open the parent, another user created the directory, so there is nothing to sync.
             if not isinstance(error.__cause__, PermissionError):
                 raise
 

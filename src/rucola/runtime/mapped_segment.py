@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rucola.runtime.files import Files
 
 Buffer: TypeAlias = "mmap.mmap | bytearray"
-"""Buffers from which kernels read records."""
+"""Types of buffer from which Rucola's Cython kernels read records."""
 
 _MADV_POPULATE_WRITE = 23
 _READ_STEP = 256 * 1024
@@ -33,7 +33,7 @@ class MappedSegment:
     ``close`` during a sync leaves the descriptor open until the sync ends.
 
     Attributes:
-        buffer: the map itself, for kernels.
+        buffer: the map itself, for the Cython kernels.
         view: the map as a memoryview, for slices that outlive the call.
     """
 

@@ -35,7 +35,7 @@ _Value = TypeVar("_Value")
 class TableWriter:
     """Owns the thread that writes all tables of a server. Event loop only.
 
-    Call ``table`` for each table, then ``start`` and ``stop``; ``write`` then writes the changes that are left.
+    Call ``table`` for each table, then ``start``. At the end, call ``stop``, then ``write`` for the remaining changes.
 
     Args:
         supervisor: receives failures.

@@ -1,7 +1,7 @@
 """Facts about a DataFrame that are known before it runs.
 
 Inside the functions of a declarative pipeline (``spark-pipelines``) nothing can be known, because Spark refuses to
-analyse a DataFrame there. Spark then checks the columns itself, when all tables are known.
+analyse a DataFrame there. Spark itself checks the columns later, when it knows all tables of the pipeline.
 """
 
 from __future__ import annotations

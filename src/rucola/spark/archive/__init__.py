@@ -52,9 +52,9 @@ def archive(
         spark: the session whose executors read and write; None reads and writes in this process, without Java.
         store: store directory; give either this or ``name_server``.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.
-        format: ``parquet``, ``delta`` or ``iceberg``; the last two need the extra ``lake``.
-        decode: adds typed columns to the rows; needs a session. For example ``partial(decode, schema="...")`` with
-            ``rucola.spark.decoding.decode``.
+        format: ``parquet``, ``delta`` (needs the extra ``lake``) or ``iceberg`` (needs the extra ``iceberg``).
+        decode: adds typed columns to the rows; needs a session. Example:
+            ``decode=partial(rucola.spark.decoding.decode, schema="...")``.
         record: adds column ``record``, the stored bytes of each message.
         messages_per_commit: largest number of messages in one commit.
         every_s: interval between runs, in seconds; None for a single run.
@@ -66,7 +66,8 @@ def archive(
         AnotherLogError: the store is not the one whose messages are in the table.
         ConfigError: arguments exclude each other, a topic does not exist, or a typed column has another type than
             before.
-        DataLossError: messages expired before they were archived, and ``fail_on_data_loss`` is set.
+        DataLossError: a queue has lost archived messages; or messages expired before they were archived, and
+            ``fail_on_data_loss`` is set.
     """
     from rucola.arrow.topic_dataset import topic_options
 

@@ -80,7 +80,8 @@ class Archiver:
         clock: source of time.
 
     Raises:
-        ConfigError: the options select single messages, other columns, or decoding without a session.
+        ConfigError: the options filter messages, name columns, or set another form of columns or bodies than the
+            default; or ``decode`` is given without ``spark``.
     """
 
     def __init__(
@@ -115,7 +116,8 @@ class Archiver:
 
         Raises:
             AnotherLogError: the last archived record of a queue is no longer at its position.
-            DataLossError: messages expired before they were archived, and ``fail_on_data_loss`` is set.
+            DataLossError: a queue has lost archived messages; or messages expired before they were archived, and
+                ``fail_on_data_loss`` is set.
             TableConflictError: other writers were faster many times in a row.
         """
         for attempt in range(CONFLICTS_MAX):
@@ -158,7 +160,12 @@ class Archiver:
             catalog.close()
 
     def _check_same_log(self, base: Snapshot, catalog: Catalog, bounds: Mapping[MessageQueue, Bounds]) -> None:
-        """Raises ``AnotherLogError`` if the store is not the one whose messages are in the table."""
+        """Checks that the queues still hold what was archived.
+
+        Raises:
+            AnotherLogError: the store is not the one whose messages are in the table.
+            DataLossError: a queue ends before its archived offset.
+        """
         archived = {queue: end for queue in bounds if (end := base.end_of(queue)) is not None}
         for queue, end in archived.items():
             if bounds[queue].max < end:

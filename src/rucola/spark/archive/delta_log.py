@@ -45,7 +45,8 @@ class DeltaLog:
         """The newest version, with the archived offsets of ``queues``.
 
         Raises:
-            ConfigError: another writer has deleted single rows; only readers of the Delta log would skip them.
+            ConfigError: another writer has marked single rows as deleted (deletion vectors). Rucola and Spark's Parquet
+                reader read the data files directly and would still return these rows.
         """
         from deltalake import DeltaTable
 
@@ -109,7 +110,9 @@ class DeltaLog:
         return int(DeltaTable(self.root).version())
 
     def clean(self) -> int:
-        """Deletes files that left the table a day ago or more, and old files of killed runs; returns their number."""
+        """Deletes files that left the table at least a day ago, and files of killed runs that are at least a day old;
+        returns the number of deleted files.
+        """
         from deltalake import DeltaTable
 
         table = DeltaTable(self.root)

@@ -1,7 +1,7 @@
 """Keeps tables in order: joins small files and removes old days.
 
 Every change is a commit like those of the archiver, and maintenance may run while the archiver runs. Files that a
-commit removes stay on the disk for a day, for queries that began earlier.
+commit removes stay on the disk for at least a day, for queries that began earlier.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Compacted(NamedTuple):
 def compact(table: TableLog, spark: SparkSession | None = None, target_bytes: int = TARGET_BYTES) -> Compacted:
     """Joins the files of each topic and day that are smaller than half of ``target_bytes``.
 
-    If another run has joined some of these files meanwhile, the table stays unchanged, and both counts are 0.
-
+    If another commit has meanwhile removed some of these files or added columns, the table stays unchanged, and both
+    counts are 0.
     """
     base = table.snapshot()
     groups = small_files(base, target_bytes)

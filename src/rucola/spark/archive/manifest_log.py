@@ -116,8 +116,8 @@ class ManifestLog:
     def clean(self) -> int:
         """Deletes old files; returns the number of deleted data files.
 
-        Deletes data files that left the table a day ago or more, data files of killed runs that are as old, and old
-        files of the log.
+        Deletes data files that left the table more than a day ago, data files of killed runs that are more than a day
+        old, and old files of the log.
         """
         snapshot = self.snapshot()
         oldest = self._clock.wall_ms() - STALE_S * 1000
@@ -140,7 +140,7 @@ class ManifestLog:
                 yield from self._data_files(f"{below}{name}/")
 
     def _clean_log(self) -> None:
-        """Deletes commits and checkpoints before the last checkpoint, and temporary files, if older than a day."""
+        """Deletes files older than a day: commits and checkpoints before the last checkpoint, and temporary files."""
         names = self._files.list_files(self._log)
         last = max(_versions(_CHECKPOINT, names), default=-1)
         old = []

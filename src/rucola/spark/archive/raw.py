@@ -45,7 +45,7 @@ LOG_PART, TAIL_PART, CONFIG_PART = "log", "tail", "config"
 """Kinds of data files. Files of the last two kinds are replaced when their content changes."""
 CONFIG = "config"
 CHUNK_BYTES = 4 << 20
-"""Maximum size in bytes of a row for bytes that are not a record."""
+"""Largest number of bytes that one row of kind ``BYTES`` covers."""
 SEGMENTS_PER_COMMIT = 16
 BATCH_ROWS = 4096
 BATCH_BYTES = 8 << 20

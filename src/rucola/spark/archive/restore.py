@@ -131,7 +131,9 @@ class _Segment(NamedTuple):
     size: int
     paths: tuple[str, ...]
     is_last: bool
-    """Whether this is the last segment. The table may lack the rest of it, which is then filled with zeros."""
+    """Whether this is the last segment. The table may lack the end of the last segment; the restored file then has
+    zeros there.
+    """
 
 
 def _segments(files: Iterable[DataFile]) -> list[_Segment]:
@@ -163,7 +165,7 @@ def write_segment(root: str, directory: str, wanted: _Segment) -> RestoredFile:
     """
     files = Files()
     name = segment_name(wanted.start)
-    if not wanted.size:  # a crash leaves empty files
+    if not wanted.size:  # an empty file that a crash of the broker left, archived as it was
         files.write_file(f"{directory}/{name}", b"")
         return RestoredFile(name, 0, hashlib.sha256().hexdigest())
     hidden = f"{directory}/.{name}.{uuid4().hex}"

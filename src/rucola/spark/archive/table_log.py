@@ -1,8 +1,10 @@
 """Commits of an archived table, and the interface of the logs that hold them.
 
-A commit is one atomic step: it adds and removes data files and moves the archived offsets. For each queue, a table
-therefore holds exactly the messages from the first archived offset up to the archived offset, even if runs were killed
-and several drivers ran at once. Plain Parquet, Delta and Iceberg tables have a log each.
+A commit is one atomic step: it adds and removes data files and moves the archived offset of each queue, at which the
+next run continues. Therefore, a table never holds a message twice, even if runs are killed or several drivers run at
+once. For each queue, the table holds the messages from the first archived offset up to, but not including, the archived
+offset, except those that ``expire`` removed and those that expired in the store before they were archived. Plain
+Parquet, Delta and Iceberg tables have a log each.
 """
 
 from __future__ import annotations
@@ -16,8 +18,9 @@ from rucola.arrow.offsets import Mark, QueueOffsets, StreamOffsets
 from rucola.common.message_queue import MessageQueue
 
 STALE_S = 24 * 3600.0
-"""Age limit in seconds: a commit whose plan is older is refused, and a file that is younger is never deleted. So a
-cleaner never removes a file that a running writer will commit, or that a running query reads.
+"""Age limit of plain Parquet tables, in seconds. A commit whose plan is older is refused. ``clean`` keeps a file for
+this time after the file was written, and after it left the table. So ``clean`` never deletes a file that a running
+writer will commit, or that a query of less than a day reads.
 """
 
 
@@ -65,7 +68,7 @@ class Change:
         removed: files that leave the table; they are deleted later.
         offsets: for each queue that advances, its new archived offset and the ``Mark`` of its last archived record; for
             each new queue, also its first archived offset.
-        schema: the table's new columns, as a schema in Spark's JSON form; None if they stay the same.
+        schema: all columns of the table after the commit, as a schema in Spark's JSON form; None if they stay the same.
     """
 
     action: str
@@ -154,8 +157,9 @@ class TableLog(Protocol):
         ...
 
     def clean(self) -> int:
-        """Deletes old files; returns their number.
+        """Deletes old files; returns the number of deleted data files.
 
-        A file is kept while a commit of the last day names it, or if it was written within the last day.
+        A data file is kept while it is in the table, for a day after it left the table, and for a day after it was
+        written.
         """
         ...
