@@ -1,5 +1,5 @@
-"""Decodes bodies into typed columns: ``decode`` adds a column for each field of JSON, Avro or Protocol Buffers, or one
-for text, and the column ``_error``.
+"""Decodes bodies into typed columns. ``decode`` adds a column for each field of JSON, Avro or Protocol Buffers, or a
+single column for text. For all formats, it also adds the column ``_error``.
 
 A body that cannot be decoded does not end the query: its fields are null and ``_error`` holds the reason. Such *poison
 rows* can be written to a table or a topic (``poison_rows``). They are counted if ``count_as`` names a counter.

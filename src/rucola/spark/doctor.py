@@ -79,7 +79,8 @@ def findings(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
 def statistics(spark: SparkSession, stores: Sequence[str]) -> DataFrame:
     """Counts of messages and bytes in ``stores`` by topic, queue, tag and hour, with one Spark task per segment.
 
-    Each segment has rows of its own, so one combination of fields may have several rows. Sum the columns.
+    Each segment has rows of its own, so a combination of these fields may have several rows. For totals, group by these
+    fields and sum ``messages`` and ``bytes``.
     """
     from rucola.store.doctor.census import segments_of
 

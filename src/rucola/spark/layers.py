@@ -1,7 +1,8 @@
 """Tables that most pipelines derive from a topic: stored records, their origins, counts, and dead letters by group.
 
 Each function maps a DataFrame of a batch or a stream to another one, so declarative pipelines and streaming queries
-share the functions. Functions for one business domain do not belong here: ``examples/pipeline`` is a template.
+share the functions. Functions for one business domain belong in a copy of the template ``examples/pipeline``, not
+here.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class ProgressPublisher(StreamingQueryListener):
     # The methods below have the names that Spark expects.
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Does nothing, because the first progress report contains more."""
+        """Does nothing, because this event contains no offsets."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Publishes what a broker did not accept earlier, because an idle stream reports no progress."""

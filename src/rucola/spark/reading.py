@@ -29,7 +29,8 @@ def read_range(options: ReadOptions, schema: StructType, piece: SourceRange) -> 
 def _leave_modules_out_of_collections() -> None:
     """Excludes all objects that exist now from garbage collection, once in each process.
 
-    Spark's worker collects garbage after each task and waits for it. The modules of PySpark, PyArrow and NumPy are some
-    hundred thousand objects that are never garbage, and to visit all of them takes longer than some tasks.
+    Spark's worker runs a full garbage collection after each task, and accepts the next task only afterwards. PySpark,
+    PyArrow and NumPy consist of very many objects, which never become garbage. A collection that visits all of these
+    objects takes longer than some tasks.
     """
     gc.freeze()

@@ -96,12 +96,12 @@ def with_keys(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def plan_options(given: Mapping[str, str], plan: Plan, tasks: int) -> dict[str, str]:
-    """Returns options of the source that read exactly the ranges of ``plan``, in about ``tasks`` tasks.
+    """Returns options of the source that read exactly the ranges of ``plan``.
 
     Args:
         given: the user's options of the source.
         plan: the ranges; at least one.
-        tasks: the smallest number of tasks, approximately.
+        tasks: the value of ``minPartitions``, unless ``given`` contains this option.
     """
     import json
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rucola.spark.replay_rows import Tally
 
 KEY_COLUMNS = ("keys", "msgId")
-"""The columns in which a key is searched."""
+"""The columns that are searched for a key."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Done:
     Attributes:
         next: for each queue, the offset of the first message that is not sent yet.
         end: for each queue, the offset at which the replay ends.
-        messages: number of messages that all runs have sent, including refused ones.
+        messages: number of messages of all runs together, sent or refused.
         refused: number of refused messages, which became dead letters.
     """
 

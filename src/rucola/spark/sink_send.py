@@ -348,7 +348,7 @@ class _Patience:
 
 
 def _is_about_account(error: BrokerError) -> bool:
-    """Whether the broker refused the account. The error's code is one of temporary errors, but no retry helps."""
+    """Whether the broker refused the account. Then no retry helps, although the code often means a temporary error."""
     return error.code in error.RETRIABLE_CODES and not error.retriable
 
 

@@ -44,7 +44,7 @@ class RocketMQDataSource(DataSource):
         """Returns the reader for batches."""
         options = parse_options(self.options)
         check_schema(options, schema)
-        # Spark plans in different worker modules with and without filter pushdown.
+        # Spark plans a query in this worker module only if filter pushdown is on.
         pushes = options.push_filters and "pyspark.sql.worker.data_source_pushdown_filters" in sys.argv
         return FilteringReader(options, schema) if pushes else RocketMQReader(options, schema)
 

@@ -22,7 +22,8 @@ def chosen_by(
     """Yields the rows of ``batches`` that fulfil ``condition``, in their order.
 
     Args:
-        condition: the text after ``where``. It may use only fields of the first ``SAMPLE_ROWS`` bodies.
+        condition: the text after ``where``. It may use the columns, and the fields that occur in the first
+            ``SAMPLE_ROWS`` bodies.
         batches: the messages; their columns include ``body``.
         schema: columns of ``batches``.
         columns: columns of the result.

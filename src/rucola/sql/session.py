@@ -206,7 +206,9 @@ class Session:
 
 
 def _largest_queues(options: ReadOptions) -> list[tuple[int, int, int]]:
-    """Returns queue id, first offset and end offset of the largest queues; at most one queue per queue id."""
+    """Returns queue id, first offset and end offset of the largest queues. If several brokers have queues with the same
+    id, only one of these queues is considered.
+    """
     catalog = open_catalog(options)
     try:
         held = catalog.bounds(catalog.queues(all_needed=False))

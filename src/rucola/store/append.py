@@ -160,8 +160,8 @@ class MessageAppender:
         elif log.lacks_segment():
             condition.space_is_gone("segment")
             if not log.lacks_segment():
-                # The allocating thread created the segment before the cause was noted, so that thread did not clear
-                # the cause.
+                # The allocating thread may have created the segment before the cause was noted. In that case, the
+                # thread did not clear the cause.
                 condition.space_is_back("segment")
 
     def put_messages(self, messages: Sequence[StoreMessage]) -> list[PutMessageResult]:

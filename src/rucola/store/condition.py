@@ -5,8 +5,8 @@ Missing space may have several causes at once. The store has space again when no
 ======== ================================================ ====================================================
 cause    noted by                                         cleared by
 ======== ================================================ ====================================================
-segment  an append, while no next segment can be made     the allocating thread, once it has made one
-write    an append whose run could not be written         the maintenance thread a second later, for a retry
+segment  an append, while no next segment can be made     the allocating thread, once it has made the segment
+write    an append that found no space for its records    the maintenance thread at intervals, for a retry
 dispatch a dispatch without space for a queue             the next dispatch that succeeds
 ratio    the maintenance thread, by the share of the disk the maintenance thread, by the share of the disk
 ======== ================================================ ====================================================
@@ -61,8 +61,8 @@ class StoreCondition:
         return started
 
     def fail(self) -> bool:
-        """Refuses messages until a restart, because a sync failed and the bytes it covered may be lost. Returns False
-        if messages were refused for this reason already.
+        """Refuses messages until a restart, because a sync failed, or a write failed for a reason other than missing
+        space. Returns False if messages were already refused because of such a failure.
         """
         with self._lock:
             news = self.state is not StoreState.IO_ERROR

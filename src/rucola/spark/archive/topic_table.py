@@ -67,7 +67,7 @@ def table_over_both(
     source = source_schema(options)
     typed = [] if plan.snapshot.schema is None else typed_names(plan.snapshot.schema, options)
     if decode is None and (missing := [name for name in columns or typed if name in typed]):
-        raise ConfigError("decode", "none", f"the decoder that archived the typed columns {', '.join(missing)}")
+        raise ConfigError("decode", "none", f"the decoder used to archive the typed columns {', '.join(missing)}")
     # A decoder may read any column, and the day is computed from the time.
     read = source if decode is not None or not columns else source_schema(options, [*columns, "storeTimestamp"])
     tail = reading(spark, read, len(plan.tail), _tail_reader(table, options, read, plan.tail))
@@ -108,7 +108,7 @@ def archived_rows(spark: SparkSession, table: TableLog, snapshot: Snapshot, file
 
 
 def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOptions:
-    """Returns ``options`` with columns in the form that they have in the table."""
+    """Returns ``options``, with ``properties_as_map`` and ``include_record`` set to match the columns of the table."""
     if schema is None:
         return options
     types = {field["name"]: field["type"] for field in schema["fields"]}
@@ -123,13 +123,14 @@ def _plan(table: TableLog, options: ReadOptions) -> _Plan:
         tail = _tail(snapshot, options)
         if tail is None:
             if table.snapshot().version > snapshot.version:
-                continue  # retention has removed messages that a later commit has archived
+                continue  # a later commit may have archived the messages that retention has removed
             tail = _tail(snapshot, options, fails=True)
         return _Plan(snapshot, tail or ())
     raise ConfigError(
         "table",
         table.root,
-        f"a table that is archived before retention removes messages; {PLANS_MAX} plans in a row came too late",
+        "a table into which messages are archived well before retention removes them; "
+        f"{PLANS_MAX} attempts to plan failed, because messages were gone",
     )
 
 
@@ -153,8 +154,8 @@ def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequ
         options = replace(options, scan_order=ScanOrder.QUEUE)
     catalog = open_catalog(options)
     try:
-        # Bounds and plan come from the same catalog, so both see the same state of the store. With a newer state, the
-        # plan would silently leave out a unit whose record is gone.
+        # Bounds and plan come from the same catalog, so both see the same state of the store. If the plan saw a newer
+        # state than the bounds, it would silently leave out a range whose messages are all gone.
         bounds = catalog.bounds(plannable_queues(options, catalog))
         start = start_offsets(snapshot, bounds)
         if not fails and any(start[queue] < held.min for queue, held in bounds.items()):
