@@ -243,7 +243,7 @@ class MessageStore:
 
         Raises:
             DiskError: it is unknown whether the topic is deleted; a restart or another call settles it.
-            StoreDamagedError: no directory can have the name ``topic``; nothing was changed.
+            StoreDamagedError: ``topic`` cannot be the name of a directory; nothing was changed.
         """
         self._queues.directory(topic, 0)
         self._deletion.begin(topic, self._log.written_offset)
@@ -270,10 +270,12 @@ class MessageStore:
     ) -> GetMessageResult:
         """Reads messages of a queue from ``queue_offset`` on (RocketMQ 5.3.3, ``DefaultMessageStore#getMessage``).
 
+        The store's own limits apply as well. The first record is returned even if it exceeds a limit.
+
         Args:
-            max_messages: largest number of messages; the store's own limits apply as well.
-            max_bytes: largest number of bytes after the first message; values are limited to the range from 100 bytes
-                to 128 MiB.
+            max_messages: largest number of messages.
+            max_bytes: largest total size of the records in bytes; values are limited to the range from 100 bytes to
+                128 MiB.
             tag_codes: hashes of the wanted tags, preferably a frozenset; None for all messages.
             may_block: whether to wait for the disk. If False, the result's ``cold`` lists what must be fetched first.
         """
@@ -374,7 +376,9 @@ class MessageStore:
         return self._queues.first_offset(topic, queue_id)
 
     def queue_unit(self, topic: bytes, queue_id: int, queue_offset: int) -> tuple[int, int, int]:
-        """Returns physical offset, size and tags code at ``queue_offset``; zeros if there is no such message."""
+        """Returns physical offset, size and tags code of the queue entry at ``queue_offset``; zeros for an unknown
+        queue. The method does not check whether ``queue_offset`` lies in the queue's range.
+        """
         queue = self._queues.find(topic, queue_id)
         return (0, 0, 0) if queue is None else queue.entry(queue_offset)
 

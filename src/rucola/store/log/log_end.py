@@ -52,9 +52,9 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
 
     Args:
         trusted_to: physical offset; below it, a record whose only fault is a wrong physical offset field does not end
-            the log. As proof, a good record or a blank record must follow, or the queue entry that the faulty record
-            states must point to the faulty record.
-        is_entry: reads the queue entry that a record states; None excludes this proof.
+            the log if a good record or a blank record follows, or if the queue entry for the faulty record's topic,
+            queue id and queue offset points to the faulty record.
+        is_entry: reads a queue entry; None if queue entries are not to be consulted.
     """
     table, offset, timestamp_ms, last = new_table(_ROWS_MAX), start, 0, -1
     walk = CheckedWalk(table)

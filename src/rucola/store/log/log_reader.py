@@ -70,7 +70,7 @@ class LogReader:
     Attributes:
         queue: the segments of the log.
         max_offset: physical offset after the last record.
-        gaps: parts of the log whose messages were lost; units that point to them keep their queue offsets.
+        gaps: parts of the log whose messages were lost; queue entries that point into a gap count as valid.
     """
 
     def __init__(self, queue: MappedFileQueue) -> None:
@@ -221,7 +221,7 @@ class LogReader:
         """Returns the topic bytes of a row whose record lies in the segment with ``physical_offset``.
 
         Args:
-            first: index in ``row`` of the row's first column, a multiple of ``ROW_WIDTH``.
+            first: index in the array ``row`` at which the wanted row begins; a multiple of ``ROW_WIDTH``.
         """
         file = self.queue.find(physical_offset)
         assert file is not None and first % ROW_WIDTH == 0

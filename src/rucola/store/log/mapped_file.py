@@ -36,7 +36,7 @@ class MappedFile:
         into the map.
 
     Args:
-        scattered: whether reads and writes are small and spread over the file, so that nothing is read ahead.
+        scattered: whether reads and writes are small and spread over the file; if True, nothing is read ahead.
         on_map: called each time the file is mapped.
     """
 
@@ -206,7 +206,8 @@ class MappedFile:
         """Unmaps the file for a while. Must not be called during a ``sync``.
 
         Args:
-            unsynced: whether the file was written after the last sync, so that the descriptor is kept for the next one.
+            unsynced: whether the file was written after the last sync; if True, its descriptor is kept for the next
+                sync.
 
         Returns:
             True if a descriptor is kept for the next sync, from this map or from an earlier one.
@@ -220,7 +221,7 @@ class MappedFile:
         return self._parked is not None
 
     def close(self) -> None:
-        """Unmaps the file and closes its descriptor. Both are opened again when needed."""
+        """Unmaps the file and closes its descriptor. The next access opens and maps the file again."""
         segment, self._segment = self._segment, None
         parked, self._parked = self._parked, None
         for mapped in (segment, parked):

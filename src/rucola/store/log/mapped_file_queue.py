@@ -110,8 +110,8 @@ class MappedFileQueue:
                 raise StoreDamagedError(
                     file.path,
                     0,
-                    f"the same segment is {segments[-1].path}",
-                    "move away the one that does not belong to the store",
+                    f"{segments[-1].path} is a file of the same segment",
+                    "move away the file that does not belong to the store",
                 )
             if segments and segments[-1].end != file.start:
                 raise StoreDamagedError(

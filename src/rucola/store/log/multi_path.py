@@ -108,6 +108,6 @@ def log_directories(files: Files, root: str, paths: str | None) -> list[str]:
     """Returns the directories of the commit log of the store in ``root``.
 
     Args:
-        paths: directories, separated by ``,``; empty or None means the directory in ``root``.
+        paths: directories, separated by ``,``; empty or None means the directory ``commitlog`` in ``root``.
     """
     return [files.expand(path) for path in split_paths(paths or "")] or [f"{root}/commitlog"]

@@ -2,8 +2,8 @@
 
 The wall clock is behind the newest message if it was set back, or if it was ahead for a while. Store time then
 continues from the newest message, more slowly than the clock, until the clock has caught up. Store time must not stand
-still, because the waits of delayed messages and retries are measured in store time. A slower store time is ahead of the
-clock for a shorter period, but makes those waits longer:
+still, because the waits of delayed messages and retries are measured in store time. The more slowly store time runs,
+the sooner the clock catches up, but the longer those waits take:
 
 =================== ============= ===================================================================
 clock is behind by  store time    waits take

@@ -74,7 +74,9 @@ class Hexdump:
         return self._dump(file, f"record at physical offset {physical_offset}", fields)
 
     def unit(self, topic: str, queue_id: int, queue_offset: int) -> Dump:
-        """Decodes the unit of a queue entry; in a batch consume queue, the unit of the record that holds the entry."""
+        """Decodes the unit at ``queue_offset``; in a batch consume queue, the unit of the batch that contains this
+        queue offset.
+        """
         title = f"entry {queue_offset} of {topic}/{queue_id}"
         place = batch_unit_place(self._files, self._root, topic, queue_id, queue_offset)
         if place is not None:
@@ -188,7 +190,7 @@ class Hexdump:
 
     def _piece(self, file: MappedFile, layout: Layout, position: int, number: int, count: int) -> bytes:
         if not 0 <= number < count:
-            raise StoreDamagedError(file.path, 0, f"no item {number}: there are {count}", "name a smaller one")
+            raise StoreDamagedError(file.path, 0, f"no item {number}: there are {count}", "give a smaller number")
         return bytes(file.segment.view[position : position + layout.size])
 
     def _dump(self, file: MappedFile, title: str, fields: list[AnnotatedField]) -> Dump:

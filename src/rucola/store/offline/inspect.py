@@ -199,8 +199,8 @@ def ext_file(files: Files, root: str, topic: str, queue_id: int, position: int) 
 def batch_unit_place(
     files: Files, root: str, topic: str, queue_id: int, queue_offset: int
 ) -> tuple[MappedFile, int] | None:
-    """Returns the segment of a batch consume queue with the unit whose record holds ``queue_offset``, and the position
-    of that unit.
+    """Searches a batch consume queue for the unit of the batch that contains ``queue_offset``. Returns the segment with
+    this unit, and the unit's position in the segment; None if there is no such unit.
     """
     directory = f"{root}/batchconsumequeue/{topic}/{queue_id}"
     for name, size in reversed(files.list_sizes(directory).items()):

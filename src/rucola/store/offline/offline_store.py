@@ -3,10 +3,11 @@
 ``rucola store`` and Spark use it. ``log_segments``, ``queue_files`` and ``end_offset`` are plain values that can be
 sent to other processes, which then map the files themselves.
 
-While a broker runs, everything below ``end_offset`` is final: the broker never removes a whole record that it has
-written to the files, nor the blank record that ends a segment (``CommitLog``). If the process is killed, these records
-are still in the files. A power failure may remove bytes above the broker's flushed offset. The log may then end before
-records that a reader has seen. A write that failed with an input/output error can have the same effect.
+While a broker runs, everything below ``end_offset`` is final: the broker removes expired segments, but never cuts a
+whole record, or the blank record that ends a segment, off the end of the files (``CommitLog``). If the process is
+killed, these records are still in the files. A power failure may remove bytes above the broker's flushed offset. The
+log may then end before records that a reader has seen. A write that failed with an input/output error can have the same
+effect.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class OfflineStore:
         directories = log_directories(files, path, commit_log_path)
         if not any(files.exists(part) for part in (*directories, f"{path}/consumequeue", f"{path}/batchconsumequeue")):
             raise StoreDamagedError(
-                path, 0, "there is no store here: neither commitlog nor consumequeue", "name a store"
+                path, 0, "there is no store here: neither commitlog nor consumequeue", "give the path of a store"
             )
         lengths = (self._segment_bytes(directory, 0) for directory in directories)
         segment_bytes = next(filter(None, lengths), 1 << 30)
@@ -154,7 +155,7 @@ class OfflineStore:
         return QueueRange(topic, queue_id, queue.min_offset, queue.max_offset)
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of type BatchCQ, whose entries are records with one or more messages."""
+        """Whether the queues of a topic are of type BatchCQ, where an entry may stand for several messages."""
         return self._queues.factory.is_batch(topic.encode("utf-8", "surrogateescape"))
 
     def queue_files(self, topic: str, queue_id: int) -> list[tuple[str, int, int]]:
@@ -172,8 +173,8 @@ class OfflineStore:
         """Yields queue offset, physical offset, size and tags code of the entries from ``first`` to ``last``
         (excluded).
 
-        A batch consume queue yields one entry per record that holds any of these messages, with the queue offset of the
-        record's first message.
+        In a batch consume queue, an entry stands for a whole batch, and its queue offset is that of the batch's first
+        message. The method yields the entry of each batch that has a message in the given range.
         """
         queue = self._queue(topic, queue_id)
         if queue is None:
@@ -247,8 +248,8 @@ class OfflineStore:
         return self._queues.find(topic.encode("utf-8", "surrogateescape"), queue_id)
 
     def _trust_queues(self) -> None:
-        """Limits the trust in queue entries to records below the watermark, because a crash may have left anything in
-        the queues above it.
+        """Accepts entries that point above the watermark only if their records state the same queue and queue offset,
+        because a crash may have left anything in these entries.
         """
         watermark = WatermarkFile(self._files, self.path).read()
         self._queues.factory.placement.trusted_to = ALL_OFFSETS if watermark is None else watermark.queues_offset
@@ -273,8 +274,8 @@ class OfflineStore:
         return queue.start
 
     def _is_being_written(self, end: LogEnd) -> bool:
-        """Whether the end of the last record is still zero, so that the record is incomplete. In a log without
-        checksums, a zero byte at the end of the record is the only sign of this.
+        """Whether the last record is incomplete, because one of its last bytes is still zero. If the record
+        has no checksum of its own, nothing else shows that its end is missing.
 
         Only the last record can be incomplete. Earlier records may end in zero bytes that their senders wrote.
         """

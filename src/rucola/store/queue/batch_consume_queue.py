@@ -125,8 +125,8 @@ class BatchConsumeQueue(ConsumeQueue):
 
     @property
     def begins_at(self) -> int:
-        """Queue offset of the first entry. Units before that entry are not counted, because the number of messages of a
-        missing unit is unknown.
+        """Queue offset of the first entry. Damaged units before this entry have no known queue offset, because each of
+        them may stand for any number of messages.
         """
         return self.min_offset
 
@@ -239,8 +239,8 @@ class BatchConsumeQueue(ConsumeQueue):
         return decode_batch_unit(file.segment.view, position - file.start)
 
     def number_of(self, queue_offset: int) -> int:
-        """Returns the number of the unit whose record holds ``queue_offset``; the number of the first unit if all
-        records begin after ``queue_offset``.
+        """Returns the number of the last unit whose batch begins at or before ``queue_offset``; the number of the first
+        unit if all batches begin after ``queue_offset``.
         """
         low, high = self._first, self._end
         while low < high:
@@ -263,7 +263,9 @@ class BatchConsumeQueue(ConsumeQueue):
         return found
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
-        """Returns physical offset, size and tags code of the record that holds ``queue_offset``; zeros if none does."""
+        """Returns physical offset, size and tags code from the unit that ``number_of`` finds; zeros if the queue has no
+        units.
+        """
         unit = self.unit_at(self.number_of(queue_offset)) if self._end > self._first else _NO_UNIT
         return unit.physical_offset, unit.size, unit.tags_code
 

@@ -318,7 +318,7 @@ class ConsumeQueue:
         unit at a wrong place.
 
         Raises:
-            DiskFullError: no space for the unit; nothing was changed.
+            DiskFullError: no space; the entry was not written, but part of a gap before it may be filled.
         """
         if queue_offset != self.max_offset:
             self._put_aside(queue_offset, physical_offset, size, tags_code)
@@ -521,7 +521,7 @@ class ConsumeQueue:
         """Unmaps the segments for a while; they are mapped again one by one. Must not be called during a ``sync``.
 
         Args:
-            keep_unsynced: whether a sync will follow, so that descriptors of unsynced segments are kept.
+            keep_unsynced: whether a sync will follow; if True, descriptors of unsynced segments are kept for this sync.
 
         Returns:
             The number of descriptors kept for the next ``sync``.

@@ -216,7 +216,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         """Writes the unit of a record into the extension, then the address of this unit into the queue.
 
         Raises:
-            DiskFullError: no space; nothing valid was changed.
+            DiskFullError: no space; earlier entries and their extension units are unchanged.
         """
         if not self._extending:
             super().put_record(request)
@@ -281,7 +281,9 @@ class ExtendedConsumeQueue(ConsumeQueue):
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def entry(self, queue_offset: int) -> tuple[int, int, int]:
-        """See ``ConsumeQueue.entry``. If there is no unit at the address, the address is returned."""
+        """See ``ConsumeQueue.entry``. If the extension has no unit at the address in the entry, the address is returned
+        in place of the hash of the tags.
+        """
         physical_offset, size, tags_code = self.unit(queue_offset)
         unit = self._ext.read(tags_code) if is_address(tags_code) else None
         return physical_offset, size, tags_code if unit is None else unit.tags_code
@@ -301,7 +303,7 @@ class ExtendedConsumeQueue(ConsumeQueue):
         scan_bytes_max: int,
         limits: PullLimits,
     ) -> tuple[int, int, int] | None:
-        """See ``ConsumeQueue.select``. An entry whose extension unit cannot be read counts as a match."""
+        """See ``ConsumeQueue.select``. An entry whose extension unit is missing counts as a match."""
         if not len(tag_codes):
             return super().select(queue_offset, chosen, tag_codes, max_messages, max_bytes, scan_bytes_max, limits)
         file = self.files.find(queue_offset * UNIT_BYTES)

@@ -101,8 +101,8 @@ class ConsumeQueueStore:
         self.held_max = max(limit * 3 // 8 - 2 * self.maps_max, 1)
 
     def free_descriptors(self) -> None:
-        """Frees descriptors when the process has none left: unmaps about half of the mapped segments, and allows no
-        more than half of them to be mapped until the next round of ``park_idle`` begins.
+        """Frees descriptors when the process has none left: lowers ``maps_max`` to half the number of mapped segments,
+        until the next round of ``park_idle`` begins, and unmaps the segments beyond this limit.
         """
         self.maps_max = max(self._map_count // 2, 1)
         self._park(len(self._maps), None)
@@ -351,8 +351,8 @@ class ConsumeQueueStore:
                 self._park_one(queue)
 
     def park_idle(self, shares: int) -> None:
-        """Does one of the ``shares`` parts of a round. A round checks each mapped queue once. A queue that was not used
-        since the previous round is unmapped, and its descriptors are closed.
+        """Checks the next part of the mapped queues. A round takes ``shares`` calls and checks each mapped queue once.
+        A queue that was not used since the previous round is unmapped, and its descriptors are closed.
 
         A queue that waits for a sync keeps its descriptors until the next round.
         """
