@@ -51,8 +51,8 @@ class ReadCheck:
 
     def loaded(self, physical_end: int, gaps: list[Gap]) -> None:
         """Sets, after recovery, which records are checked. With ``OLD``, these are the records below the current end of
-        the log, which come from the disk. Records up to the end of the last gap are always checked, because gaps hold
-        no messages.
+        the log, which come from the disk. Records up to the end of the last gap are always checked, so that no bytes of
+        a gap are delivered as a message.
         """
         if self._check is CheckOnRead.OLD:
             self.below = physical_end

@@ -270,7 +270,8 @@ class MessageReader:
             if stop is not None:
                 next_offset = stop
             if kept == 0:
-                # Damage ends the pull. The consumer asks for the same offset until an operator decides.
+                # With ``STOP``, damage ends the pull. The consumer asks for the same offset again until an operator
+                # resets the offset or chooses ``SKIP``.
                 stays = next_offset == queue_offset
                 status = GetMessageStatus.OFFSET_OVERFLOW_ONE if stays else GetMessageStatus.MESSAGE_WAS_REMOVING
                 return GetMessageResult(status, next_offset, low, high)

@@ -196,7 +196,7 @@ class Retention:
             self._removals.popleft()
 
     def remove_later(self, removal: Callable[[], None]) -> None:
-        """Queues ``removal`` for the maintenance thread, which retries it after a failure, and requests a sync of the
+        """Leaves ``removal`` to the maintenance thread, which retries it after a failure. Also requests a sync of the
         queues.
         """
         self._removals.append(_Removal(removal))

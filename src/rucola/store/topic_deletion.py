@@ -73,7 +73,9 @@ class TopicDeletion:
 
     @property
     def replay_from(self) -> int | None:
-        """Physical offset of the first record that may lack its unit after ``resume``; None if nothing is pending."""
+        """Physical offset from which on records may lack their units once ``resume`` has run; None if no deletion is
+        pending.
+        """
         return min((self.ends[topic] for topic in self._pending), default=None)
 
     def resume(self) -> bool:

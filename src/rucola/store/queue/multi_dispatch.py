@@ -29,7 +29,7 @@ _PROPERTIES_LEN = int(RecordColumn.PROPERTIES_LEN)
 
 
 class LightEntry(NamedTuple):
-    """The entry of a record in a light queue."""
+    """The entry that a light queue has for a record."""
 
     name: bytes
     queue_offset: int

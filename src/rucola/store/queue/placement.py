@@ -6,8 +6,9 @@ The decision uses the unit, the neighbouring units and the record's other fields
 a message nor its neighbours.
 
 Most records need no decision. Dispatch needs a decision if the queue offset of a record is not the next offset of the
-queue, and a reader needs one if it finds that a unit and its record differ. The size of the log limits how much is read
-and how many entries are left empty, whatever the bytes contain.
+queue, and a reader needs one if it finds that a unit and its record differ. Wrong fields cannot make decisions costly:
+all searches together read hardly more bytes than the log has, and a decision skips at most as many entries after the
+last one as records fit into the log's gaps, plus one.
 """
 
 from __future__ import annotations
@@ -111,7 +112,8 @@ class Placement:
             return self._found(queue, queue_offset, physical_offset, self._first(queue, queue_offset, physical_offset))
         if following < queue.max_offset:
             if following <= queue.min_offset and 0 <= queue_offset < queue.min_offset:
-                # The record is still in the log. If the file with its unit exists too, the unit was lost.
+                # The record is still in the log. If a file of the queue still covers ``queue_offset``, the unit there
+                # was lost; otherwise the file that held the unit is gone.
                 return queue_offset if queue.begins_at <= queue_offset else NOWHERE
             found = self._between(queue, queue_offset, physical_offset, following)
             return self._found(queue, queue_offset, physical_offset, found)
@@ -148,7 +150,7 @@ class Placement:
         return False
 
     def stands(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
-        """Whether a unit is right although its record contradicts it, because one field of the record is wrong.
+        """Whether a unit is right although its record contradicts it: then exactly one field of the record is wrong.
 
         The unit is wrong (left over from an earlier state) if the record's own checksum confirms the record's fields,
         or if the entry at the queue offset that the record states points to the record.

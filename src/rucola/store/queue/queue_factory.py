@@ -5,8 +5,8 @@ directory           queues
 =================== ==========================================================================================
 consumequeue        ``ConsumeQueue``: topics that are not of type BatchCQ, and light queues
 consumequeue_ext    the extension of these queues, with ``enableConsumeQueueExt``: ``ExtendedConsumeQueue``
-batchconsumequeue   ``BatchConsumeQueue``: topics with the attribute ``queue.type=BatchCQ`` ===================
-==========================================================================================
+batchconsumequeue   ``BatchConsumeQueue``: topics with the attribute ``queue.type=BatchCQ``
+=================== ==========================================================================================
 
 Each directory contains ``{topic}/{queueId}/``. A topic with an existing directory keeps the kind of queue of that
 directory.
@@ -266,7 +266,9 @@ class QueueFactory:
         for name in self._files.list_directories(self._batch_path):
             path = f"{self._batch_path}/{name}"
             if self._files.exists(f"{self._path}/{name}"):
-                raise StoreDamagedError(path, 0, "the topic has queues in consumequeue too", "move one of them away")
+                raise StoreDamagedError(
+                    path, 0, "the topic has queues in consumequeue too", "move one of the two directories away"
+                )
             if asked is not None and asked(name.encode("utf-8", "surrogateescape")) is False:
                 raise StoreDamagedError(
                     path, 0, "the topic's type is not BatchCQ", "restore config/topics.json, or move the directory away"
@@ -293,7 +295,9 @@ class QueueFactory:
         """
         name = topic.decode("utf-8", "surrogateescape")
         if not _is_name(name, len(topic)):
-            raise StoreDamagedError(self._path, 0, f"{name!r} cannot be the directory of a topic", "do not serve it")
+            raise StoreDamagedError(
+                self._path, 0, f"{name!r} cannot be the directory of a topic", "use another topic name"
+            )
         return name
 
     def _decide(self, topic: bytes) -> bool:

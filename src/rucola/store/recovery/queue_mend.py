@@ -1,10 +1,10 @@
 """Rewrites single queue entries that were synced but no longer point to their records.
 
-After a crash, RocketMQ refills its queues, beginning with the newest synced segment, which also restores damaged
-entries of that part of the log. Rucola's recovery trusts synced entries instead. It therefore compares the records of
-the same part of the log with their entries in a separate step. Only an entry that does not point to a matching record
-is rewritten, and only from a record that passes all checks (``ConsumeQueue.mend``). A damaged record therefore changes
-no entry of another record.
+After a crash, RocketMQ refills its queues from the newest synced segment of the log on. This also restores damaged
+entries for the records in that part of the log. Rucola's recovery trusts synced entries instead. It therefore compares
+the records in the same part of the log with their entries in a separate step. Only an entry that does not point to a
+matching record is rewritten, and only from a record that passes all checks (``ConsumeQueue.mend``). A damaged record
+therefore changes no entry of another record.
 
 The number of compared records is limited. Damaged entries of further records stay; ``verify`` reports them, and
 ``repair`` corrects them.
@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 _RECORDS_MAX = 4_000_000
 """Largest number of records that are examined; takes about 0.4 s of CPU time."""
 _RUNS_MAX = 100_000
-"""Largest number of runs of consecutive records of the same queue whose entries are compared; takes about 0.5 s of CPU
-time.
+"""Largest number of comparisons, which take about 0.5 s of CPU time. One comparison covers the records that one queue
+has among consecutive records of its topic.
 """
 _FOUND_MAX = 10_000
 _LIGHT = LMQ_PREFIX.encode()

@@ -327,8 +327,8 @@ class Recovery:
         return queue.start if offset < queue.start or not queue.segments else queue.segments[-1].start
 
     def _refuse_hole(self, end: LogEnd, synced_ms: int) -> None:
-        """Raises ``StoreDamagedError`` if a following segment begins with a synced record: the bad record is then
-        damage, not the end of the log.
+        """Raises ``StoreDamagedError`` if a segment after ``end`` begins with a synced record: the bad record at
+        ``end`` is then damage, not the end of the log.
         """
         table = new_table(1)
         for file in self._log.queue.segments:

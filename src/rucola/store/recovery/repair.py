@@ -3,8 +3,9 @@
 
 No byte is lost: overwritten bytes are first copied to ``quarantine/``, and unknown files are moved there. Afterwards
 the log is complete again, also for RocketMQ. A damaged part becomes one record that belongs to no queue (a rolled-back
-message). A blank record follows the last sound record of a segment, as in every segment. An interrupted repair reaches
-the same result when it runs again. A repair runs before recovery, on the same thread.
+message). If the damage reaches to the end of a segment, a blank record fills the rest instead, as at the end of every
+full segment. An interrupted repair reaches the same result when it runs again. A repair runs before recovery, on the
+same thread.
 """
 
 from __future__ import annotations
@@ -93,7 +94,14 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
             files.write_at(queue.create(start), 0, BLANK.pack(queue.segment_bytes, MAGIC_BLANK))
             gap = Gap(start, start + queue.segment_bytes)
             quarantine.record_gap(gap)
-            event(_log, logging.ERROR, "damage is served around", start=gap.start, end=gap.end, reason="no segment")
+            event(
+                _log,
+                logging.ERROR,
+                "store is served without a part of the log",
+                start=gap.start,
+                end=gap.end,
+                reason="no segment",
+            )
 
 
 class LogRepair:
@@ -191,7 +199,14 @@ class LogRepair:
 
     def _record(self, gap: Gap, reason: str) -> None:
         self._log.gaps = self._quarantine.record_gap(gap)
-        event(_log, logging.ERROR, "damage is served around", start=gap.start, end=gap.end, reason=reason)
+        event(
+            _log,
+            logging.ERROR,
+            "store is served without a part of the log",
+            start=gap.start,
+            end=gap.end,
+            reason=reason,
+        )
 
     def _time_at(self, file: MappedFile, position: int) -> int:
         """Returns the store time of the sound record at ``position``. Store times must not decrease along the log."""

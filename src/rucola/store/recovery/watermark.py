@@ -5,8 +5,8 @@ RocketMQ ignores the watermark. With the watermark, recovery starts from offsets
 tell damage from the end of the log: a bad record below ``flushed_offset`` is damage; a bad record above it was torn by
 a crash.
 
-Writes alternate between two slots of 512 bytes, so that one slot is complete at any moment. A slot begins with
-``WATERMARK_SLOT``; the CRC-32 of its 48 bytes follows.
+Writes alternate between two slots of 512 bytes, so that one slot is complete at any moment. A slot begins with the 48
+bytes of ``WATERMARK_SLOT``, followed by their CRC-32.
 """
 
 from __future__ import annotations

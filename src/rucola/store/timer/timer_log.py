@@ -68,8 +68,8 @@ class TimerLog:
         the segment that holds ``position``.
 
         Args:
-            physical_end: end of the commit log; units of records at or after it are cut.
-            seen_from: smallest physical offset of the records that the result lists.
+            physical_end: end of the commit log; the timer log is cut at the first unit whose record reaches beyond it.
+            seen_from: the result lists only records from this physical offset on.
 
         Returns:
             The physical offsets of the records from ``seen_from`` on that have a unit, and the physical offset of the

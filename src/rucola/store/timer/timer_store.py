@@ -220,8 +220,8 @@ class TimerStore:
         return bool(self._marks) and self._marks[-1][0] > flushed_offset
 
     def changes(self, flushed_offset: int, now_ms: int) -> Changes | None:
-        """Returns the changes to write; None if nothing has changed, or if an earlier write failed. After a failed
-        write, the next start-up repairs the files.
+        """Returns the changes to write; None if nothing has changed, or if timer log or wheel could not be synced
+        earlier. After such a failure, the next start-up repairs both.
         """
         if self._failed:
             return None
@@ -243,8 +243,8 @@ class TimerStore:
         """Writes and syncs ``changes``: first the timer log, then the wheel, then the checkpoint.
 
         Raises:
-            DiskError: the changes may not have reached the disk. After a failed sync nothing is written any more,
-                because a later sync would not prove that the lost part reached the disk.
+            DiskError: the changes may not have reached the disk. If timer log or wheel could not be synced, nothing is
+                written any more: a later sync could succeed although these changes never reached the disk.
         """
         if self._open:
             try:
@@ -304,7 +304,13 @@ class TimerStore:
         wheel.segment.sync()
         if log.end >= flush_position:
             return resume
-        event(_log, logging.ERROR, "timer log is cut, its messages are taken again", end=log.end, was=flush_position)
+        event(
+            _log,
+            logging.ERROR,
+            "timer log is cut, messages are read again from the timer topic",
+            end=log.end,
+            was=flush_position,
+        )
         before = -1 if last < 0 else queue.queue_offset_of(last)
         return min(max(before + 1, queue.min_offset), resume)
 

@@ -101,7 +101,7 @@ def verify(
     root = files.expand(path)
     parts = ("commitlog", "consumequeue", "batchconsumequeue", "index", "config", "checkpoint")
     if not any(files.exists(f"{root}/{part}") for part in parts):
-        raise StoreDamagedError(root, 0, "no store here: none of " + ", ".join(parts), "name a store")
+        raise StoreDamagedError(root, 0, "no store here: none of " + ", ".join(parts), "give the path of a store")
     found = Findings(root)
     live = not locked_here and files.lock_held(root)
     watermark = WatermarkFile(files, root).read()

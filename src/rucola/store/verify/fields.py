@@ -1,4 +1,4 @@
-"""Checks fields of records that have no copy elsewhere in the store, but cannot have every value.
+"""Checks those fields of a record that are stored nowhere else in the store, but for which not every value is possible.
 
 The checks matter for records without a checksum of their own, as RocketMQ writes them by default.
 """

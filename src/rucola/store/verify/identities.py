@@ -1,5 +1,7 @@
-"""Distinguishes a record with one wrong field from a wrong entry: at least two of the record, the entry and their
-neighbours must agree.
+"""Decides which is wrong if an entry and its record contradict each other: the entry, or one field of the record.
+
+The record is wrong if it differs from the entry in only one field, unless the entry that the record states points to
+the record, too. In all other cases the entry is wrong.
 
 A single fault in a record can appear twice: as a record without an entry, and as an entry that its record contradicts.
 The walk meets these two at different times, so the decision about records without an entry is postponed until all
@@ -28,7 +30,7 @@ class RecordIdentities:
     """Reconciles records with entries.
 
     Attributes:
-        topics: for records that state a wrong topic or queue, the correct topic, by physical offset.
+        topics: for records that state a wrong topic, queue id or queue offset, the correct topic, by physical offset.
         leads_to: tells where the entries of queues point.
     """
 
@@ -40,7 +42,7 @@ class RecordIdentities:
         self._waiting: dict[int, tuple[FindingKind, str, int, str, int]] = {}
 
     def wait(self, physical_offset: int, kind: FindingKind, place: tuple[str, int], detail: str, length: int) -> None:
-        """Adds a postponed finding: it is dropped if an entry of another queue points to the record."""
+        """Adds a postponed finding: it is dropped if a different entry turns out to be the right one for the record."""
         if len(self._waiting) < _WAITING_MAX:
             self._waiting[physical_offset] = (kind, *place, detail, length)
         else:
