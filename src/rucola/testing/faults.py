@@ -1,4 +1,4 @@
-"""Faults of requests, connections and the disk that a test can start.
+"""Faults that a test can start: of requests, of connections and of the disk.
 
 A fault begins with the call of its method. It ends with its ``with`` block, with ``end`` or after ``times`` requests.
 If several faults apply to a request, the oldest one decides.
@@ -170,13 +170,14 @@ class Faults:
     def drop(self, requests: str | int | None = None, *, times: int | None = None) -> Fault:
         """Loses requests on their way to the broker; their senders receive no response.
 
+        The next three methods also have the arguments ``requests`` and ``times``, and raise the same error.
+
         Args:
-            requests: a name in ``REQUESTS``, a request code, or None for all. The next three methods have the same
-                argument.
-            times: number of requests; None for all until the fault ends. The next three methods have the same argument.
+            requests: a name in ``REQUESTS``, a request code, or None for all.
+            times: number of requests; None for all until the fault ends.
 
         Raises:
-            ValueError: the name is unknown; the next three methods raise it too.
+            ValueError: the name is unknown.
         """
         return self._requests(Effect.DROP, requests, times)
 

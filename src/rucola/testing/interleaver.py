@@ -1,7 +1,7 @@
 """Threads that run one at a time: at each system call a seeded choice decides which thread continues.
 
-The interpreter can switch threads wherever it releases its lock, which every system call does before and after the
-call. The threads of a simulated process therefore pause at system calls while another one runs, in an order that
+The interpreter releases its lock (the GIL) for every system call, so another thread may run just before or just after
+the call. The threads of a simulated process therefore pause at system calls while another one runs, in an order that
 depends only on the seed. They are real threads; only the one that holds a baton runs. A paused thread keeps its locks,
 and a thread that waits for a lock is not chosen.
 """
@@ -255,4 +255,6 @@ class InterleavedLock:
 
 
 def _nothing() -> None:
-    """The work of the first thread, which its caller controls."""
+    """Does nothing: the default of ``on_switch``, and a placeholder for the work of the first thread, which the
+    interleaver does not start.
+    """

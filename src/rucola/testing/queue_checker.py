@@ -1,4 +1,5 @@
-"""Finds lost, invented, reordered or early messages and shared queues in what producers and consumers observed.
+"""Finds faults in what producers and consumers observed, for example lost, invented or reordered messages, or a queue
+that had two owners at once.
 
 A test records what it did and observed as a ``History``. The check returns findings; there are none if the history
 keeps every promise. The promises are RocketMQ's. A message whose send was acknowledged is delivered at least once; a

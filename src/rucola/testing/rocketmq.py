@@ -163,7 +163,7 @@ class RocketMQ:
 
         Raises:
             AssertionError: there are fewer after ``timeout`` seconds.
-            RuntimeError: called on an event loop, which would block its clients.
+            RuntimeError: called on an event loop; the call would block all clients on this loop.
         """
         return self._wait("wait_for_messages", self._servers.wait_for_messages(topic, count, timeout))
 
@@ -172,7 +172,7 @@ class RocketMQ:
 
         Raises:
             AssertionError: the topic is missing after ``timeout`` seconds.
-            RuntimeError: called on an event loop, which would block its clients.
+            RuntimeError: called on an event loop; the call would block all clients on this loop.
         """
         self._wait("wait_for_topic", self._servers.wait_for_topic(topic, timeout))
 
@@ -216,12 +216,12 @@ class RocketMQ:
 
         Raises:
             AssertionError: the group has not consumed all messages after ``timeout`` seconds.
-            RuntimeError: called on an event loop, which would block its clients.
+            RuntimeError: called on an event loop; the call would block all clients on this loop.
         """
         self._wait("wait_for_progress", self._servers.wait_for_progress(group, topic, timeout))
 
     def dead_letters(self, group: str, count: int = 0, timeout: float = TIMEOUT_S) -> list[MessageExt]:
-        """Returns a group's dead letters, which it failed to consume too often, as soon as there are ``count`` or more.
+        """Returns a group's dead letters (messages whose retries are used up), as soon as there are ``count`` or more.
 
         Raises the errors of ``messages`` and, with a ``count``, of ``wait_for_messages``.
         """

@@ -1,9 +1,9 @@
 """Name server and broker of a ``RocketMQ`` for tests, on its event loop.
 
 The broker may stop and start again; the name server, the port and the directory stay the same. A kill is simulated with
-the files: in one iteration of the event loop, in which nothing is appended, the connections are closed and the store is
-copied. Then the broker is shut down cleanly, and the copy replaces the store that it used. This equals the state after
-SIGKILL, because pages in the page cache survive the process.
+a copy of the store. The connections are closed and the store is copied in one iteration of the event loop, so that
+nothing is appended meanwhile. Then the broker is shut down cleanly, and the copy replaces the store that it used. The
+copy equals the store after SIGKILL, because pages in the page cache survive the process.
 """
 
 from __future__ import annotations

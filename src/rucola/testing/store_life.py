@@ -47,7 +47,7 @@ _SHORT_OF_SPACE = 86
 
 
 class StartRefused(Exception):  # noqa: N818 - the name says what happened
-    """The store could not start because of the disk."""
+    """A disk call failed, so that the store could not start or could not delete a topic."""
 
 
 def empty_disk() -> SimulatedDisk:
@@ -65,7 +65,7 @@ class StoreLife:
         model: the expected content.
         store: the running store.
         known_changes: ids of the name changes that were not durable when the store was loaded.
-        pulls: number of pulls by result, ``found`` and ``cold``, while the threads alternate.
+        pulls: number of pulls for each result, ``found`` or ``cold``; counted only if there is an interleaver.
         progress: checks what the running store reports as synced; None before its start.
 
     Args:
@@ -107,7 +107,7 @@ class StoreLife:
 
         Raises:
             StartRefused: a disk call failed.
-            Mismatch: some queue entries that had been reported as synced are not on the disk; the start mended them.
+            Mismatch: queue entries that had been reported as synced were missing or wrong; the start restored them.
         """
         self._kept_end = self.kept_end
         self.end()
@@ -239,7 +239,7 @@ class StoreLife:
         return self.store._log.max_offset if self._started else self._kept_end
 
     def refused(self) -> None:
-        """Ends the process after a failed start, without further responses."""
+        """Shuts the store down after ``StartRefused``; unlike ``stop``, does not expect all messages on disk."""
         self.store.shutdown()
 
     def _reported_end(self) -> int:
@@ -291,8 +291,8 @@ class StoreLife:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Removes ``meanwhile`` from the disk within the block, because nothing else is appended while the only
-        appending thread waits for the disk.
+        """Within the block, a sync does not call the disk's ``meanwhile``: that function appends messages, but the only
+        appending thread is the one that waits for the sync.
         """
         self._refuses = self._io_error
         meanwhile, self.disk.meanwhile = self.disk.meanwhile, None
@@ -510,8 +510,8 @@ def _check_recovered(life: StoreLife, failing: bool) -> StoreModel:
 def check_kept_aside(life: StoreLife, image: Image) -> None:
     """Checks that the quarantine holds what a recovery of ``image`` removed.
 
-    The quarantine may hold more, if an earlier recovery read data from memory and power failed before all of this data
-    was on disk, or after part of it had been zeroed.
+    The quarantine may hold more if power failed during an earlier recovery: that recovery may have copied data that was
+    only in the page cache, or may have already zeroed part of the copied data in the log.
 
     Raises:
         Mismatch: data is missing.

@@ -140,10 +140,10 @@ class StoreModel:
         return {start: bytes(content) for start, content in segments.items()}
 
     def adopted(self, end: int, log: dict[int, bytes]) -> StoreModel:
-        """Returns the model with those unacknowledged messages that are in ``log`` before ``end``.
+        """Returns the model with those messages of ``sending`` whose records are in ``log`` before ``end``.
 
         Raises:
-            Mismatch: the log contains a record of none of these messages.
+            Mismatch: a record in ``log`` differs from the next message of ``sending``.
         """
         if end <= self.end:
             return self

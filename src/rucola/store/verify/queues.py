@@ -1,8 +1,8 @@
-"""Compares consume queues with the log: every record has its unit, every unit has its record, and no unit is missing in
-between.
+"""Compares consume queues with the log: every record must have its unit, every unit must have its record, and the units
+of a queue must have no holes between them.
 
-For each batch of records, the Cython kernel that writes queues produces the expected units, queue by queue. They are
-compared with the file as bytes. Only records whose units differ are examined one by one.
+For each batch of records, the Cython kernel that writes queues produces the expected units, queue by queue. These units
+are compared with the file as bytes. Only records whose units differ are examined one by one.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from rucola.store.verify.findings import FindingKind, Findings
 
 _CLOCK_STEP_MS = 60_000
 _NEIGHBOURS = 2
-"""Number of records before and after a doubtful record whose store times must agree with each other."""
+"""A doubtful store time is damaged if the times of this many records on each side of it agree with each other."""
 
 
 class StoreTimes:
