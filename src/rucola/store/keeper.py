@@ -163,11 +163,12 @@ class StoreKeeper:
         self._marks.watermark.write(watermark)
 
     def _checkpoint(self, watermark: Watermark) -> StoreCheckpoint:
-        """Returns the checkpoint. After a crash, RocketMQ dispatches again from the store times that it contains.
+        """Returns the checkpoint. After a crash, RocketMQ dispatches again from the earlier of the checkpoint's times
+        for log and queues.
 
-        RocketMQ also removes index files whose end is later than the index time, including the file in use. RocketMQ
-        adds the keys of these files again only if the other times are as old as the index time. Therefore all three
-        times stay old while the store is in use.
+        RocketMQ also removes every index file whose end time is later than the checkpoint's index time, including the
+        file in use. All keys of these files are put again only if the dispatch starts no later than at the index time.
+        Therefore, while the store is in use, the time for queues is never later than the index time.
         """
         index_ms = self._index.full_timestamp_ms if self._index is not None else 0
         logics_ms = self._synced.store_timestamp_ms

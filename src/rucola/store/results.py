@@ -47,8 +47,9 @@ class StoreState(Enum):
     DISK_FULL = "READ_ONLY/disk_full"
     """A file could not be allocated. The store accepts no messages until there is space, then continues by itself."""
     IO_ERROR = "READ_ONLY/io_error"
-    """A sync failed. The messages that the failed sync covered may be lost, whatever a later sync reports. Only a
-    restart ends this state.
+    """A sync of the log or of a new index file failed, or a write to the log or to a queue failed for a reason other
+    than missing space or too many open files. The messages that a failed sync of the log covered may be lost, whatever
+    a later sync reports. Only a restart ends this state.
     """
 
 

@@ -64,7 +64,7 @@ class Tally(NamedTuple):
 
 
 class DeadLetters(NamedTuple):
-    """Number of dead letters of a group with the same topic of origin and the same reason."""
+    """Number of a group's dead letters that have the same topic of origin and the same reason."""
 
     store: str
     group: str
@@ -239,7 +239,7 @@ def _reasons(files: Files, store: str) -> Reason:
         try:
             limits = {name: group.retry_max_times for name, group in decode_subscription_groups(text).groups.items()}
         except FormatError:
-            limits = {}  # ``verify`` reports damage of this table
+            limits = {}  # ``verify`` reports that ``subscriptionGroup.json`` is damaged.
 
     def reason(topic: bytes, view: memoryview, table: array[int], row: int) -> tuple[str, str, str]:
         group = _text(topic[len(_DLQ) :])

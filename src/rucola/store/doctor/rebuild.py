@@ -41,7 +41,9 @@ from rucola.store.log.multi_path import log_directories
 SCAN, QUEUES, INDEX = "scan", "queues", "index"
 PHASES = (SCAN, QUEUES, INDEX)
 _GROUPS = 16
-"""Largest number of tasks that lay out queues. There are more tasks than CPUs, because queues differ in size."""
+"""Largest number of tasks that lay out queues. A queue is never divided between tasks, so tasks may differ in length.
+If there are more tasks than CPUs, a CPU that finishes a short task starts another one.
+"""
 _STAGING = "rebuild"
 
 
@@ -124,7 +126,7 @@ def rebuild(
     files = files if files is not None else Files()
     root = files.expand(root)
     if not files.exists(root):
-        raise StoreDamagedError(root, 0, "no such directory", "name a store")
+        raise StoreDamagedError(root, 0, "no such directory", "give the path of a store")
     if dry_run:
         return _report(find_job(files, root, options, commit_log_path), [], [], [], 0)
     lock = files.lock_directory(root)

@@ -134,7 +134,7 @@ class QueueLayout:
         for one in work:
             topic = one.topic.encode("utf-8", "surrogateescape")
             if not self._factory.can_hold(topic, one.queue_id):
-                continue  # the broker leaves such records out too (``screen``)
+                continue  # Recovery, too, makes no queue for an impossible topic or queue id (``recovery.screen``).
             queue = self._factory.make(topic, one.queue_id)
             queue.open()
             for run in one.runs:

@@ -429,7 +429,7 @@ class _NewSegment:
         self._sources: dict[int, MappedFile] = {}
 
     def write(self, records: list[Found]) -> list[Gap]:
-        """Writes the records in order of their offsets; returns the number of gaps."""
+        """Writes the records in order of their offsets, and fillers into the gaps before them; returns the gaps."""
         start, gaps = self._work.start, self._gaps(records)
         size = records[-1].physical_offset + records[-1].size - start if records else 0
         self._files.create_segment(self._path, f"{self._path}.tmp", self._job.segment_bytes, size)

@@ -344,8 +344,10 @@ class IndexService:
 
     @property
     def end_offset(self) -> int:
-        """Returns the physical offset of the newest record with a key, or the offset just after that record; 0 if there
-        is no such record.
+        """Returns the physical offset from which keys must be put: ``put_rows`` skips the records that start below it.
+
+        After ``load`` and ``drop``, this is the offset of the newest record in the index, some of whose keys may be
+        missing; 0 if the index is empty.
         """
         return self._end_offset
 

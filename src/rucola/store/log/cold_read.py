@@ -237,8 +237,8 @@ class Copies:
 
 
 def _apart(spans: list[tuple[int, int, MappedFile, int]]) -> list[tuple[int, int, MappedFile, int]]:
-    """Splits the units into parts of the log that do not overlap. Damaged units get parts of their own, so that they
-    cannot truncate the records of sound units.
+    """Merges spans that overlap. Only a damaged unit makes spans overlap; without the merge, the span of this unit
+    could end in the middle of a record to which a sound unit points, and truncate that record.
 
     Args:
         spans: begin, end, segment, and the start of the last record.

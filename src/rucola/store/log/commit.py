@@ -73,7 +73,7 @@ class CommitService:
             self._worker.wake()
 
     def stop(self) -> None:
-        """Ends the thread and frees the memory. The last commit must have ended before this call."""
+        """Frees the memory of the pool. The thread and the last commit must have ended before this call."""
         self._pool.stop()
 
     def end(self) -> None:

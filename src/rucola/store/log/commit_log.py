@@ -7,7 +7,8 @@ segment ends with a blank record.
 
 With a pool (``transient_store_pool``) records go to memory first, and ``CommitService`` raises ``max_offset`` once the
 records are in the file. How a segment is written is decided when its first record is appended. With
-``writeWithoutMmap`` each run is built in a ``RunBuffer`` and written by one system call before it counts as appended.
+``writeWithoutMmap``, records that are appended together (a run) are built in a ``RunBuffer``; they count as appended
+once system calls have written them to the file.
 """
 
 from __future__ import annotations
@@ -58,11 +59,11 @@ class CommitLog(LogReader):
         store_host: address and port of this broker, 8 or 20 bytes, written into each record.
         suffix: property text that ``append_rows`` adds to each message on the fast path.
         written_offset: physical offset after the newest record; without a pool, it equals ``max_offset``.
-        store_timestamp_ms: store time of the newest record. A thread that reads this time first and ``written_offset``
-            second gets a time not later than the store time of the newest record below this offset.
-        published_timestamp_ms: store time of the newest visible record, or of an older one. A thread that reads this
-            time first and ``max_offset`` second gets a time not later than the store time of the newest record below
-            this offset.
+        store_timestamp_ms: store time of the newest record. If a thread reads this time before ``written_offset``, the
+            time is never later than the store time of the newest record below the offset that was read.
+        published_timestamp_ms: store time of the newest visible record, or of an older one. If a thread reads this time
+            before ``max_offset``, the time is never later than the store time of the newest record below the offset
+            that was read.
         pool: lends memory to new segments; None writes them through their maps.
         refusal: why the last ``append_rows`` stopped early.
         unwritten: whether the last write of a run (records built in a ``RunBuffer``) found no space; another attempt is
@@ -139,9 +140,9 @@ class CommitLog(LogReader):
     def publish(self, end_offset: int, store_timestamp_ms: int) -> None:
         """Makes the records below ``end_offset`` visible to other threads and to readers; no other method does that.
 
-        The offset is set before the time. So a thread that reads the time first gets a time that is not later than the
-        store time of the newest record below the offset. Called by the appending thread or, with a pool, by the
-        committing thread, never by both at once.
+        The offset is set before the time. So, if a thread reads the time before the offset, the time is never later
+        than the store time of the newest record below the offset that was read. Called by the appending thread or, with
+        a pool, by the committing thread, never by both at once.
         """
         self.max_offset = end_offset
         self.published_timestamp_ms = store_timestamp_ms

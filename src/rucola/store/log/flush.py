@@ -72,7 +72,7 @@ class FlushService:
         self.flushed_offset, self.flushed_timestamp_ms = end_offset, store_timestamp_ms
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Starts the flush thread and, with a pool and ``ASYNC_FLUSH``, the commit thread."""
         self._thorough_at = self._clock.monotonic()
         if self._commit is not None:
             self._commit.start()
@@ -84,7 +84,7 @@ class FlushService:
         self._worker.wake()
 
     def stop(self) -> None:
-        """Ends the threads, then syncs everything that was appended."""
+        """Ends the flush thread and the commit thread (if there is one), then syncs everything that was appended."""
         self.end()
         if not self.flush():
             self.fail()
@@ -92,7 +92,7 @@ class FlushService:
             self._commit.stop()
 
     def end(self) -> None:
-        """Ends the threads without syncing anything."""
+        """Ends the flush thread and the commit thread (if there is one) without syncing anything."""
         if self._commit is not None:
             self._commit.end()
         self._worker.stop()
