@@ -144,7 +144,7 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "plain calls to write keep slow appends short too, and no message is at risk (our test: the 99.9th "
+            "plain calls to write shorten the slowest appends too, and no message is at risk (our test: the 99.9th "
             "percentile is lower than through the map)",
             lambda n: n["append"][CALLS][MOST] < n["append"][MAP][MOST] and n["memory"][CALLS]["most at a time"] == 0,
             f"99.9 % of the appends take less than {{append[{CALLS}][{MOST}]}} µs by calls and "

@@ -69,8 +69,8 @@ class StoreTime:
             event(
                 _log,
                 logging.WARNING,
-                "wall clock is behind the newest message: until the clock has caught up, store time runs at nine "
-                "tenths of the clock's speed, and at half speed while the clock is less than a minute behind; delayed "
+                "wall clock is behind the newest message: store time runs at nine tenths of the clock's speed until "
+                "the clock is at most a minute behind, then at half speed until the clock has caught up; delayed "
                 "messages and retries wait longer",
                 behind_ms=behind_ms,
                 ends_in_s=(_far_ms(behind_ms) + 2 * min(behind_ms, _NEAR_MS)) // 1000,

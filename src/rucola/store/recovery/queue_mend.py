@@ -98,7 +98,13 @@ class QueueMend:
                 first = self._compare_topic(file, first, rows)
             records += rows
             if records > _RECORDS_MAX or self._runs > _RUNS_MAX or len(self._found) > _FOUND_MAX:
-                event(_log, logging.INFO, "entries are compared in part", compared_to=file.start + position, end=end)
+                event(
+                    _log,
+                    logging.INFO,
+                    "queue entries are compared with only a part of the log",
+                    compared_to=file.start + position,
+                    end=end,
+                )
                 return
             # Dispatch and readers report what cannot be read.
             offset = file.start + position if stop in (WalkStop.TABLE_FULL, WalkStop.LIMIT) else file.end
