@@ -24,8 +24,8 @@ def check_queue(queue: object) -> None:
 
 
 def check_queue_of(queue: object, topic: str) -> None:
-    """Raises ``ClientError`` unless ``queue`` is a queue of ``topic``, because the message would go to a different
-    topic.
+    """Raises ``ClientError`` unless ``queue`` is a queue of ``topic``. Without this check, a message to ``topic`` would
+    go to the queue's topic.
     """
     check_queue(queue)
     if isinstance(queue, MessageQueue) and queue.topic != topic:

@@ -87,7 +87,7 @@ class ClientConfig:
     def __post_init__(self) -> None:
         check_options(self)
         if bool(self.access_key) != bool(self.secret_key):
-            raise ConfigError("accessKey", self.access_key, "accessKey and secretKey together")
+            raise ConfigError("accessKey", self.access_key, "both accessKey and secretKey, or neither")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

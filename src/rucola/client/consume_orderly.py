@@ -1,12 +1,15 @@
-"""Calls the listener with the messages of each queue one after another.
+"""Passes the messages of each queue to the listener in order, one call after another; calls for different queues run
+concurrently.
 
-Only one consumer of the group consumes a queue at a time, the consumer to which the queue's broker gave a lock. The
-broker keeps the lock for 60 s; the consumer confirms it every 20 s and relies on it for 30 s. Without a confirmation
-for 30 s, the consumer stops calling the listener. When it may have lost the lock, it drops the queue without changing
-the group's offset; when it gets the lock again, it starts from that offset.
+With message model CLUSTERING, only one consumer of the group consumes a queue at a time: the consumer to which the
+queue's broker gave a lock. The broker keeps the lock for 60 s; the consumer confirms it every 20 s and relies on it for
+30 s. Without a confirmation for 30 s, the consumer stops calling the listener. When the consumer may have lost the
+lock, it drops the queue without changing the group's offset; when it gets the lock again, it starts from that offset.
 
-Each queue has one task, which takes messages, calls the listener and continues only after success. A failed batch is
-repeated after a pause, before any later message. Everything runs on one event loop; plain functions run in threads.
+Each queue has one task, which takes messages and calls the listener. A failed batch is passed to the listener again
+after a pause, before any later message. After ``maxReconsumeTimes`` repetitions, the messages of the batch become dead
+letters, and the task continues. Everything runs on one event loop, except listeners that are plain functions: these run
+in threads.
 
 Source: RocketMQ 5.3.3, ``ConsumeMessageOrderlyService``, ``RebalancePushImpl``.
 """

@@ -115,7 +115,8 @@ class ClientInstance:
         self.client.run(work)
 
     def register_consumer(self, group: str, registration: ConsumerRegistration) -> None:
-        """Includes ``group`` in heartbeats from now on, and calls the functions of ``registration``.
+        """From now on, heartbeats include ``group``, and the client calls the functions of ``registration`` as
+        ``ConsumerRegistration`` describes.
 
         Raises:
             ClientError: the group is registered already.
@@ -126,13 +127,13 @@ class ClientInstance:
         self.heartbeat_soon()
 
     async def unregister_consumer(self, group: str) -> None:
-        """Removes ``group`` from heartbeats and tells the brokers; failures are only logged."""
+        """Removes ``group`` from heartbeats and unregisters it at the brokers; failures are only logged."""
         addresses = self._brokers()
         if self._consumers.pop(group, None) is not None:
             await self._unregister(addresses, None, group)
 
     async def shutdown(self) -> None:
-        """Tells the brokers, then closes all connections."""
+        """Unregisters the client's groups at the brokers, then closes all connections."""
         self.running = False
         tasks, self._tasks = self._tasks, []
         for task in tasks:
@@ -143,7 +144,8 @@ class ClientInstance:
             groups: list[str | None] = [*self._consumers]
             if not groups and self._producer_group:
                 groups = [None]
-            # Without a group, sends no request: brokers do not know the client, and a hanging broker would delay it.
+            # Without a group, sends no request: no broker has registered the client, and a broker that does not
+            # respond would only delay the shutdown.
             for position, group in enumerate(groups):
                 await self._unregister(addresses, None if position else self._producer_group, group)
         finally:

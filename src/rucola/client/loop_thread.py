@@ -97,7 +97,7 @@ class LoopThread:
         return handed
 
     def close(self) -> None:
-        """Ends the loop and its thread. Must not be called on the shared loop."""
+        """Ends the loop and its thread. The loop of ``shared_loop`` must not be closed."""
         self.run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -122,8 +122,8 @@ class LoopThread:
             if work is not None:
                 work.close()
             raise ClientError(
-                f"this client was created in process {self.pid}, of which process {os.getpid()} is a fork: "
-                "its connections and thread exist only there; create the client after the fork"
+                f"this client was created in process {self.pid}, before the fork of process {os.getpid()}; the "
+                f"client's connections and thread exist only in process {self.pid}: create the client after the fork"
             )
 
 

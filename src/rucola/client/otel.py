@@ -34,9 +34,9 @@ _FAILED = (
 def traced(client: C, group: str = "", tracer_provider: trace.TracerProvider | None = None) -> C:
     """Makes a client create spans. Must be called before the client is started and before its listener is registered.
 
-    Each sending method of a producer creates a span: ``send``, ``submit``, ``send_oneway``, ``send_many``,
-    ``send_batch`` and ``send_message_in_transaction``. A push consumer creates one for each call of its listener. In a
-    loop, ``processing`` creates one for each message.
+    A producer creates a span for each call of ``send``, ``submit``, ``send_oneway``, ``send_many``, ``send_batch`` and
+    ``send_message_in_transaction``. A push consumer creates a span for each call of its listener. In a loop,
+    ``processing`` creates a span for each message.
 
     Args:
         client: a client of ``rucola`` or ``rucola.sync``.

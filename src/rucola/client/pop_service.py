@@ -99,7 +99,8 @@ class PopService:
         """Acknowledges a message at its broker.
 
         Raises:
-            BrokerError, RemotingError, ClientError: the acknowledgement failed.
+            BrokerError, RemotingError, ClientError: the acknowledgement failed; after a ``RemotingError``, the broker
+                may have carried it out.
         """
         receipt = PopReceipt.of(message)
         header = AckMessageRequestHeader(
@@ -115,7 +116,8 @@ class PopService:
         """Sets a message's invisible time, counted from now; returns the new receipt handle.
 
         Raises:
-            BrokerError, RemotingError, ClientError: the invisible time is unchanged.
+            BrokerError, RemotingError, ClientError: the request failed; after a ``RemotingError``, the broker may have
+                changed the invisible time.
         """
         receipt = PopReceipt.of(message)
         header = ChangeInvisibleTimeRequestHeader(

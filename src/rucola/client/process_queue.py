@@ -1,8 +1,8 @@
 """Holds the messages of one queue between pull and consumption, and computes the queue's consumer offset from them.
 
 The consumer offset is the lowest queue offset not yet consumed, so a slow message is never skipped because of a later
-one. It is computed on request, not with each message. All times are those of the event loop, in seconds, which never go
-back. A ``ProcessQueue`` may be used on only one event loop. Source: RocketMQ 5.3.3, ``ProcessQueue``.
+one. It is computed on request, not with each message. All times are in seconds of the event loop's clock, which never
+goes back. A ``ProcessQueue`` may be used on only one event loop. Source: RocketMQ 5.3.3, ``ProcessQueue``.
 """
 
 from __future__ import annotations

@@ -293,7 +293,7 @@ class PullConsumer:
         except ValueError:
             raw = b""
         if len(raw) not in _OFFSET_ID_BYTES:
-            raise ClientError(f"{offset_msg_id!r} is not an offset message id: 32 or 56 hexadecimal digits")
+            raise ClientError(f"{offset_msg_id!r} is not an offset message id, which has 32 or 56 hexadecimal digits")
         physical_offset = int.from_bytes(raw[-8:], "big", signed=True)
         return decode_message(await self._instance.api.view_message(host_text(raw[:-8]), physical_offset))
 

@@ -9,7 +9,7 @@ from rucola.common.message import MessageExt
 
 
 class PullStatus(Enum):
-    """Outcome of a pull (RocketMQ 5.3.3, PullStatus). No outcome is an error."""
+    """Outcome of a pull (RocketMQ 5.3.3, PullStatus). None of the outcomes is an error."""
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"  # the end of the queue is reached

@@ -195,7 +195,7 @@ class PushConsumer:
                     await self._trace.shutdown()
 
     def suspend(self) -> None:
-        """Stops pulling until ``resume``; messages already pulled are consumed."""
+        """Stops pulling until ``resume``. Messages already pulled still go to the listener or an ``async for`` loop."""
         self._running().suspend()
 
     def resume(self) -> None:

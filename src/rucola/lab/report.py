@@ -93,7 +93,7 @@ def pages(outcome: Outcome) -> dict[str, bytes]:
     """Returns the content of each file of the report by name.
 
     Raises:
-        FormatError: the readings lack a number that a lesson needs; the lesson has changed since the run.
+        FormatError: the readings lack a number that a lesson needs, because the lesson has changed since the run.
     """
     try:
         pictures = {f"{one.lesson}.png": draw(lesson_named(one.lesson), one) for one in outcome.readings}

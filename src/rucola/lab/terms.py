@@ -55,10 +55,10 @@ class Claim:
 
     Attributes:
         source: name of the text that makes the claim.
-        text: the claim in our words: a main clause without a full stop.
-        check: whether the numbers of one repetition agree.
-        figures: the measured numbers: a main clause without a full stop.
-        because: why the claim holds; printed if it does.
+        text: the claim in our words, as a main clause without a full stop.
+        check: returns whether the numbers of one repetition agree with the claim.
+        figures: the measured numbers, as a main clause without a full stop.
+        because: why the claim holds; printed if the claim holds.
         instead: what is true instead; printed if the claim does not hold.
     """
 

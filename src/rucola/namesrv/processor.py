@@ -132,7 +132,7 @@ class NamesrvProcessor:
         return self._registered(command, header, result, is_new)
 
     def _forget_if_closed(self, channel: Channel) -> None:
-        """Removes the brokers that were registered over a connection after the connection was closed."""
+        """Removes the brokers of ``channel`` if it was closed while a broker was being registered over it."""
         if channel.closed:
             self._routes.channel_closed(channel)
 

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Kernel for columns of messages: writes properties, and the members of batches, without an object for each message.
 
-Columns have Arrow's form: the value of row i lies between ``offsets[i]`` and ``offsets[i + 1]``. Bounds checks are off:
-offsets are checked against their values before a byte is read, and the needed space is computed before anything is
-written.
+Columns have Arrow's form: the value of row i lies between ``offsets[i]`` and ``offsets[i + 1]``. Cython's bounds checks
+are off. Instead, the kernel first checks that all offsets lie within the values, and computes the space that it needs;
+only then does it copy values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Writes the responses to all sends of a socket read, or to a pull, without making a ``RemotingCommand`` for each."""
+"""Writes the responses to the sends of one socket read, and the response to one pull up to its body. No
+``RemotingCommand`` is made for them, except for a pull response with a binary header.
+"""
 
 from __future__ import annotations
 

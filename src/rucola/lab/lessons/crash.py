@@ -29,7 +29,7 @@ MOMENT = 50
 SHOWN_MAX = 60
 """Largest number of labels that fit below the picture."""
 BROKEN = -1
-"""Replaces the number of messages found again if the store broke a promise."""
+"""Returned as the number of messages found again if the store broke a promise or did not load."""
 
 
 @dataclass
@@ -149,8 +149,8 @@ def every_state(number: int) -> list[Listing]:
 
 
 def draw(figure: Figure, readings: Readings) -> None:
-    """Draws the messages found again as a band from the fewest to the most, acknowledged messages as a line, kills as
-    points.
+    """Draws the number of messages found again: after a power cut as a band from the fewest to the most, after a kill
+    as points. A line shows the number of acknowledged messages.
     """
     figure.set_size_inches(10.8, 8.6)
     calls = {int(row[0]): f"{row[1]}  {row[0]}" for row in readings.listings[0].rows}

@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
 
 
 class Ticking(SystemClock):
-    """A clock that the program sets: it advances by one millisecond after one message was written to every queue."""
+    """A clock that the program sets. It advances by 1 ms each time every queue has got one more message."""
 
     now_ms = FIRST_MS
 
@@ -73,7 +73,7 @@ def run(bench: Workbench) -> None:
 
 
 def write(kafka: Path, engine: Path, messages: int) -> None:
-    """Writes a message to each queue in turn, in both layouts."""
+    """Writes the messages to the queues in turn, in both layouts."""
     partitions = [PartitionWriter(kafka / str(number)) for number in range(QUEUES)]
     clock, value = Ticking(), body_of(BODY_BYTES)
     with open_store(engine, clock=clock, message_index_enable=True, mapped_file_size_commit_log=SEGMENT_BYTES) as store:

@@ -152,7 +152,9 @@ def say_queues(n: Numbers, quantity: str, holds: Callable[[float, float], bool])
 
 
 def say_when(n: Numbers) -> str:
-    """Compares the times of partitions and of one log; names the numbers of queues whose ratio exceeds three."""
+    """Compares the times of partitions with those of one log, and names the numbers of queues with which partitions
+    take more than three times as long.
+    """
     first, last = (ratio(n["durable"][KAFKA][row], n["durable"][PLAIN][row]) for row in ("first", "last"))
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (

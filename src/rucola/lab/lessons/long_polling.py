@@ -129,7 +129,7 @@ async def measure(bench: Workbench, store: MessageStore, broker: Broker, namesrv
 
 
 async def serve_and_measure(bench: Workbench, directory: Path) -> None:
-    """Starts Rucola's name server, broker and a store for the small server, then measures."""
+    """Starts Rucola's name server and broker, opens a store for the lesson's own ``SmallServer``, and measures."""
     namesrv = NameServer(NamesrvConfig(listen_port=0))
     await namesrv.start()
     config = MessageStoreConfig(store_path_root_dir=str(directory / "broker"), mapped_file_size_commit_log=16 << 20)

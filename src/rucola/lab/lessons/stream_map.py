@@ -67,7 +67,7 @@ def timed(work: Callable[[], object]) -> tuple[float, int]:
 
 
 def write_each(file: int, record: bytes, count: int) -> tuple[float, int]:
-    """Writes each record with a call: the system copies it into the page cache."""
+    """Writes each record with a call of its own: the system copies the record into the page cache."""
 
     def work() -> None:
         for _ in range(count):
@@ -102,7 +102,7 @@ def store_to_warm_map(file: int, record: bytes, count: int) -> tuple[float, int]
 
 
 def store_to_map(file: int, record: bytes, count: int, warm: bool) -> tuple[float, int]:
-    """Stores records through a map: the program copies each into the page cache itself."""
+    """Stores records through a map: the program itself, not the system, copies each record into the page cache."""
     size = len(record)
     with mmap.mmap(file, size * count) as mapped:
         os.close(file)
