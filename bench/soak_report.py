@@ -135,7 +135,7 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
         ("received again", f"{outcome.duplicates:,} ({outcome.duplicates / max(outcome.received, 1):.2%})"),
         ("sends repeated", _counted(outcome.repeated, outcome.reasons)),
         ("requests of consumers without a response, repeated", _counted(outcome.retried, outcome.retry_reasons)),
-        ("consumers that left, that ended without notice", f"{outcome.left:,}, {outcome.died:,}"),
+        ("consumers that left, and consumers that ended without notice", f"{outcome.left:,} and {outcome.died:,}"),
         ("processes of consumers killed", f"{outcome.killed:,}"),
     ]
     if outcome.flush_late:

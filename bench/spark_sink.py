@@ -37,7 +37,10 @@ def measure(context: Context) -> Iterator[Figure]:
     budget = Budget("ours", "min", RATE_MIN)
     peer = median(results["foreach"], lambda one: one.rate)
     peer_cpu = median(results["foreach"], _cpu_us)
-    for side, what in (("sink", "body alone"), ("position", "with a source position, which makes ids")):
+    for side, what in (
+        ("sink", "body alone"),
+        ("position", "body and source position (queue and offset), from which ids are made"),
+    ):
         yield rate(GROUP, what, median(results[side], lambda one: one.rate), peer, PEER, budget, unit="rows/s")
         yield cost(GROUP, f"{what}: CPU per row", median(results[side], _cpu_us), peer_cpu, PEER)
     yield cost(

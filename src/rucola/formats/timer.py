@@ -66,8 +66,8 @@ TIMER_SLOT: Final = Layout(
     "timer wheel slot",
     32,
     Field("step", "q", "Due time, divided by `timerPrecisionMs`."),
-    Field("first_position", "q", "Position of the oldest unit in the timer log."),
-    Field("last_position", "q", "Position of the newest unit."),
+    Field("first_position", "q", "Position in the timer log of this slot's oldest unit."),
+    Field("last_position", "q", "Position in the timer log of this slot's newest unit."),
     Field("count", "i", "Number of units with this due time, not counting recalled messages."),
     Field("magic", "i", "As in a unit."),
 )

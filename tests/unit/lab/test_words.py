@@ -175,7 +175,7 @@ def test_from_how_many_queues_on_it_matters() -> None:
     text = said(kafka_writing.LESSON, 0, {"durable": many})  # type: ignore[dict-item]
     assert "With one queue, partitions take 2 times as long as one log" in text
     assert "with the most queues, 7.15 times as long." in text
-    assert text.endswith("They take more than three times as long with 1,000 and 10,000 queues.")
+    assert text.endswith("partitions take more than three times as long with 1,000 and 10,000 queues.")
     few = {kafka_writing.KAFKA: {1: 10.0, 10_000: 12.0}, kafka_writing.PLAIN: {1: 5.0, 10_000: 6.0}}
     text = said(kafka_writing.LESSON, 0, {"durable": few})  # type: ignore[dict-item]
     assert text.startswith("**Does not") and text.endswith("more than three times as long with no number of queues.")
@@ -206,7 +206,8 @@ def test_the_pool_puts_at_risk_as_much_as_the_worst_repetition_showed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pool", "sentence"), [(1000.0, "shortens the longest append to less"), (6410.0, "so writeback is not its cause")]
+    ("pool", "sentence"),
+    [(1000.0, "shortens the longest append to less"), (6410.0, "so writeback is not what delays it")],
 )
 def test_whether_the_pool_shortens_the_longest_append(pool: float, sentence: str) -> None:
     most, longest = transient_pool.MOST, transient_pool.LONGEST

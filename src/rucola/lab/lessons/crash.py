@@ -204,10 +204,10 @@ LESSON = Lesson(
         "with whole pages at one moment."
     ),
     design=(
-        "Recovery walks the log to the last whole record, saves the bytes that it cuts off in `quarantine/`, and "
-        "makes queue units again from the log. `make crash` does the same with several segments, with the index, the "
-        "pool, deletion and failing disks. With the transient pool, a kill does lose acknowledged messages: see lesson "
-        "`transient-pool`."
+        "Recovery walks the log to the last whole record. It saves the bytes after this record in `quarantine/`, "
+        "overwrites them with zeros, and makes queue units again from the log. `make crash` simulates crashes with "
+        "several segments, with the index, the pool, deletion and failing disks. With the transient pool, a kill does "
+        "lose acknowledged messages: see lesson `transient-pool`."
     ),
     quantities=(
         Quantity(SYNC.value, "SYNC_FLUSH", "messages", "moment: number of the call to the disk", linear=True),

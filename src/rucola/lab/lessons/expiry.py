@@ -131,12 +131,13 @@ LESSON = Lesson(
         ),
         Claim(
             "Kafka's documentation (Design, Log Compaction)",
-            "compaction copies again: all of the log is read at least once, and what stays is written (our test: "
-            "more bytes move than 0.9 times the sum of the log and of what stays)",
+            "compaction reads all of the log at least once, and writes what stays a second time (our test: it reads "
+            "and writes more bytes than 0.9 times the sum of the log and what stays)",
             lambda n: all(n["moved"][COMPACT][p] > 0.9 * (1 + p / 100) for p in STAYING),
             f"{{moved[{COMPACT}][1]}}, {{moved[{COMPACT}][10]}} and {{moved[{COMPACT}][50]}} bytes for each byte of "
             "log when 1, 10 and 50 % stay",
-            "The second pass over the log finds the bytes of the first one in memory.",
+            "The program reads the log twice, to find the newest message of each key and to copy. The second time, "
+            "the log is in memory.",
             "Not all of the log had to come from the disk: some of it was still in memory.",
         ),
         Claim(

@@ -169,11 +169,11 @@ def say_gap(n: Numbers) -> str:
 LESSON = Lesson(
     title="Group commit: what a disk sync costs, who shares it, and the redo log",
     intro=(
-        "A message is safe from a power cut when a sync that began after it was written has returned. One sync "
-        "covers everything written before it, so senders that wait at the same time can share one: **group commit**. "
-        "A database has the same problem with the pages that a transaction changes. Its solution is a **redo log**: "
-        "all changes go to the end of the log with one sync, and the pages are written later. RocketMQ's CommitLog "
-        "plays the part of the redo log: queues and index can be made again from it."
+        "A message is safe from a power cut once a sync has returned that began after the message was written. One "
+        "sync covers everything written before it, so senders that wait at the same time can share one: **group "
+        "commit**. A database has the same problem with the pages that a transaction changes. Its solution is a "
+        "**redo log**: all changes go to the end of the log with one sync, and the pages are written later. RocketMQ's "
+        "CommitLog plays the part of the redo log: queues and index can be made again from it."
     ),
     design=(
         "With `SYNC_FLUSH` one thread syncs, and one `fdatasync` confirms the messages of all senders that came "

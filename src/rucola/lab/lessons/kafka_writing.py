@@ -159,7 +159,8 @@ def say_when(n: Numbers) -> str:
     many = say_queues(n, "durable", lambda kafka, plain: kafka > 3 * plain)
     return (
         f"With one queue, partitions take {first} times as long as one log; with the most queues, {last} times as "
-        f"long. They take more than three times as long with {many or 'no number of queues'}."
+        "long. Compared with one log, partitions take more than three times as long with "
+        f"{many or 'no number of queues'}."
     )
 
 

@@ -191,26 +191,27 @@ LESSON = Lesson(
             "a held pull gets its response as soon as a message comes (our test: messages are delivered at most 1 ms "
             "later than with push, at each rate)",
             lambda n: all(held < n["latency"][PUSHED][rate] + 1 for rate, held in n["latency"][HELD].items()),
-            f"half of the messages take less than {{latency[{HELD}][first]}} ms with long polling and "
-            f"{{latency[{PUSHED}][first]}} ms with push at the lowest rate, {{latency[{HELD}][last]}} and "
-            f"{{latency[{PUSHED}][last]}} ms at the highest; {{latency[{BROKER}][first]}} and "
-            f"{{latency[{BROKER}][last]}} ms with Rucola's broker, where the time from the producer counts too",
+            f"at the lowest rate, half of the messages take less than {{latency[{HELD}][first]}} ms with long polling "
+            f"and {{latency[{PUSHED}][first]}} ms with push; at the highest rate {{latency[{HELD}][last]}} ms with "
+            f"long polling and {{latency[{PUSHED}][last]}} ms with push; with Rucola's broker, where the time from the "
+            f"producer counts too, {{latency[{BROKER}][first]}} ms at the lowest rate and {{latency[{BROKER}][last]}} "
+            "ms at the highest",
             "The request is at the server already; only the response has to travel.",
             "After each response, the server has to wait for the consumer's next request before it can send more.",
         ),
         Claim(
             "Kafka's documentation (Design, Push vs. pull)",
             "a consumer that polls at an interval ends up in a busy wait for data that does not come, which a long "
-            "poll avoids (our test: at the lowest rate, a long poll takes less CPU than polling every 10 ms, and "
-            "less than a tenth of its requests)",
+            "poll avoids (our test: at the lowest rate, long polling takes less CPU than polling every 10 ms, and "
+            "sends less than a tenth as many requests)",
             lambda n: (
                 n["requests"][SHORT_10]["first"] > 10 * n["requests"][HELD]["first"]
                 and n["cpu"][SHORT_10]["first"] > n["cpu"][HELD]["first"]
             ),
-            f"at the lowest rate {{requests[{SHORT_10}][first]}} requests a second and {{cpu[{SHORT_10}][first]}} % of "
-            f"a core with short polling every 10 ms, {{requests[{HELD}][first]}} and {{cpu[{HELD}][first]}} % with "
-            "long polling",
-            "Nearly all of these requests find no message.",
+            f"at the lowest rate, polling every 10 ms takes {{requests[{SHORT_10}][first]}} requests a second and "
+            f"{{cpu[{SHORT_10}][first]}} % of a core; long polling takes {{requests[{HELD}][first]}} requests a second "
+            f"and {{cpu[{HELD}][first]}} % of a core",
+            "Nearly all requests of short polling find no message.",
             "Here empty requests cost too little, or requests find a message too often.",
         ),
         Claim(
@@ -221,9 +222,9 @@ LESSON = Lesson(
                 n["requests"][SHORT_100]["middle"] < n["requests"][SHORT_10]["middle"]
                 and 20 < n["latency"][SHORT_100]["middle"] < 80
             ),
-            f"at the middle rate, polling every 100 ms {{latency[{SHORT_100}][middle]}} ms and "
-            f"{{requests[{SHORT_100}][middle]}} requests a second, polling every 10 ms "
-            f"{{latency[{SHORT_10}][middle]}} ms and {{requests[{SHORT_10}][middle]}} requests",
+            f"at the middle rate, polling every 100 ms gives a latency of {{latency[{SHORT_100}][middle]}} ms and "
+            f"takes {{requests[{SHORT_100}][middle]}} requests a second; polling every 10 ms gives "
+            f"{{latency[{SHORT_10}][middle]}} ms and takes {{requests[{SHORT_10}][middle]}} requests a second",
             "A message waits for the next request, which is half an interval away on average.",
             "Messages come so often that few requests find nothing.",
         ),

@@ -196,7 +196,8 @@ LESSON = Lesson(
             "test: a fresh map takes less time than a call for each record, at every size)",
             lambda n: all(n["write"][MAP][size] < n["write"][WRITE][size] for size in RECORD_BYTES),
             f"a record of 128 bytes takes {{write[{MAP}][128]}} µs through a fresh map and {{write[{WRITE}][128]}} µs "
-            f"by `write`; one of 64 KiB {{write[{MAP}][65536]}} and {{write[{WRITE}][65536]}} µs",
+            f"by `write`; a record of 64 KiB takes {{write[{MAP}][65536]}} µs through a fresh map and "
+            f"{{write[{WRITE}][65536]}} µs by `write`",
             say_winners,
             say_winners,
         ),

@@ -177,11 +177,11 @@ LESSON = Lesson(
         f"The response to a pull is a header and up to {RECORDS} records from the log. `read` and `write` copy each "
         "record twice. A mapped file saves the first copy. `sendfile` saves both copies: the socket is given the "
         "pages of the file, and the process never sees the bytes; this is commonly called **zero copy**. A **gathered "
-        "write** (`sendmsg`) hands over many pieces of mapped memory with one call. Records of one queue lie side by "
-        "side if the log has no other queue, so one call can send them all. In a log of many queues they lie apart "
-        f"(here with {APART - 1} other records between two), and each takes a call of its own. The log is in the page "
-        "cache, so the figures are CPU time of the sender. With a filter by property the broker has to look into each "
-        "record first."
+        "write** (`sendmsg`) hands over many pieces of mapped memory with one call. The fifth way copies the pieces "
+        "together first, and sends them as one. Records of one queue lie side by side if the log has no other queue, "
+        f"so one call can send them all. In a log of many queues they lie apart (here with {APART - 1} other records "
+        "between two), and the first three ways need a call for each record. The log is in the page cache, so the "
+        "figures are CPU time of the sender. With a filter by property the broker has to look into each record first."
     ),
     design=(
         "The broker sends a response with one gathered write of views of the mapped log. Neighbouring records are one "
@@ -197,8 +197,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "Kafka's documentation (Design, Efficiency)",
-            "sendfile saves the copies, and so takes the least CPU of all five ways for large pieces that lie "
-            "together (our test: with 32 records of 64 KiB)",
+            "sendfile saves the copies, and so takes the least CPU of all ways for large pieces that lie together "
+            "(our test: with 32 records of 64 KiB)",
             lambda n: n["near"][SENDFILE][65_536] < min(n["near"][way][65_536] for way in (COPY, MAP, GATHER, JOIN)),
             f"side by side they take {{near[{SENDFILE}][65536]}} µs by sendfile, {{near[{MAP}][65536]}} µs from the "
             f"map, {{near[{COPY}][65536]}} µs by read and write, {{near[{GATHER}][65536]}} µs gathered, "

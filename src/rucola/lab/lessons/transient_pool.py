@@ -76,8 +76,11 @@ def say_longest(n: Numbers) -> str:
     """Says whether the pool helps the longest append as well."""
     pool, mapped = n["append"][POOL][LONGEST], n["append"][MAP][LONGEST]
     if pool < 0.5 * mapped:
-        return "It also shortens the longest append to less than half."
-    return "The longest append takes more than half as long as with the map, so writeback is not its cause."
+        return "The pool also shortens the longest append to less than half."
+    return (
+        "The longest append to the pool still takes at least half as long as the longest through the map, so "
+        "writeback is not what delays it."
+    )
 
 
 def say_price(n: Numbers) -> str:
@@ -109,9 +112,9 @@ LESSON = Lesson(
     ),
     claims=(
         Claim(
-            "RocketMQ's operations guide, which recommends it for asynchronous flush",
-            "the transient pool keeps slow appends short while the disk is written (our test: the 99.9th percentile "
-            "is lower than through the map)",
+            "RocketMQ's operations guide, which recommends the transient pool for asynchronous flush",
+            "the pool keeps slow appends short while the disk is written (our test: the 99.9th percentile is lower "
+            "than through the map)",
             lambda n: n["append"][POOL][MOST] < n["append"][MAP][MOST],
             f"99.9 % of the appends take less than {{append[{POOL}][{MOST}]}} µs with the pool and "
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{POOL}][{LONGEST}]}} and "

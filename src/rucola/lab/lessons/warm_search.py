@@ -99,7 +99,7 @@ LESSON = Lesson(
             "Kafka's source, comment in AbstractIndex",
             "the longer the log, the more pages of its index a plain binary search touches; a search that begins with "
             f"the warm section touches a limited number of pages (our test: at most {GROWN_PAGES + 3} pages while the "
-            f"index grows by {GROWN_PAGES})",
+            f"index grows by {GROWN_PAGES} pages)",
             lambda n: n["pages"][PLAIN][5120] > n["pages"][PLAIN][16] and n["pages"][WARM][5120] <= GROWN_PAGES + 3,
             f"the plain search touched {{pages[{PLAIN}][16]}} pages with 16 MiB of log and {{pages[{PLAIN}][5120]}} "
             f"with 5 GiB; the search with a warm section touched {{pages[{WARM}][16]}} with 16 MiB, "
