@@ -41,7 +41,8 @@ class RequestSigner:
         self, access_key: str, secret_key: str, security_token: str, version: int, wall_ms: Callable[[], int]
     ) -> None:
         if not access_key or not secret_key:
-            raise ConfigError("secretKey" if access_key else "accessKey", "", "accessKey and secretKey together")
+            missing = "secretKey" if access_key else "accessKey"
+            raise ConfigError(missing, "", "both accessKey and secretKey, or neither")
         self._access_key = access_key
         self._secret_key = secret_key.encode()
         self._security_token = security_token

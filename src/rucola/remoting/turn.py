@@ -1,8 +1,8 @@
 """Limits the time that a server's requests may take in one turn (iteration) of the event loop.
 
-Sends need no limit: one kernel call processes all sends that one read of a socket delivers. Other requests are
-processed one by one, and one read can contain thousands of them. When the time of a turn is up, or the responses of a
-connection become large, the remaining requests wait for the next turn.
+One read of a socket can contain thousands of requests. A kernel call processes many sends at once, so the time is
+checked after a number of them; most other requests are processed one by one, and the time is checked after each. When
+the time of a turn is up, or the responses of a connection become large, the remaining requests wait for a later turn.
 """
 
 from __future__ import annotations

@@ -207,12 +207,13 @@ class Session:
 
 def _largest_queues(options: ReadOptions) -> list[tuple[int, int, int]]:
     """Returns queue id, first offset and end offset of the largest queues. If several brokers have queues with the same
-    id, only one of these queues is considered.
+    id, only the largest of these queues is considered.
     """
     catalog = open_catalog(options)
     try:
         held = catalog.bounds(catalog.queues(all_needed=False))
-        found = {queue.queue_id: (one.max - one.min, queue.queue_id, one.min, one.max) for queue, one in held.items()}
+        sizes = sorted((one.max - one.min, queue.queue_id, one.min, one.max) for queue, one in held.items())
+        found = {size[1]: size for size in sizes}
         return [(queue_id, least, most) for _, queue_id, least, most in sorted(found.values())[-SAMPLE_QUEUES:]]
     finally:
         catalog.close()

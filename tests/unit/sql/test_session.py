@@ -14,17 +14,21 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.arrow.dict_catalog import DictCatalog
 from tests.unit.arrow.records import message
 from tests.unit.arrow.stores import open_store
 
 from rucola import Message
+from rucola.arrow.catalog import Bounds
 from rucola.arrow.ranges import QueueRange
 from rucola.arrow.store_catalog import StoreCatalog
 from rucola.cli.main import main
+from rucola.common.message_queue import MessageQueue
 from rucola.errors import FormatError, QueryError, StoreDamagedError
 from rucola.formats.properties import encode_properties
+from rucola.spark.options import parse_options
 from rucola.sql import connect
-from rucola.sql.session import Session
+from rucola.sql.session import Session, _largest_queues
 from rucola.sync import Producer
 from rucola.testing.rocketmq import RocketMQ
 
@@ -276,3 +280,14 @@ def test_usage(run: Run, directory: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert run("select 1", "-n", "localhost:1")[0] == 2
     assert main(["sql", "select 1"]) == 2
     assert main(["sql", "select 1", "--store", str(directory / "none")]) == 2
+
+
+def test_the_sample_comes_from_the_largest_queues_of_all_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the fix, the sample of a queue id came from whichever broker was last, even if its queue was empty."""
+    bounds = {
+        MessageQueue("t", broker, queue_id): Bounds(0, most)
+        for broker, queue_id, most in (("a", 0, 900), ("b", 0, 0), ("a", 1, 5), ("b", 1, 70))
+    }
+    options = parse_options({"storePath": "d", "topic": "t"})
+    monkeypatch.setattr("rucola.sql.session.open_catalog", lambda given: DictCatalog(given, bounds))
+    assert _largest_queues(options) == [(1, 0, 70), (0, 0, 900)]
