@@ -94,14 +94,7 @@ def repair_layout(files: Files, queue: MappedFileQueue, quarantine: Quarantine) 
             files.write_at(queue.create(start), 0, BLANK.pack(queue.segment_bytes, MAGIC_BLANK))
             gap = Gap(start, start + queue.segment_bytes)
             quarantine.record_gap(gap)
-            event(
-                _log,
-                logging.ERROR,
-                "store is served without a part of the log",
-                start=gap.start,
-                end=gap.end,
-                reason="no segment",
-            )
+            _tell(gap, "no segment")
 
 
 class LogRepair:
@@ -199,14 +192,7 @@ class LogRepair:
 
     def _record(self, gap: Gap, reason: str) -> None:
         self._log.gaps = self._quarantine.record_gap(gap)
-        event(
-            _log,
-            logging.ERROR,
-            "store is served without a part of the log",
-            start=gap.start,
-            end=gap.end,
-            reason=reason,
-        )
+        _tell(gap, reason)
 
     def _time_at(self, file: MappedFile, position: int) -> int:
         """Returns the store time of the sound record at ``position``. Store times must not decrease along the log."""
@@ -262,3 +248,14 @@ def _copy(files: Files, source: str, target: str, length: int) -> None:
     """Copies the first ``length`` bytes of a file into an existing segment."""
     for start in range(0, length, _COPY_BYTES):
         files.write_at(target, start, files.read_at(source, start, min(_COPY_BYTES, length - start)))
+
+
+def _tell(gap: Gap, reason: str) -> None:
+    event(
+        _log,
+        logging.ERROR,
+        "store is served without a part of the log",
+        start=gap.start,
+        end=gap.end,
+        reason=reason,
+    )
