@@ -136,8 +136,7 @@ class ProducerConfig(ClientConfig):
     send_latency_fault_enable: bool = option(
         "sendLatencyFaultEnable",
         False,
-        "Whether the producer avoids brokers that failed or were slow for a while, if other brokers have queues "
-        "of the topic.",
+        "Whether a broker that failed or was slow is avoided for a while, if other brokers have queues of the topic.",
     )
     back_pressure_for_async_send_num: int = option(
         "backPressureForAsyncSendNum",

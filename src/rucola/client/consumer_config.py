@@ -41,14 +41,14 @@ class GroupConsumerConfig(ClientConfig):
     pull_threshold_for_queue: int = option(
         "pullThresholdForQueue",
         1000,
-        "Number of messages of one queue in the consumer's memory above which pulling from the queue pauses.",
+        "Pulling from a queue pauses while more than this number of its messages are in the consumer's memory.",
         minimum=1,
         maximum=65535,
     )
     pull_threshold_size_for_queue: int = option(
         "pullThresholdSizeForQueue",
         100,
-        "Size of one queue's messages in the consumer's memory above which pulling from the queue pauses.",
+        "Pulling from a queue pauses while its messages in the consumer's memory have more than this total size.",
         unit="MiB",
         minimum=1,
         maximum=1024,
@@ -123,8 +123,8 @@ class PushConsumerConfig(GroupConsumerConfig):
     consume_concurrently_max_span: int = option(
         "consumeConcurrentlyMaxSpan",
         2000,
-        "Distance between the first and last offset of a queue in memory above which pulling from the queue pauses. "
-        "Orderly consumers ignore this option.",
+        "Pulling from a queue pauses while the lowest and the highest queue offset of its messages in the consumer's "
+        "memory differ by more than this number. Orderly consumers ignore this option.",
         minimum=1,
         maximum=65535,
     )
@@ -210,7 +210,8 @@ class LitePullConsumerConfig(GroupConsumerConfig):
     consume_max_span: int = option(
         "consumeMaxSpan",
         2000,
-        "Distance between the first and last offset of a queue in memory above which pulling from the queue pauses.",
+        "Pulling from a queue pauses while the lowest and the highest queue offset of its messages in the consumer's "
+        "memory differ by more than this number.",
         minimum=1,
     )
     broker_suspend_max_time_ms: int = option(
@@ -250,6 +251,7 @@ class SimpleConsumerConfig(ClientConfig):
     consume_from_first: bool = option(
         "consumeInitMode",
         True,
-        "Whether a group without a stored offset begins with the first message of a topic. Otherwise it begins with "
-        "the next message.",
+        "Whether a group without a stored offset begins with the first message of each queue. Otherwise it begins "
+        "with the last message that the queue holds; but if no message of the queue has expired, with the first "
+        "(RocketMQ: only if this message is in memory).",
     )

@@ -360,8 +360,8 @@ class MessageStoreConfig:
     timer_congest_num_each_slot: int = option(
         "timerCongestNumEachSlot",
         (1 << 31) - 1,
-        "Number of messages due in the same time step above which some are refused. Above twice that number, all are "
-        "refused.",
+        "If more than this number of messages are due in the same time step, the broker refuses further messages for "
+        "this step at random. If twice this number are due, it refuses all.",
         minimum=1,
         maximum=(1 << 31) - 1,
     )
@@ -410,7 +410,8 @@ class MessageStoreConfig:
     max_filter_message_size: int = option(
         "maxFilterMessageSize",
         16_000,
-        "Largest number of bytes of consume queue entries that one pull examines; more if it asks for many messages.",
+        "Largest number of bytes of consume queue entries that one pull examines. But a pull that asks for n messages "
+        "may always examine n entries.",
         unit="bytes",
         minimum=20,
         maximum=1 << 26,
