@@ -126,7 +126,7 @@ class PushConsumer:
         self._loop.run(self._async.shutdown())
 
     def suspend(self) -> None:
-        """Stops pulling until ``resume``; messages already pulled are consumed."""
+        """Stops pulling until ``resume``. Messages already pulled still go to the listener or an ``for`` loop."""
         self._loop.call(self._async.suspend)
 
     def resume(self) -> None:

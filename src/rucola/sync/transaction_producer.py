@@ -21,8 +21,8 @@ class TransactionProducer(Producer):
 
     Life cycle: ``with TransactionProducer(...)``, or ``start`` and ``shutdown``.
 
-    After ``start``, it also responds to brokers' checks, even about messages of producers of the group that have ended.
-    Any number of producers of a group may run.
+    After ``start``, it also responds to brokers' checks, even about messages that another producer of the group sent
+    before it ended. Any number of producers of a group may run.
 
     Args:
         group: producer group.
