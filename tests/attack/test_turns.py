@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.attack.guarded import ALICE, Guarded, signed_v2
+from tests.attack.guarded import ACCOUNTS, ADMIN, ALICE, DENIED, Guarded, signed_v2
 from tests.brokers import Cluster, run
 
 from rucola.broker import request_handler
@@ -358,6 +358,41 @@ def test_signed_requests_are_judged_once_however_many_turns_they_take(tmp_path: 
             assert cluster.access.guard.refused == 0
             assert len(put_off) > 50
             connection._writer.close()
+
+    run(play())
+
+
+def test_names_count_for_the_account_that_creates_them_however_many_turns_it_takes(
+    tmp_path: Path, put_off: list[int]
+) -> None:
+    """Before the fix, deferred requests created names for the account whose requests had been judged last, so an
+    account could pass its limit while an administrator sent requests.
+    """
+    accounts = ACCOUNTS.replace("defaultTopicPerm: DENY", "defaultTopicPerm: PUB|SUB")
+
+    async def play() -> None:
+        async with Guarded(tmp_path, accounts, auto_create_per_account_max=3) as cluster:
+            connections = {account: await cluster.connect() for account in (ALICE, ADMIN)}
+            for account, connection in connections.items():
+                frames = []
+                for number in range(100):
+                    command = (
+                        cluster.send_command(f"flood{number}")
+                        if account is ALICE
+                        else RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
+                    )
+                    command.opaque = number
+                    frames.append(signed_v2(command, account, cluster.broker.services.clock.wall_ms()).encode())
+                connection._writer.write(b"".join(frames))
+            codes = {
+                account: sorted([(await answer(connection._reader)).code for _ in range(100)])
+                for account, connection in connections.items()
+            }
+            assert codes[ADMIN] == [0] * 100
+            assert codes[ALICE] == [0] * 3 + [DENIED] * 97
+            assert len(put_off) > 50
+            for connection in connections.values():
+                connection._writer.close()
 
     run(play())
 

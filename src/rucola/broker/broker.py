@@ -327,7 +327,7 @@ class Broker:
             services.waiters,
             config.send_thread_pool_queue_capacity,
             services.clock.monotonic,
-            services.access.guard.refuse if services.access is not None else None,
+            services.access.guard.admit if services.access is not None else None,
         )
         if services.access is not None:
             services.access.guard.wire(services.cold_reads, self._processors.json_bodies, self._handler.process)

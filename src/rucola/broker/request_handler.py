@@ -41,8 +41,6 @@ queue must be mapped first, the time is checked earlier.
 """
 _UNASKED_PULLS = 4
 """Number of pulls that are served before the time is checked; each pull takes at most 10 ms."""
-_JUDGED_ROWS = 128
-"""Number of rows that access control checks at a time; each needs a signature check."""
 
 
 class RequestHandler:
@@ -54,7 +52,8 @@ class RequestHandler:
         before_read: called before a request that may read messages.
         waiters: responses that wait for a sync; None without SYNC_FLUSH.
         waiting_max: maximum number of waiting responses; further sends are refused.
-        guard: answers forbidden requests and marks their rows as done; None without access control.
+        guard: judges rows of a batch from the given one on, answers forbidden requests and marks their rows as done;
+            returns the end of the judged rows, which may be served now. None without access control.
 
     Attributes:
         stopping: whether everything is refused; set when the broker stops.
@@ -70,7 +69,7 @@ class RequestHandler:
         waiters: FlushWaiters | None,
         waiting_max: int,
         monotonic: Callable[[], float],
-        guard: Callable[[Channel, FrameBatch, int, int], None] | None = None,
+        guard: Callable[[Channel, FrameBatch, int], int] | None = None,
     ) -> None:
         self.stopping = False
         self._guard = guard
@@ -101,10 +100,7 @@ class RequestHandler:
             channel.costly = False
         table, count = batch.table, batch.count
         if self._guard is not None:
-            if first >= batch.judged:
-                batch.judged = min(first + _JUDGED_ROWS, count)
-                self._guard(channel, batch, first, batch.judged)
-            count = batch.judged
+            count = self._guard(channel, batch, first)
         row = asked_row = first
         while row < count:
             base = row * ROW_WIDTH

@@ -60,15 +60,17 @@ class FrameBatch:
         table: one row of ``FrameColumn`` per frame; code, opaque, flag and version are filled in every row.
         count: number of frames.
         send_answers: the send results in the frames, cached here by the client.
-        judged: rows that access control has examined; only access control uses this attribute.
+        judged: number of rows that access control has examined. Only access control uses this attribute and the next.
+        account: the account to which names count that the examined rows create; empty if no limit applies.
         kept_bytes: size in bytes of a copied batch (``SharedFrameReader.keep``); 0 for a batch in its reader's memory.
     """
 
-    __slots__ = ("count", "judged", "kept_bytes", "send_answers", "source", "table", "view")
+    __slots__ = ("account", "count", "judged", "kept_bytes", "send_answers", "source", "table", "view")
 
     def __init__(self, source: bytearray, view: memoryview, table: array[int], count: int) -> None:
         self.send_answers: list[SendAnswer | None] | None = None
         self.judged = 0
+        self.account = ""
         self.kept_bytes = 0
         self.source = source
         self.view = view

@@ -160,7 +160,7 @@ class SharedFrameReader(FrameReader):
             source = bytearray(view[: batch.end])
             view = memoryview(source)
         kept = FrameBatch(source, view, table, batch.count)
-        kept.judged = batch.judged
+        kept.judged, kept.account = batch.judged, batch.account
         kept.kept_bytes = len(source) + len(table) * table.itemsize
         self._space.kept_bytes += kept.kept_bytes
         return kept

@@ -63,6 +63,8 @@ UNREADABLE = "access denied: the body cannot be read"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Every account may write its message traces, as in RocketMQ."""
 
+_JUDGED_ROWS = 128
+"""Number of rows that are judged at a time; each needs a signature check."""
 _LOG_INTERVAL_S = 10.0
 _REMARK_CHARACTERS_MAX = 255
 _PEER = "acl-peer"
@@ -149,6 +151,20 @@ class AccessGuard:
         self._json_bodies = json_bodies
         self._process = process
 
+    def admit(self, channel: Channel, batch: FrameBatch, first: int) -> int:
+        """Judges rows from ``first`` on, as ``refuse`` does, unless this was done in an earlier turn.
+
+        Returns:
+            The end (excluded) of the judged rows, which are served next.
+        """
+        if first >= batch.judged:
+            last = min(first + _JUDGED_ROWS, batch.count)
+            self.refuse(channel, batch, first, last)
+            batch.judged = last
+        # Requests of other connections may have been served since the rows were judged.
+        self._quota.account = batch.account
+        return batch.judged
+
     def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> None:
         """Answers the forbidden requests in rows ``first`` to ``last`` and marks their rows as answered.
 
@@ -178,8 +194,8 @@ class AccessGuard:
                 batch.pass_over(row)
             else:
                 name = command.ext_fields[ACCESS_KEY]
-        if name:  # If one read holds requests of several accounts, the quota counts all of them for the last account.
-            self._serve_for(name)
+        # If the rows hold requests of several accounts, the quota counts all of them for the last account.
+        batch.account = self._limited(name)
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
         """The reason why ``command`` is refused; empty if it is allowed.
@@ -248,15 +264,15 @@ class AccessGuard:
         else:
             reason = self._forbidden(account, _remember(channel), command, cold)
         if not reason:
-            self._serve_for(name)
+            self._quota.account = self._limited(name)
             self._process(channel, command)
         elif not channel.closed:
             self._answer(channel, command, reason)
 
-    def _serve_for(self, name: str) -> None:
-        """Tells the quota that requests of this account are served next."""
+    def _limited(self, name: str) -> str:
+        """The account ``name`` if its number of names is limited; otherwise empty."""
         account = self._snapshot().accounts.get(name)
-        self._quota.account = "" if account is None or account.admin else name
+        return "" if account is None or account.admin else name
 
     def _stale(self, account: Sender, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
         """Returns the reason to refuse a correct signature: it is a legacy signature, its time is too far away, or its
