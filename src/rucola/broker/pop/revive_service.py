@@ -1,9 +1,9 @@
 """Makes popped messages visible again if they are not acknowledged in time (RocketMQ 5.3.3, ``PopReviveService``).
 
 Checkpoints and acknowledgements enter the revive topic when they are due. A checkpoint is completed once all records
-that were due together with it have arrived. Its unacknowledged messages are then stored in the retry topic of the topic
-and group. The progress in a revive queue becomes valid once those copies are synced. After a crash, copies that were
-made shortly before it are recognised and not made again. Event loop only.
+that were due together with it have arrived. Copies of its unacknowledged messages are then stored in the retry topic of
+the topic and group. The progress in a revive queue is committed once these copies are synced. After a crash, copies
+that were stored shortly before the crash are recognised and not stored again. Event loop only.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class ReviveService:
         return unread or bool(self._undecided)
 
     def look_again(self) -> None:
-        """Makes further decisions use the new time, because the wall clock was moved forward."""
+        """Restarts the search for due checkpoints with the new time, because the wall clock was moved forward."""
         self._mark = None
         self._undecided = []
 
@@ -187,7 +187,7 @@ class ReviveService:
         return queue.next_offset < end
 
     def _decide_some(self, cold: ColdRecords | None) -> bool:
-        """Completes some checkpoints of the undecided queues; returns whether none is left that can be completed."""
+        """Completes some of the due checkpoints; returns False if more of them may be ready to be completed."""
         left = DECIDED_AT_ONCE
         while self._undecided:
             left = self._decide(self._undecided[-1], left, cold)

@@ -159,5 +159,5 @@ def read_options(body: bytes) -> dict[str, str]:
 
 
 def options_text(options: dict[str, str]) -> bytes:
-    """Options as the response to request 26 contains them: sorted ``key=value`` lines with unchanged values."""
+    """The body of the response to request 26: ``key=value`` lines, sorted by key. The values are not escaped."""
     return "".join(f"{key}={value}\n" for key, value in sorted(options.items())).encode("utf-8", "surrogateescape")

@@ -44,9 +44,9 @@ class _Heartbeat:
 class ClientManageProcessor:
     """Registers producers and consumers.
 
-    A client repeats the same body every 30 s. The last body of each connection is kept. A body that equals the last
-    body only renews the times, unless the registrations have changed since: another client of a group may have changed
-    them, or a retry topic may have been deleted.
+    A client sends a heartbeat with the same body every 30 s. The last body of each connection is kept. If the next body
+    equals it, only the times of the clients' last heartbeats are renewed. An equal body is processed again only if
+    another client has changed one of the groups, a retry topic was deleted, or ``rejectPullConsumerEnable`` is set.
     """
 
     def __init__(self, services: BrokerServices) -> None:

@@ -24,8 +24,8 @@ _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_
 
 
 class EndTransactionProcessor:
-    """Serves requests 37 and 323. Clients send request 37 as oneway. A client that waits gets its response when the
-    outcome is synced.
+    """Serves requests 37 and 323. Clients send request 37 as oneway. With SYNC_FLUSH, the response to a request
+    that is not oneway waits until the outcome (37), or the message put back (323), is synced.
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -36,8 +36,8 @@ class EndTransactionProcessor:
         self._cold_reads = services.cold_reads
 
     def end(self, channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 37: ends a transaction. The producer gets no response if the transaction is undecided; the broker
-        asks it later.
+        """Request 37: ends a transaction. If the transaction is undecided, the producer gets no response; the broker
+        asks the producer later.
         """
         header = EndTransactionRequestHeader.from_ext_fields(command.ext_fields)
         if not is_decision(header.commit_or_rollback):

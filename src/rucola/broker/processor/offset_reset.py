@@ -33,7 +33,7 @@ CLIENT_VERSION_MIN = 28
 """V3_0_7_SNAPSHOT."""
 _CLIENT_TIMEOUT_MS = 5000
 _NO_CODE = "not set any response code"
-"""The remark of responses for which RocketMQ sets a code and a body, but no remark."""
+"""The initial remark of RocketMQ's responses; it stays if RocketMQ sets only the code and the body."""
 
 
 class OffsetResetProcessor:

@@ -64,7 +64,9 @@ otherwise.
 
 
 class PullMessageProcessor:
-    """Serves the rows of kind PULL. Event loop only. The broker sets ``hold`` before the first request."""
+    """Serves pulls: rows of kind PULL in the frame table, and requests with unusual headers. Event loop only. The
+    broker sets ``hold`` before the first request.
+    """
 
     def __init__(self, services: BrokerServices) -> None:
         config = services.config
@@ -214,7 +216,8 @@ class PullMessageProcessor:
         if code is None:
             code = ResponseCode.PULL_OFFSET_MOVED if request.queue_offset else ResponseCode.PULL_NOT_FOUND
         if request.moved and code == ResponseCode.PULL_NOT_FOUND:
-            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # the response that a read from the original offset would give
+            # A read from the offset in the request would find messages that do not match, and get this code.
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if self._waits(request, result, code, may_wait):
             if len(self.hold) >= self._config.pull_thread_pool_queue_capacity or not self.hold.hold(request):
                 _refuse_busy(request)

@@ -11,7 +11,7 @@ from rucola.protocol.headers.header import CommandHeader
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 NO_CODE = "not set any response code"
-"""The remark of responses for which RocketMQ sets only the code."""
+"""The initial remark of RocketMQ's responses; it stays if RocketMQ sets only the code."""
 
 
 def success(command: RemotingCommand, header: CommandHeader | None = None, body: Body | None = None) -> RemotingCommand:

@@ -1,10 +1,10 @@
 """Serves requests that send messages (10, 310, 320): checks, appends, responds. See RocketMQ 5.3.3,
 ``SendMessageProcessor``.
 
-The unit of work is a run: consecutive rows of one read with the same topic. Usually a few calls of Cython kernels
-inspect, append and answer all rows of a run, however long it is. A row without a UNIQ_KEY, or with a property on which
-the broker acts, such as DELAY, is rewritten into a one-row table and then processed in the same way. There is therefore
-only one path to the store.
+The unit of work is a run: consecutive requests of one socket read that send single messages to the same topic. Each
+request is a row of the frame table. Usually a few calls of Cython kernels inspect, append and answer all rows of a run,
+however long it is. A row without a UNIQ_KEY, or with a property on which the broker acts, such as DELAY, is rewritten
+into a one-row table and then processed in the same way. There is therefore only one path to the store.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ILLEGAL = int(SendTrait.ILLEGAL)
 _UNCLEAN = int(SendTrait.NO_UNIQ_KEY | SendTrait.SPECIAL | SendTrait.ILLEGAL)
 _BATCH_MEMBER_BYTES_MIN = 22
 _SLOW_ROWS = 16
-"""Largest number of rows of an unclean run that are served at a time, because each takes 20 to 100 µs."""
+"""Largest number of rows that one call of ``process_run`` processes one by one; each takes 20 to 100 µs."""
 _BATCH_ROWS = 1024
 """Largest number of members in a batch that uses the permanent table. Larger batches get tables of their own, each
 ``_BATCH_ROWS_FACTOR`` times as large as the one before.
@@ -56,7 +56,7 @@ _TOPIC_BYTES_MAX = 127
 
 
 class SendMessageProcessor:
-    """Serves the rows of kind SEND and BATCH. Event loop only.
+    """Serves sends: rows of kind SEND and BATCH in the frame table, and requests with unusual headers. Event loop only.
 
     Args:
         rewriter: rewrites messages that are not stored as they came.
@@ -215,7 +215,7 @@ class SendMessageProcessor:
     def _process_row(
         self, channel: Channel, source: bytearray, view: memoryview, table: array[int], row: int, target: SendTarget
     ) -> None:
-        """Processes one row of a run that cannot be stored as a whole."""
+        """Processes one row of a run whose rows cannot be stored together."""
         base = row * ROW_WIDTH
         traits = table[base + _TRAITS]
         detour: Detour | None = None
@@ -321,8 +321,8 @@ class SendMessageProcessor:
 
 
 def _judged(answers: bytes | bytearray, told: asyncio.Future[None]) -> bytes | bytearray:
-    """Returns ``answers``, or the same responses with FLUSH_DISK_TIMEOUT if the topic of the messages could not be
-    stored.
+    """Returns ``answers``, or the same responses with FLUSH_DISK_TIMEOUT if the configuration of the new or changed
+    topic could not be written to the disk.
     """
     error = None if told.cancelled() else told.exception()
     return answers if error is None else flush_not_confirmed(answers, f"the topic cannot be stored: {error}")

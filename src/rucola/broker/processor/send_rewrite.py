@@ -1,4 +1,4 @@
-"""Creates rows: from requests with unusual headers, and for messages whose properties the broker changes.
+"""Creates frame-table rows from requests with unusual headers, and for messages whose properties the broker changes.
 
 Such a row lies in a one-row table with its own buffer and is then processed like any row of the frame scanner.
 """
@@ -159,8 +159,8 @@ class Rewriter:
         return _place(made, texts), detour
 
     def _send_on_detour(self, topic: str, made: array[int], properties: dict[str, str]) -> Detour | None:
-        """Writes into ``made`` and ``properties`` that the message waits in another topic; returns this topic, or None
-        if the message does not wait.
+        """If the message must first wait in another topic, changes ``made`` and ``properties`` accordingly and returns
+        that topic; otherwise returns None.
         """
         asked_queue_id = made[FrameColumn.QUEUE_ID]
         if properties.get(TRAN_MSG, "").lower() == "true" and not (

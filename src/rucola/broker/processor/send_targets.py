@@ -31,8 +31,8 @@ class SendTarget:
     queues: int
     """The larger of the numbers of read and write queues; queue ids below this number are accepted."""
     registration: asyncio.Future[None] | None
-    """Set for a topic that this send creates: producers get responses when the topic is synced and the name servers
-    know it.
+    """The unfinished creation or change of the topic. Producers get responses once the topic is synced and the name
+    servers know it, or could not be reached.
     """
     plain: bool = True
     """Whether the topic has no options that affect its messages."""

@@ -48,7 +48,7 @@ from rucola.runtime.clock import local_time_digits
 from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 _UNITS_MAX = 1024
-"""Maximum number of queue units in one response."""
+"""Maximum number of consume-queue units in one response."""
 
 
 class StatisticsProcessor:
@@ -148,7 +148,7 @@ class StatisticsProcessor:
         return success(command, None, BrokerStatsData(*items))
 
     def consume_queue(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 321: units of a queue."""
+        """Request 321: units of a consume queue."""
         header = QueryConsumeQueueRequestHeader.from_ext_fields(command.ext_fields)
         name = header.topic.encode("utf-8", "surrogateescape")
         if header.index < 0 or header.count < 0:

@@ -75,7 +75,8 @@ class TopicManageProcessor:
         for config in configs:
             self._check(config)
             known = self._topics.get(config.topic_name)
-            # The list describes each topic completely. Keys may be spelled as on the command line.
+            # The request may repeat attributes that the topic already has; these do not count as changes, so even
+            # unchangeable ones are accepted. A key may begin with "+", as on the command line.
             wanted = {key.removeprefix("+"): value for key, value in config.attributes.items()}
             old = dict(known.attributes) if known else {}
             changes = ",".join(f"+{key}={value}" for key, value in wanted.items() if old.get(key) != value)

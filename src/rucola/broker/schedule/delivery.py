@@ -1,5 +1,5 @@
-"""Schedules the delivery of delayed messages: when a message becomes due, and when a new message arrives. Event loop
-only.
+"""Calls the delivery of delayed messages whenever a message becomes due. A new message may be the first to become due,
+so its arrival also causes a call. Event loop only.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class TimerMessageService:
             cold: see ``MessageStore.message_at``.
 
         Returns:
-            Milliseconds until the next call; None if no message waits, and the next call comes with the next message.
+            Milliseconds until the next call; None if no message waits: the next message then causes the next call.
 
         Raises:
             NotInMemoryError: the next message must be fetched; the progress so far is kept.
