@@ -256,7 +256,7 @@ class ConsumeConcurrently:
             return []
         kept = []
         for message in failed:
-            # A message that is no longer in the queue took too long, and has been sent back already.
+            # If a message is no longer in the queue, its listener call took too long, and ``_expire`` has sent it back.
             if message in queue and not await self._send_back(message, delay_level):
                 message.reconsume_times += 1
                 kept.append(message)

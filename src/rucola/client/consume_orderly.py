@@ -31,7 +31,7 @@ from rucola.protocol.bodies.heartbeat import MessageModel
 logger = logging.getLogger(__name__)
 
 UNLOCK_WAIT_S = 0.5
-"""How long one attempt to give up a queue waits for the listener, in seconds."""
+"""How long one call of ``ConsumeOrderly.remove`` waits for a running listener, in seconds."""
 UNLOCK_ANYWAY_S = 20.0
 """Largest number of seconds by which a running listener may delay the unlocking of its queue."""
 SUSPEND_MIN_MS, SUSPEND_MAX_MS = 10, 30_000

@@ -178,7 +178,7 @@ class GroupMember:
             return offset
         where, retry = self.config.consume_from_where, is_retry_topic(queue.topic)
         if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
-            return 0  # if the minimum is higher, the broker responds with the offset to continue at
+            return 0  # if the queue's minimum offset is higher, the response to the pull has the offset to continue at
         address = self.instance.routes.broker(queue.broker_name)
         if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and not retry:
             return await self.api.search_offset(address, queue, self._begin_ms)

@@ -1,8 +1,10 @@
 """The queues of a lite pull consumer: assigned by the rebalance or by the application, and pulled in the background.
 
 Each queue has one task that pulls while its limits allow; pulled messages of all queues wait in one list for ``poll``.
-The position of a queue is the offset after the last polled message. The committable offset reaches the position one
-``poll`` later, because only the next call shows that the application has finished. Everything runs on one event loop.
+The position of a queue is the offset after the last polled message. The committable offset is the position before the
+latest ``poll``, because only the next ``poll`` shows that the application has finished with the latest messages.
+Everything runs on one event loop.
+
 Source: RocketMQ 5.3.3, ``DefaultLitePullConsumerImpl``, ``AssignedMessageQueue``.
 """
 

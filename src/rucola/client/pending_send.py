@@ -286,9 +286,9 @@ class PendingSend(Waiter):
         """Makes the next attempt: the first retry is immediate, as in RocketMQ's producer; later retries follow after
         growing pauses.
 
-        If no connection to a broker could be opened, nothing was sent. This does not count as an attempt, and is
-        repeated until the deadline. RocketMQ's producer gives up within milliseconds, long before a restarted broker is
-        available.
+        If no connection to a broker could be opened, nothing was sent. Such a failure does not use up a retry: the
+        producer tries again until the deadline. RocketMQ's producer gives up within milliseconds, long before a
+        restarted broker is available.
         """
         rules = self._rules
         sent = not isinstance(error, RemotingConnectError)

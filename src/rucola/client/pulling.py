@@ -59,8 +59,8 @@ class Puller:
         max_messages: largest number of messages per pull.
         suspend_ms: how long brokers hold a pull that finds no message.
         timeout_ms: timeout of a pull.
-        lite: whether this is a lite pull consumer, whose pulls include the subscription but no consumer offset.
-        post_subscription: whether pulls include the subscription.
+        lite: whether the pulls are those of a lite pull consumer, which always include the subscription.
+        post_subscription: whether the pulls of other consumers include the subscription.
     """
 
     def __init__(

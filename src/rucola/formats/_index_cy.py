@@ -344,7 +344,7 @@ def put_keys(
     first: cython.Py_ssize_t,
     last: cython.Py_ssize_t,
 ) -> int:
-    """Puts keys that ``gather_keys`` wrote into an index file: those with indices ``first`` to ``last`` (excluded).
+    """Puts the keys with indices ``first`` to ``last`` (excluded) into an index file; ``gather_keys`` wrote ``keys``.
 
     Returns:
         The index of the first key not put because the file is full; ``last`` if all are put.

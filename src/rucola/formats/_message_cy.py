@@ -315,7 +315,9 @@ def _assign(
     total: cython.Py_ssize_t,
     queue_offsets: cython.longlong[::1],
 ) -> cython.void:
-    """Fills the columns of a row that the encoder assigns, and advances the queue's next offset."""
+    """Sets the queue offset, physical offset and record size of a row, and advances the queue's next offset. A half
+    message or a rollback gets queue offset 0, and does not advance the next offset.
+    """
     queue_id: cython.Py_ssize_t = table[row + FRAME_QUEUE_ID]
     transaction: cython.longlong = table[row + FRAME_SYS_FLAG] & TRANSACTION_MASK
     table[row + FRAME_QUEUE_OFFSET] = 0

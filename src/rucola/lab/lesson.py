@@ -23,11 +23,11 @@ class Lesson:
 
     Attributes:
         title: heading of the lesson.
-        intro: what it is about, for readers who do not know the engine.
-        design: what this project does about its subject.
+        intro: what the lesson is about, for readers who do not know the engine.
+        design: how Rucola handles the subject of the lesson.
         quantities: what is measured.
         claims: what is checked.
-        space_bytes: largest size of its files.
+        space_bytes: returns the largest total size of the lesson's files.
         run: the program; it measures each number five times.
         draw: draws the picture; None draws a panel for each quantity.
         moment: returns the tables for ``--moment N``; None if the lesson has no moments.

@@ -26,7 +26,7 @@ def sync(paths: Iterable[Path]) -> None:
 
 
 def drop(paths: Iterable[Path]) -> None:
-    """Drops the pages of these files, which are synced, from the page cache."""
+    """Drops the pages of these files from the page cache. The files must have been synced before."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

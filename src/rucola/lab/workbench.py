@@ -43,7 +43,7 @@ class Workbench:
         return {Size.SMALL: small, Size.NORMAL: normal, Size.LARGE: large}[self.size]
 
     def repetitions(self) -> Iterator[int]:
-        """Yields the numbers of the five repetitions; each measures all compared variants, one after another."""
+        """Yields the index of each of the five repetitions; a repetition measures all variants, one after another."""
         for number in range(REPETITIONS):
             self._progress(number)
             yield number

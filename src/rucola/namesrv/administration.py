@@ -1,5 +1,5 @@
-"""The table of administrative requests. Many name servers never get one, so a thread imports the processor when the
-first such request arrives.
+"""The table of administrative requests. Many name servers never receive such a request, so a thread imports the
+processor only when the first one arrives.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def register_administration(
     persist: Callable[[], Awaitable[None]],
     limits: RouteLimits,
 ) -> None:
-    """Registers these requests in ``table``.
+    """Registers the administrative requests in ``table``.
 
     Args:
         persist: called after each change of ``kv_config``; returns a future that ends when the change is synced.

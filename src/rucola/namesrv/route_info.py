@@ -246,7 +246,7 @@ class RouteInfoManager:
         """Queues and brokers of a topic; None if no broker serves it.
 
         Args:
-            zone_name: unless empty, the route omits every broker name that has a master and is in a different zone.
+            zone_name: if not empty, the route omits every broker name that has a master and is in a different zone.
         """
         queues = self._topics.get(topic)
         if not queues:

@@ -134,7 +134,7 @@ def short(text: str) -> str:
 
 
 def every_state(number: int) -> list[Listing]:
-    """Returns all states with whole pages at one moment under ASYNC_FLUSH, each with the result of its recovery.
+    """Returns all states in which no page is torn, at one moment under ASYNC_FLUSH, each with the result of recovery.
 
     Raises:
         ConfigError: there is no such moment.
@@ -149,8 +149,8 @@ def every_state(number: int) -> list[Listing]:
 
 
 def draw(figure: Figure, readings: Readings) -> None:
-    """Draws the number of messages found again: after a power cut as a band from the fewest to the most, after a kill
-    as points. A line shows the number of acknowledged messages.
+    """Draws a band from the fewest to the most messages found again after a power cut, points for those found again
+    after a kill, and a line for the acknowledged messages.
     """
     figure.set_size_inches(10.8, 8.6)
     calls = {int(row[0]): f"{row[1]}  {row[0]}" for row in readings.listings[0].rows}

@@ -146,7 +146,7 @@ def _different(mine: bytes, theirs: bytes) -> int:
 
 
 def draw(figure: Figure, readings: Readings) -> None:
-    """Draws the bytes above and the times below."""
+    """Draws the bytes of a unit and its record in the upper half of the picture, and the times in the lower half."""
     figure.set_size_inches(10.8, 8.4)
     parts = figure.subfigures(2, 1, height_ratios=(1.1, 1), squeeze=False)
     above, below = parts[0, 0], parts[1, 0]

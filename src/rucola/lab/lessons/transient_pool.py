@@ -84,7 +84,7 @@ def say_longest(n: Numbers) -> str:
 
 
 def say_price(n: Numbers) -> str:
-    """Says whether calls make the median append slower."""
+    """Says whether the median append takes longer through calls to write than through the map."""
     calls, mapped = n["append"][CALLS][MEDIAN], n["append"][MAP][MEDIAN]
     if calls <= mapped:
         return "The median append takes no more time either."

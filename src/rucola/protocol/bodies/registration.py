@@ -72,7 +72,7 @@ class RegisterBrokerBody(Body):
         return cls.from_dict(fastjson.load_object(source, cls.__name__))
 
     def encode_deflated(self) -> bytes:
-        """Returns the compressed form, as a 5.x broker writes it with an empty list of mappings."""
+        """Returns the compressed form that a 5.x broker without static topics writes: its list of mappings is empty."""
         wrapper = self.topic_config_serialize_wrapper
         topics = wrapper.topic_config_table.values()
         parts = [_sized(fastjson.dumps(wrapper.data_version.to_dict())), _INT32.pack(len(topics))]
