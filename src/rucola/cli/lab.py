@@ -1,4 +1,4 @@
-"""``rucola lab``: lessons that measure common claims about storage engines on this machine.
+"""``rucola lab``: lessons that test common claims about storage engines by measurements on this machine.
 
 Exit codes: 0 success, 1 something is missing, 2 usage, 6 a disk error or no space, 130 after Ctrl-C.
 """
@@ -215,7 +215,7 @@ def _read(path: str) -> reports.Outcome:
 
 
 class _Console(Console):
-    """Standard output. When the reader closes the output, ``run`` ends the command; rich must not."""
+    """Standard output. If its reader closes it, ``run_app`` ends the command; the library rich would exit with 1."""
 
     def on_broken_pipe(self) -> None:
         raise OutputClosedError

@@ -50,7 +50,8 @@ def run() -> NoReturn:
         drop_output()
         code = _fail(f"standard output: {error.strerror}", ExitCode.DISK)
     if sys.argv[1:2] == ["sql"]:
-        # All files are closed. An orderly end of the interpreter would take a tenth of the time of a key lookup.
+        # All files are closed. An orderly end of the interpreter would make a command that looks up a key take about a
+        # tenth longer.
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rucola.spark.replay_rows import Tally
 
 STEP_S = 10
-"""Approximate number of seconds that one task sends if the rate is limited. Progress and checkpoint are updated after
+"""How long one task sends if the rate is limited, in seconds (approximate). Progress and checkpoint are updated after
 each task.
 """
 STEPS_MAX = 10_000

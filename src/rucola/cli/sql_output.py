@@ -32,7 +32,7 @@ def write(result: pa.RecordBatchReader, form: str, most: int) -> None:
         most: the largest number of rows in a table.
     """
     if form == "table":
-        from rucola.cli.sql_table import print_table  # the import of rich takes as long as a lookup of a key
+        from rucola.cli.sql_table import print_table  # importing rich takes as long as a query for one key
 
         print_table(result, most)
     else:

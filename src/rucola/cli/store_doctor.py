@@ -1,7 +1,8 @@
 """The commands of ``rucola store`` that write. ``rebuild`` and ``repair`` lock the store that they change, so no broker
 uses it meanwhile; ``salvage`` only reads its sources and writes a new store.
 
-Each command imports its job when it runs. Otherwise every lookup of a key would wait for these imports, too.
+Each command imports its job when it runs. Otherwise every other command of ``rucola store``, even a ``grep`` for one
+key, would wait for these imports.
 """
 
 from __future__ import annotations

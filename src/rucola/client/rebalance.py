@@ -1,9 +1,9 @@
 """Divides the queues among the consumers of a group; each consumer repeatedly computes the division for itself.
 
-There is no coordinator. Every consumer asks a broker for the members of its group, divides the sorted queues among the
-sorted members, adds its new queues and gives up the queues that it lost. Brokers notify the members when one joins or
-leaves, and each consumer also checks every 20 s, so all members soon agree. At least one second passes between two
-rounds.
+There is no coordinator. Every consumer works in rounds. In each round it asks a broker for the members of its group,
+divides the sorted queues among the sorted members, adds its new queues and gives up the queues that it lost. Brokers
+notify the members when one joins or leaves, and each consumer also begins a round every 20 s, so all members soon
+agree. A consumer begins at most one round per second.
 
 A ``Rebalance`` may be used on only one event loop; its rounds run one after another. Source: RocketMQ 5.3.3,
 ``RebalanceImpl``, ``RebalanceService``.
@@ -91,7 +91,7 @@ class Rebalance:
         self._round = asyncio.Lock()
 
     def soon(self) -> None:
-        """Starts a round as soon as one second has passed since the last round."""
+        """Starts a round as soon as one second has passed since the last round began."""
         self._wanted.set()
 
     async def run(self) -> None:

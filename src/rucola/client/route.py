@@ -156,10 +156,11 @@ class RouteTable:
         return address
 
     def broker(self, broker_name: str, broker_id: int = MASTER_ID) -> str:
-        """Address to read from: of member ``broker_id`` if known, otherwise of the member with the lowest id.
+        """Address to read from: that of the broker with the name ``broker_name`` and the id ``broker_id``; if no such
+        broker is known, that of the broker with the same name and the lowest id.
 
         Raises:
-            ClientError: the broker is unknown.
+            ClientError: no broker of this name is known.
         """
         members = self.brokers.get(broker_name)
         if not members:

@@ -1,7 +1,8 @@
-"""The simple consumer: the application receives messages and acknowledges each; brokers redeliver all others.
+"""The simple consumer: the application acknowledges messages one by one; brokers redeliver unacknowledged messages.
 
-It pops messages (POP), so it owns no queues: any number of consumers can share any number of queues. Source: RocketMQ
-5.3.3, ``PopMessageProcessor`` and related classes; the names are those of the 5.x clients' ``SimpleConsumer``.
+A simple consumer pops messages (POP), so it owns no queues: any number of consumers can share any number of queues.
+Source: RocketMQ 5.3.3, ``PopMessageProcessor`` and related classes; the names are those of the 5.x clients'
+``SimpleConsumer``.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class TransactionListener(Protocol):
     def execute_local_transaction(
         self, message: Message, argument: object
     ) -> LocalTransactionState | Awaitable[LocalTransactionState]:
-        """Executes the local transaction; ``message`` is stored as a half message. ``message.uniq_key`` is the
-        transaction id.
+        """Executes the local transaction. A broker has already stored ``message`` as a half message;
+        ``message.uniq_key`` is the transaction id.
 
         An exception counts as ``UNKNOW``, so the broker checks later.
         """

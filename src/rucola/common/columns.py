@@ -1,9 +1,9 @@
 """Columns of the two row tables that carry messages between the layers.
 
 One socket read contains many frames, and one range of the log many records. On the fast path neither frames nor records
-become Python objects: a kernel writes one row of integers per frame or record into an ``array('q')``, and the layers
-pass this table on, together with the buffer that holds the bytes. Positions are byte positions in that buffer; a length
-of -1 means that the field is absent.
+become Python objects: a kernel, that is, a module that Cython can compile, writes one row of integers per frame or
+record into an ``array('q')``. The layers pass this table on, together with the buffer that holds the bytes. Positions
+are byte positions in that buffer; a length of -1 means that the field is absent.
 
 ``kernel_columns`` repeats the columns for kernels; ``tests/unit/test_kernels.py`` compares it with this module.
 """

@@ -1,7 +1,8 @@
-"""Stand-ins for the names of the module ``cython`` that a kernel uses; an interpreted kernel without Cython needs them.
+"""Stand-ins for the names of the module ``cython`` that kernels use; needed where Cython is not installed.
 
-A compiled kernel needs neither this module nor Cython: the compiler resolves these names. In an interpreted kernel a
-type only converts values, an array is a list, and a decorator returns its function unchanged.
+Kernels are modules that Cython can compile. A compiled kernel needs neither this module nor Cython, because the
+compiler has resolved the names. In an interpreted kernel the stand-ins do little: a type only converts values, an array
+is a list, and a decorator returns its function or class unchanged.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def retry_topic(group: str) -> str:
 
 
 def dlq_topic(group: str) -> str:
-    """Returns the dead-letter topic of ``group``, for messages that are not delivered to it again."""
+    """Returns the dead-letter topic of ``group``, for the messages that are no longer delivered to the group."""
     return DLQ_GROUP_TOPIC_PREFIX + group
 
 

@@ -52,8 +52,8 @@ TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
 TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
-"""Marks a message that recalls a delayed message: topic, ``+`` and unique key of the delayed message. Both messages are
-due at the same time.
+"""Marks a message that recalls a delayed message. The value is the delayed message's topic, ``+`` and its unique key.
+Both messages are due in the same time step.
 """
 
 POP_CK: Final = "POP_CK"

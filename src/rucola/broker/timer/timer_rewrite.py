@@ -43,8 +43,8 @@ class TimerRewriter:
     Args:
         config: options of the store: step, limits, and whether timers are on.
         broker_name: part of the handles.
-        wall_ms: returns the time from which delays count.
-        waiting: returns the number of messages that wait for a step.
+        wall_ms: returns the current time, to which delays are added.
+        waiting: returns the number of messages that wait for the step with this time.
         random_below: ``n -> 0..n-1``.
     """
 
@@ -126,7 +126,8 @@ class TimerRewriter:
         topic = properties.get(REAL_TOPIC, "")
         if TIMER_OUT_MS not in properties or is_retry_topic(topic):
             return ""
-        # The time was rounded down to a step. Any time within the step leads to the same step again.
+        # The recall must fall into the message's step. TIMER_OUT_MS, the beginning of this step, belongs to the step
+        # before; the next millisecond belongs to this step.
         handle = RecallHandle(topic, self._broker_name, int(properties[TIMER_OUT_MS]) + 1, properties[UNIQ_KEY])
         return handle.encode()
 

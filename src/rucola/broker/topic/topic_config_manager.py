@@ -76,7 +76,7 @@ class TopicConfigManager:
         self.table: dict[str, TopicConfig] = {topic.topic_name: topic for topic in _initial_topics(config)}
 
     def load(self, text: bytes | None) -> None:
-        """Loads ``topics.json``. System topics that the file does not name stay.
+        """Loads ``topics.json``. Keeps the system topics that the file does not name.
 
         Raises:
             FormatError: the text is not a table of topics.

@@ -181,7 +181,7 @@ class HalfMessages:
             message = StoreMessage(OP, 0, body, _OP_PROPERTIES, self._wall_ms(), self._store.store_host)
             result = self._store.put_message(message)
             if result.status is not PutMessageStatus.PUT_OK:
-                return False  # kept for the next attempt
+                return False  # the offsets are kept for the next attempt
             self._ops.append((result.queue_offset, max(self._unwritten)))
             self._unwritten.clear()
             self._unwritten_chars = 0

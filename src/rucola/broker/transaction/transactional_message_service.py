@@ -1,8 +1,8 @@
 """Commits, rolls back and checks half messages (RocketMQ 5.3.3, ``TransactionalMessageServiceImpl``). Event loop only.
 
-An undecided producer is asked again. Before each check a new copy of the half message is stored, which counts the
-checks. A check counts only if there was a producer to ask, so a producer that is absent for some minutes loses no
-message.
+An undecided producer is asked again. Before each check a new copy of the half message is stored; its property
+TRANSACTION_CHECK_TIMES holds the number of checks. A check counts only if there was a producer to ask, so a producer
+that is absent for some minutes loses no message.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class TransactionalMessageService:
         clients = self._producers.clients(half.group)
         is_removed = half.physical_offset < self._store.min_offset
         if not (hopeless or clients or is_removed):
-            return  # before the record is read, because thousands of messages may wait for one absent producer
+            return  # without reading the record, because thousands of messages may wait for one absent producer
         record = self._store.message_at(half.physical_offset, cold)
         if record is None:
             event(_log, logging.ERROR, "half message cannot be read", physical_offset=half.physical_offset)
@@ -201,7 +201,8 @@ class TransactionalMessageService:
             The physical offset up to which the log must be synced before the message is durable.
 
         Raises:
-            BrokerError: there is no such message, or its transaction has ended since it was put back.
+            BrokerError: there is no such message; or an earlier call put it back, and its transaction has ended since
+                then; or the store refuses messages at the moment.
         """
         record = self._store.message_at(physical_offset, cold)
         message = None if record is None else decode_message(record, unpack=False)
@@ -217,9 +218,9 @@ class TransactionalMessageService:
             if self._outcomes.get(identity):
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
             properties = own_properties(message)
-            properties.pop(
-                TRAN_PREPARED_QUEUE_OFFSET, None
-            )  # this property would mark the message as a copy from an ended transaction
+            # This property names an older copy, which is finished. If the new copy kept the property, it would count as
+            # finished, too, when the broker starts again.
+            properties.pop(TRAN_PREPARED_QUEUE_OFFSET, None)
             properties[TRANSACTION_CHECK_TIMES] = RESUMED_CHECKS
             result = self._put_half(message, _half_copy(message, properties), properties, renewed=True)
             if result.status is not PutMessageStatus.PUT_OK:

@@ -345,10 +345,10 @@ def _order(
     slot: cython.Py_ssize_t,
     top: cython.Py_ssize_t,
 ) -> cython.int:
-    """-1, 0 or 1 if the left value is smaller, equal or greater; BAD if a string is not a number of the needed type.
+    """-1, 0 or 1 if the left value is smaller, equal or greater; BAD if a string cannot be converted.
 
-    A string is converted to the type of the other side; two strings are compared as doubles. Incompatible types count
-    as "smaller".
+    A string is converted to the type of the other side; only a string to the right of a boolean is not. Two strings are
+    compared as doubles. Incompatible types count as "smaller".
     """
     left: cython.int = work[slot]
     right: cython.int = work[slot + 3]

@@ -260,7 +260,7 @@ def _unquoted(token: Token) -> str:
 
 
 def _as_condition(part: Condition) -> Condition:
-    """Returns ``part`` as a condition. A bare property is accepted, although only a boolean can satisfy it."""
+    """Returns ``part`` as a condition. A bare property is accepted, but never true, because properties are strings."""
     if part.kind in _BOOLEANS:
         return part
     if part.kind is not Kind.PROPERTY:

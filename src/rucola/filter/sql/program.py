@@ -31,7 +31,7 @@ class Outcome(IntEnum):
     TRUE = 1
     NULL = 2
     ERROR = 3
-    """A value could not be converted to the number it was compared with."""
+    """A string could not be converted to the type that a comparison needed."""
 
 
 class Type(IntEnum):
