@@ -22,8 +22,8 @@ DEPTH_MAX = 32
 BYTES_MAX = 16 * 1024 * 1024
 """Size limit of a body in bytes; equal to the size limit of a frame."""
 _RESOLVED_MAX = 1 << 20
-"""Largest number of members per level in a body with references; without a limit, a few hundred bytes of references
-could expand without bound.
+"""Largest total number of members at one nesting depth of a body with references. Without this limit, a few hundred
+bytes of references could expand to billions of members.
 """
 
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -65,7 +65,8 @@ def loads(source: bytes | bytearray | memoryview) -> Any:
 
     Raises:
         FormatError: the source is not JSON in this dialect, not UTF-8, nested too deep, or longer than a frame; or it
-            repeats a key in an object, or has references that enclose themselves or expand beyond the limit.
+            repeats a key in an object; or a reference leads to no value, or to a value that encloses the reference; or
+            the references expand to too many members.
     """
     if isinstance(source, ReadBody):
         return source.value
@@ -228,7 +229,7 @@ class _Parser:
         self._at += 1
         while True:
             match = _PLAIN[quote].match(self._text, self._at)
-            assert match is not None  # the pattern matches the empty string
+            assert match is not None  # the pattern matches even the empty string
             parts.append(match[0])
             self._at = match.end()
             after = self._text[self._at : self._at + 1]
@@ -288,7 +289,7 @@ class _Parser:
 
     def _space(self) -> None:
         match = _SPACE.match(self._text, self._at)
-        assert match is not None  # the pattern matches the empty string
+        assert match is not None  # the pattern matches even the empty string
         self._at = match.end()
 
     def _error(self, expected: str) -> FormatError:
@@ -305,8 +306,8 @@ def _as_key(value: Any) -> Any:
 
 
 def _resolve(root: Any) -> Any:
-    """Replaces each ``{"$ref": path}`` by the value at the path; refuses references to references and to enclosing
-    values.
+    """Replaces each ``{"$ref": path}`` by the value at the path, and refuses a reference to a value that encloses the
+    reference. If the value at the path is itself a reference, it is not resolved any further.
     """
     places: list[tuple[Any, Any, str, list[Any]]] = []
     _find_references(root, [root], places)

@@ -5,8 +5,9 @@ all ext fields in the order of their names, without separators, and then the bod
 request code nor the boundaries between values. An eavesdropper can therefore repeat a request and move bytes between
 adjacent values (reliability.md R-13).
 
-Version 2 is the base64 of HMAC-SHA256 over the request code, the time, the nonce, each field with its name and both
-lengths, and the SHA-256 of the body. A server that remembers nonces accepts each request once.
+Version 2 is the base64 of HMAC-SHA256 over the request code, the name and the value of each ext field, each preceded by
+its length, and the SHA-256 of the body. The ext fields include the time and a nonce. A server that remembers nonces
+accepts each request once.
 """
 
 from __future__ import annotations

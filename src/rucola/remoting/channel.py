@@ -31,8 +31,8 @@ from rucola.remoting.turn import ANSWER_BYTES, Turn
 _REQUEST_BYTES = 512
 """Bytes of memory that a waiting request needs, in addition to the bytes that ``owe`` receives as ``size``."""
 _FEW_ROWS = 64
-"""A connection whose last read is partly served joins the second group of ``DeferredReads`` only if more than this
-number of requests, or further batches, of that read are left. Without this rule, a producer that had no service for one
+"""A connection joins the second group of ``DeferredReads`` only if its last read was interrupted with more than this
+number of requests left, or consists of more than one batch. Without this rule, a producer that had no service for one
 second would wait in the same group as connections that send thousands of requests in one read.
 """
 _FLAG = int(FrameColumn.FLAG)
@@ -109,10 +109,10 @@ class Channel(asyncio.BufferedProtocol):
             loop has time left. Also True before the first request, because many new connections may begin with a costly
             request.
         held_back: whether reading is paused because its requests wait for the server; see ``owe``.
-        framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` uses this
-            attribute and the next five.
-        active: whether a byte was received or sent since ``ConnectionWatch`` last looked.
-        idle_since: time in seconds at which ``ConnectionWatch`` first saw that no byte had passed.
+        framed: whether a frame was completed since ``ConnectionWatch`` last looked. Only ``ConnectionWatch`` and the
+            server's check for silent connections use this attribute and the next five.
+        active: whether a byte was received or sent since the server's last check.
+        idle_since: time in seconds of the last check that found ``active`` set.
         begun_since: time in seconds from which ``ConnectionWatch`` counts how long the current frame is incomplete.
         stalled_since: time in seconds at which ``ConnectionWatch`` last saw that the peer had accepted a part of the
             unsent responses, or that none were unsent.
@@ -226,7 +226,9 @@ class Channel(asyncio.BufferedProtocol):
         return self._gathered_bytes > ANSWER_BYTES or self._turn.is_over(self._loop)
 
     def took(self, seconds: float) -> None:
-        """Sets ``costly`` after a request that took ``seconds`` by the clock; ``Turn`` finds out its processor time."""
+        """Sets or clears ``costly`` after a request that took ``seconds`` of elapsed time; ``Turn`` estimates how much
+        processor time the request used.
+        """
         self.costly = self._turn.was_costly(seconds, self._loop)
 
     def put_off(self, batch: FrameBatch, row: int) -> None:

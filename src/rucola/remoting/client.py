@@ -306,8 +306,8 @@ class Connection(asyncio.BufferedProtocol):
 
         A single short timeout proves little, and a connection that answers other requests is only slow. So the
         connection is closed only if an expired request was sent at least ``silence_ms`` ago and nothing at all has
-        arrived since then. Silence before the first such request does not count: either no request was waiting, or the
-        server held pulls as the client had asked.
+        arrived since then. Silence before the first of the expired requests was sent does not count: until then, either
+        no request was waiting, or the server held pulls as the client had asked.
 
         If the application has blocked the event loop, unread responses may be waiting; they are read first.
         """

@@ -1,8 +1,8 @@
-"""Decides which connections to close: limits the number of connections, silence, incomplete frames and unsent
-responses.
+"""Decides which connections to close: those above a maximum number, and those with a frame incomplete or responses
+unsent for too long. ``RemotingServer`` itself closes connections that are silent for too long.
 
 A hostile peer costs one connection and the bytes that it sent, for a limited time; other peers are not affected
-(security.md S-02, S-07 to S-09). Nothing here runs for each message: channels count events, and ``overdue`` checks
+(security.md S-02, S-07 to S-09). Nothing here runs for each message: channels only set flags, and ``overdue`` checks
 every channel once in a few seconds.
 """
 

@@ -1,8 +1,9 @@
 """Limits the time that a server's requests may take in one turn (iteration) of the event loop.
 
-One read of a socket can contain thousands of requests. A kernel call processes many sends at once, so the time is
-checked after a number of them; most other requests are processed one by one, and the time is checked after each. When
-the time of a turn is up, or the responses of a connection become large, the remaining requests wait for a later turn.
+One read of a socket can contain thousands of requests. One call of a Cython kernel stores the messages of many sends,
+so the time is checked only once for a number of sends; most other requests are processed one by one, and the time is
+checked after each. When the time of a turn is up, or the responses of a connection become large, the remaining requests
+wait for a later turn.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ TOO_LONG_S = 0.025
 ANSWER_BYTES = 1024 * 1024
 """Size of the collected responses of a connection above which its further requests wait for the next turn."""
 COSTLY_S = 0.002
-"""If the last request of a connection took more than this number of seconds, no request of this connection is served in
-a turn whose time is up. Otherwise, each of many connections could send one costly request per turn.
+"""If the last request of a connection used more than this number of seconds of processor time, no request of this
+connection is served in a turn whose time is up. Otherwise, each of many connections could send one costly request per
+turn.
 """
 RESUMED_A_TURN = 1
 """Largest number of requests that continue in one turn after they have waited for the same event, such as an import.
@@ -77,8 +79,8 @@ class Turn:
         """
 
     def begin(self) -> None:
-        """Begins a turn, because the event loop has come to the calls that the previous turn scheduled. A call
-        of ``_end`` that the previous turn scheduled, and that has not run yet, then does nothing.
+        """Begins a turn. ``DeferredReads`` calls this in a callback that the previous turn scheduled, so the previous
+        turn is over. If a call of ``_end`` from the previous turn has not run yet, that call will do nothing.
         """
         self._number += 1
         self._is_seen = False
@@ -151,7 +153,9 @@ class Turn:
 
 
 class Resumed:
-    """Continues the requests that waited for the same event, such as an import, in several turns. Event loop only."""
+    """Spreads requests that waited for the same event, such as an import, over several turns: ``RESUMED_A_TURN`` of
+    them continue in each turn. Event loop only.
+    """
 
     def __init__(self) -> None:
         self._held: deque[asyncio.Future[None]] = deque()

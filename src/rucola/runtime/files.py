@@ -147,11 +147,11 @@ class Files:
 
     def replace_file(self, path: str, content: bytes | Iterable[bytes], spare: str = "", private: bool = False) -> None:
         """Replaces the file at ``path`` by ``content``: after a crash the file has either the old content or the new.
+        With ``spare``, a crash may also leave no file at ``path``; the old content is then at ``spare``.
 
         Args:
             content: the new content, whole or in pieces; other threads may run between two pieces.
-            spare: path for the old content; after a crash the old content may exist only there. If ``spare`` is empty,
-                the old content is discarded.
+            spare: path to which the file with the old content is moved; if empty, the old content is discarded.
             private: whether only the owner may read the file.
         """
         temporary = path + ".tmp"
@@ -480,7 +480,7 @@ def _first_byte_locked(descriptor: int) -> bool:
         except PermissionError:
             return True
         return False
-    # struct flock, with the system's types in the system's order; only the type, its first field, is read back.
+    # struct flock, with the system's C types and the system's order of fields; only l_type of the answer is used.
     order = "hhqqi" if sys.platform == "linux" else "qqihh"
     values = (fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0) if order[0] == "h" else (0, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
     answer = struct.unpack(order, fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(order, *values)))

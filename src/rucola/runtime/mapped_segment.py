@@ -34,7 +34,7 @@ class MappedSegment:
 
     Attributes:
         buffer: the map itself, for the Cython kernels.
-        view: the map as a memoryview, for slices that outlive the call.
+        view: the map as a memoryview; a slice of it stays valid after ``unmap`` and ``close``.
     """
 
     def __init__(self, files: Files, path: str, descriptor: int, size: int, writable: bool) -> None:
@@ -255,8 +255,8 @@ class MappedSegment:
             return False
 
     def is_resident(self, position: int, length: int) -> bool:
-        """Whether the given bytes are in memory. Also True where the system cannot tell, because waiting for a load
-        would then be useless.
+        """Whether the given bytes are in memory. Also True where the system cannot tell; there, ``read_resident``
+        returns False.
         """
         if _NO_WAIT is None:
             return True

@@ -3,6 +3,6 @@ store directory.
 
 Planning (``options``, ``admission``, and the modules of ``rucola.arrow`` that it uses) is pure and runs without Spark.
 The classes that Spark calls (``source``, ``batch``, ``stream``) exchange only plain data, which Spark can pickle and
-send to its processes. The code that reads messages is in ``rucola.arrow`` and imported inside ``read()``, because each
-of Spark's worker processes pays for its imports.
+send to its processes. The code that reads messages is in ``rucola.arrow``. A worker process imports this code only when
+``read()`` runs, so only the processes that read messages pay for the import.
 """

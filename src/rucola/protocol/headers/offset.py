@@ -11,8 +11,8 @@ from rucola.protocol.headers.header import CommandHeader, Int, Long
 
 @dataclass(slots=True)
 class QueryConsumerOffsetRequestHeader(CommandHeader):
-    """Request 14 (QUERY_CONSUMER_OFFSET). ``set_zero_if_not_found``: whether a new group starts at 0 on a queue that
-    has lost no message.
+    """Request 14 (QUERY_CONSUMER_OFFSET). ``set_zero_if_not_found``: whether the response for a group without an
+    offset may be offset 0, which it is if the message at queue offset 0 is in memory; None means True.
     """
 
     wire_names: ClassVar[Mapping[str, str]] = {"broker_name": "bname"}

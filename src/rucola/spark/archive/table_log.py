@@ -18,9 +18,9 @@ from rucola.arrow.offsets import Mark, QueueOffsets, StreamOffsets
 from rucola.common.message_queue import MessageQueue
 
 STALE_S = 24 * 3600.0
-"""Age limit of plain Parquet tables, in seconds. A commit whose plan is older is refused. ``clean`` keeps a file for
-this time after the file was written, and after it left the table. So ``clean`` never deletes a file that a running
-writer will commit, or that a query of less than a day reads.
+"""In plain Parquet tables: the age, in seconds, above which a plan may not be committed, and a file that is not in the
+table may be deleted. ``clean`` keeps a file for this time after the file was written, and after it left the table. So
+``clean`` never deletes a file that a running writer will commit, or that a query of less than a day reads.
 """
 
 
