@@ -59,10 +59,11 @@ def decode(
     Args:
         rows: rows of a batch or a stream.
         format: ``json``, ``avro`` (one datum without a container), ``protobuf`` or ``string``.
-        schema: JSON: a ``StructType``, DDL, or a file that holds DDL or a schema as Spark writes it (``.json``). Avro:
-            its schema as JSON, or a file that holds the schema (``.avsc``). Protocol Buffers: a file that holds a
-            descriptor set (``protoc --include_imports --descriptor_set_out``). The format ``string`` needs no schema.
-            Files are read on the driver.
+        schema: for JSON, a ``StructType``, DDL, or a file that holds DDL (``.ddl``, ``.sql``) or a schema as Spark
+            writes it (``.json``). For Avro, an Avro schema as JSON, or a file that holds one (``.avsc``, ``.json``).
+            For Protocol Buffers, a file that holds a descriptor set
+            (``protoc --include_imports --descriptor_set_out``). The format ``string`` needs no schema. Files are read
+            on the driver.
         body: the column with the bodies, binary or string.
         into: puts the fields into one struct column of this name instead of columns of their own.
         message: full name of the message (Protocol Buffers only).

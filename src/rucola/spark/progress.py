@@ -111,7 +111,9 @@ class ProgressPublisher(StreamingQueryListener):
         """Does nothing, because this event contains no offsets."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Publishes what a broker did not accept earlier, because an idle stream reports no progress."""
+        """Sends the offsets that a broker did not accept earlier. While a stream is idle, Spark reports no progress, so
+        ``onQueryProgress`` cannot send them.
+        """
         self._commit(self._reached.get(str(event.id), {}), str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802

@@ -1,4 +1,4 @@
-"""Reads a range in a task. Modules that are slow to import are imported inside the function."""
+"""Reads a range in a task. Modules that are slow to import are imported inside ``read_range``."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def replay(
 ) -> Tally:
     """Sends each row to a topic again, as a new message with the old body, flag and user properties.
 
-    A second run gives the same ids, unless option ``idScope`` differs, so ``drop_repeats`` removes the messages that
-    both runs have sent.
+    A second run with the same ``idScope`` sends each message with the same id again. ``drop_repeats`` therefore keeps
+    only one of the two messages.
 
     Args:
         rows: rows with the columns of the source, from ``format("rocketmq")`` or a table.

@@ -29,8 +29,8 @@ class TaskWritten(WriterCommitMessage):
 
 
 class RocketMQWriter(DataSourceArrowWriter):
-    """Sends the rows of a batch. Rows are stored when the tasks end: a commit adds nothing, and an abort undoes
-    nothing.
+    """Sends the rows of a batch. Brokers have stored the rows of a task before the task ends, so a commit adds nothing,
+    and an abort undoes nothing.
     """
 
     def __init__(self, options: SinkOptions, layout: SinkLayout) -> None:

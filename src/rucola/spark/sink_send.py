@@ -348,7 +348,9 @@ class _Patience:
 
 
 def _is_about_account(error: BrokerError) -> bool:
-    """Whether the broker refused the account. Then no retry helps, although the code often means a temporary error."""
+    """Whether the broker refused the account. If it did, no retry helps, although the response code often means a
+    temporary error.
+    """
     return error.code in error.RETRIABLE_CODES and not error.retriable
 
 

@@ -91,9 +91,8 @@ def queue_rows(catalog: Catalog) -> list[dict[str, object]]:
 
 def finding_rows(store: str) -> list[dict[str, object]]:
     """The findings of ``rucola store verify``."""
-    from rucola.store.verify.check import (
-        verify,
-    )  # this loads a large part of the store, and most queries do not need it
+    # This import loads many modules of ``rucola.store``. Most queries do not need them.
+    from rucola.store.verify.check import verify
 
     return [asdict(finding) | {"kind": finding.kind.value} for finding in verify(store).findings]
 

@@ -7,8 +7,9 @@ offset the log may be removed. The event loop then takes those segments out of i
 visible. Afterwards the maintenance thread removes their files, oldest first, and syncs each removal before the next.
 The memory of a removed segment stays valid as long as slices of it exist.
 
-A segment is removed only after it is synced and dispatched, and its queue and index entries are synced too. Otherwise,
-after a crash, queue offsets that consumers have seen would be assigned again.
+A segment is removed only after it is synced and dispatched, and its queue entries are synced too. Otherwise, after a
+crash, queue offsets that consumers have seen would be assigned again. Index entries that are still missing do not delay
+the removal.
 
 Deliberate differences from RocketMQ 5.3.3: after the wall clock jumped forward, nothing expires by age for ten minutes;
 forced removals are counted, and logged with offsets and ages.
@@ -138,7 +139,7 @@ class Retention:
         event loop has released.
 
         Args:
-            safe_offset: physical offset; for all records below it, log, queues and index are synced.
+            safe_offset: physical offset; all records below it are synced, and so are their queue entries.
         """
         self.remove()
         now = self._clock.monotonic()

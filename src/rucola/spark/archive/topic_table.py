@@ -2,8 +2,8 @@
 
 The archived offsets of one commit separate the two parts. Spark's own reader reads the files of this commit, so columns
 are pruned and filters pushed down as in any Parquet table. Tasks read the other messages from the store directory, or
-through brokers. Retention may remove messages from the store before a task reads them. If a later commit has archived
-them, the task reads them from the table.
+through brokers. Retention may remove messages from the store before a task reads them. With ``fail_on_data_loss``, the
+task then reads these messages from the table if a later commit has archived them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def table_over_both(
 
     Raises:
         ConfigError: a column does not exist, or the table has typed columns and ``decode`` is None.
-        DataLossError: messages expired before they were archived.
+        DataLossError: messages expired before they were archived, and ``fail_on_data_loss`` is set.
     """
     plan = _plan(table, options)
     options = as_archived(options, plan.snapshot.schema)
@@ -116,7 +116,7 @@ def as_archived(options: ReadOptions, schema: dict[str, Any] | None) -> ReadOpti
 
 
 def _plan(table: TableLog, options: ReadOptions) -> _Plan:
-    """Returns the newest commit, and the pieces of the store after its archived offsets."""
+    """Returns the newest commit, and the pieces of the store after the offsets that this commit has archived."""
     for _ in range(PLANS_MAX):
         # The snapshot is taken first, so that messages archived after it are read as part of the tail.
         snapshot = _snapshot(table, options)
@@ -143,7 +143,8 @@ def _snapshot(table: TableLog, options: ReadOptions) -> Snapshot:
 
 
 def _tail(snapshot: Snapshot, options: ReadOptions, fails: bool = False) -> Sequence[SourceRange] | None:
-    """The pieces of the store after the archived offsets; None if some of these messages are gone.
+    """The pieces of the store after the offsets that ``snapshot`` has archived; None if messages of these pieces are
+    gone.
 
     Raises:
         DataLossError: messages are gone, and both ``fails`` and ``fail_on_data_loss`` are set.
@@ -176,10 +177,13 @@ def _tail_reader(table: TableLog, options: ReadOptions, schema: StructType, piec
 def tail_batches(
     table: TableLog, options: ReadOptions, schema: StructType, piece: SourceRange
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece; rows that the store has lost meanwhile come from the table. Runs in tasks.
+    """The rows of a piece. Runs in tasks.
+
+    If the store no longer has some messages from a piece of a queue, their rows come from the table, provided that
+    ``fail_on_data_loss`` is set. The rows of a piece of the log come only from the store.
 
     Raises:
-        DataLossError: neither store nor table has a message.
+        DataLossError: a message of the piece is gone from the store, and the table cannot supply it.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
 

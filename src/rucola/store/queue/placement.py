@@ -6,9 +6,9 @@ The decision uses the unit, the neighbouring units and the record's other fields
 a message nor its neighbours.
 
 Most records need no decision. Dispatch needs a decision if the queue offset of a record is not the next offset of the
-queue, and a reader needs one if it finds that a unit and its record differ. Wrong fields cannot make decisions costly:
-all searches together read hardly more bytes than the log has, and a decision skips at most as many entries after the
-last one as records fit into the log's gaps, plus one.
+queue, and a reader needs one if it finds that a unit and its record differ. Wrong fields cannot make decisions costly.
+All searches together read hardly more bytes than the log has. The number of entries that a decision skips after the
+last entry is at most the number of records that fit into the log's gaps, plus one.
 """
 
 from __future__ import annotations
@@ -137,9 +137,10 @@ class Placement:
         return self._found(queue, said[0], physical_offset, end)
 
     def is_claimed(self, topic: bytes, queue_id: int, queue_offset: int, place: tuple[int, int]) -> bool:
-        """Whether entry ``queue_offset`` of another queue with the same topic or the same id points to the record.
+        """Whether some other queue has, at ``queue_offset``, an entry that points to the record at ``place``.
 
-        The total number of queues that this object checks is limited.
+        Only queues with the same topic or the same queue id are checked, and only a limited number of them in all calls
+        together.
         """
         for other_topic, other_id in self._queues_like(topic, queue_id):
             if self._asked >= _QUEUES_ASKED_MAX:
@@ -150,10 +151,11 @@ class Placement:
         return False
 
     def stands(self, queue: PlacedQueue, queue_offset: int, physical_offset: int, size: int) -> bool:
-        """Whether a unit is right although its record contradicts it: then exactly one field of the record is wrong.
+        """Whether a unit is right although its record contradicts it. If so, exactly one field of the record is wrong.
 
-        The unit is wrong (left over from an earlier state) if the record's own checksum confirms the record's fields,
-        or if the entry at the queue offset that the record states points to the record.
+        The unit is wrong (left over from an earlier state) if the record contradicts it in several fields, if the
+        record's own checksum confirms the record's fields, or if a second entry points to the record and has the queue
+        and queue offset that the record states. The unit is also wrong if its file belongs to a different queue.
         """
         if physical_offset >= self.trusted_to or self._log.in_gap(physical_offset):
             return False
@@ -173,7 +175,7 @@ class Placement:
         return not self._is_in_foreign_file(queue, identity, queue_offset)
 
     def _is_elsewhere(self, queue: PlacedQueue, identity: RecordIdentity, physical_offset: int, size: int) -> bool:
-        """Whether the entry at the queue and queue offset that a record states points to the record."""
+        """Whether a record states a queue and a queue offset at which an entry points to this record."""
         if identity.physical_offset != physical_offset:
             return False
         if (identity.topic, identity.queue_id) == (queue.topic, queue.queue_id):

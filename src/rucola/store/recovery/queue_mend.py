@@ -30,8 +30,8 @@ _log = logging.getLogger(__name__)
 _RECORDS_MAX = 4_000_000
 """Largest number of records that are examined; takes about 0.4 s of CPU time."""
 _RUNS_MAX = 100_000
-"""Largest number of comparisons, which take about 0.5 s of CPU time. One comparison covers the records that one queue
-has among consecutive records of its topic.
+"""Largest number of comparisons, which take about 0.5 s of CPU time. If several consecutive records have the same
+topic, one comparison covers all of them that belong to the same queue.
 """
 _FOUND_MAX = 10_000
 _LIGHT = LMQ_PREFIX.encode()

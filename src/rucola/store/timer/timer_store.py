@@ -220,8 +220,8 @@ class TimerStore:
         return bool(self._marks) and self._marks[-1][0] > flushed_offset
 
     def changes(self, flushed_offset: int, now_ms: int) -> Changes | None:
-        """Returns the changes to write; None if nothing has changed, or if timer log or wheel could not be synced
-        earlier. After such a failure, the next start-up repairs both.
+        """Returns the changes to write; None if nothing has changed, or if an earlier sync of timer log or wheel has
+        failed. After such a failure, the next start-up repairs both.
         """
         if self._failed:
             return None

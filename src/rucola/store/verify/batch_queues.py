@@ -87,7 +87,7 @@ class BatchQueueChecks:
 
     Args:
         path: the directory ``batchconsumequeue``.
-        log: the walk that passes its batches to ``rows``.
+        log: the log that is checked; the caller passes the records of BatchCQ topics to ``rows``, in order.
         identities: reconciles records with entries.
         live: whether the store is in use; some records may then lack their units.
         dispatched: in a live store, the physical offset below which records have their units.

@@ -27,7 +27,7 @@ class CheckpointCheck:
 
     Args:
         path: path of the file.
-        log: the walk that passes its batches to ``rows``.
+        log: the log that is checked; the caller passes its records to ``rows``, in order.
         gaps: whether a repair has removed damaged records from the log.
         live: whether the store is in use.
     """

@@ -37,7 +37,7 @@ class FieldChecks:
     """Checks all records of a log.
 
     Args:
-        log: the walk that passes its batches to ``rows``.
+        log: the log that is checked; the caller passes its records to ``rows``, in order.
     """
 
     def __init__(self, found: Findings, log: LogCheck) -> None:

@@ -1,7 +1,7 @@
 """Decides which is wrong if an entry and its record contradict each other: the entry, or one field of the record.
 
-The record is wrong if it differs from the entry in only one field, unless the entry that the record states points to
-the record, too. In all other cases the entry is wrong.
+The record is wrong if it differs from the entry in only one field, unless a second entry also points to the record and
+has the topic, queue id and queue offset that the record states. In all other cases the first entry is wrong.
 
 A single fault in a record can appear twice: as a record without an entry, and as an entry that its record contradicts.
 The walk meets these two at different times, so the decision about records without an entry is postponed until all
@@ -30,8 +30,9 @@ class RecordIdentities:
     """Reconciles records with entries.
 
     Attributes:
-        topics: for records that state a wrong topic, queue id or queue offset, the correct topic, by physical offset.
-        leads_to: tells where the entries of queues point.
+        topics: the correct topic of each record that states a wrong topic, queue id or queue offset; the key is the
+            record's physical offset.
+        leads_to: tells whether an entry points to a given record.
     """
 
     def __init__(self, found: Findings, log: LogCheck) -> None:

@@ -46,8 +46,8 @@ def index_geometry(file: MappedFile) -> tuple[int, int] | None:
 
     The default numbers are used if they fit. Otherwise the numbers are computed from the position of the last nonzero
     byte. That byte belongs to the newest entry, because an entry's hash and offset are not both zero. If no numbers
-    fit, it may be a stray byte, and the nonzero byte before it is used. In all cases the first entries must be
-    plausible. Another process may add entries during the call.
+    fit, the last nonzero byte may be a stray one, so the nonzero byte before it is tried. In all cases the first
+    entries must be plausible. Another process may add entries during the call.
 
     Returns:
         The numbers of slots and entries; None if no numbers fit, or if they would have to be computed from a file
@@ -217,7 +217,7 @@ class IndexChecks:
 
     Args:
         path: the directory ``index``.
-        log: the walk that passes its batches to ``rows``.
+        log: the log that is checked; the caller passes its records to ``rows``, in order.
         identities: reconciles records with entries.
         live: whether the store is in use.
         unclean: whether the store was not stopped cleanly, so that the newest keys may be missing.
