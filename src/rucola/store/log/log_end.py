@@ -51,9 +51,9 @@ def scan(log: LogReader, start: int, check: int, trusted_to: int = 0, is_entry: 
     overwrites it.
 
     Args:
-        trusted_to: physical offset; below it, a record whose only fault is a wrong physical offset field does not end
-            the log if a good record or a blank record follows, or if the queue entry for the faulty record's topic,
-            queue id and queue offset points to the faulty record.
+        trusted_to: physical offset. Before this offset, the walk does not stop at a record whose only fault is its
+            physical offset field, provided that a good or blank record follows directly, or that the queue entry for
+            the faulty record's topic, queue id and queue offset points to the faulty record.
         is_entry: reads a queue entry; None if queue entries are not to be consulted.
     """
     table, offset, timestamp_ms, last = new_table(_ROWS_MAX), start, 0, -1

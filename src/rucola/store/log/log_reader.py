@@ -53,7 +53,7 @@ class RecordIdentity(NamedTuple):
     """Fields by which a record identifies itself.
 
     Attributes:
-        protected: whether the record has a checksum of its own, and the checksum is right.
+        protected: True if the record has a checksum of the whole record (``__CRC32#``) and this checksum is right.
     """
 
     physical_offset: int
@@ -177,8 +177,8 @@ class LogReader:
     def identity(self, physical_offset: int) -> RecordIdentity | None:
         """Returns the fields by which the record at ``physical_offset`` identifies itself; None if there is no record.
 
-        The record's physical offset field need not be right. Only the checksum of the whole record is checked, to tell
-        whether it protects the other fields.
+        The record's physical offset field and body checksum are not checked. The checksum of the whole record is
+        checked if there is one; ``protected`` gives the result.
         """
         row = self.row_at(physical_offset, 0)
         if row is None:

@@ -33,7 +33,7 @@ class MappedFile:
         allocated: number of bytes from the start that are known to have disk blocks, so that a write through the map
             cannot fail.
         pending: memory that receives the bytes before they are written to the file; None if bytes are written directly
-        into the map.
+            into the map.
 
     Args:
         scattered: whether reads and writes are small and spread over the file; if True, nothing is read ahead.
@@ -102,7 +102,8 @@ class MappedFile:
             segment = self._parked
             if segment is None or not segment.map():
                 segment = self._files.open_segment(self.path, self.size, self._writable)
-            # The order of these two steps matters: the syncing thread looks for a parked descriptor first.
+            # Python sets ``_segment`` first. It must be set before ``_parked`` is cleared, because ``sync``, on
+            # another thread, reads ``_parked`` first.
             self._segment, self._parked = segment, None
             if self._scattered:
                 segment.expect_scattered()

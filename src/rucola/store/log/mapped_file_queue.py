@@ -246,7 +246,7 @@ class MappedFileQueue:
         return segments[:count]
 
     def set_read_ahead(self, ahead: bool) -> None:
-        """Sets ``MappedFile.read_ahead`` for existing and future segments."""
+        """Calls ``MappedFile.set_read_ahead`` for all segments, including those added later."""
         self._ahead = ahead
         for file in list(self.segments):
             file.set_read_ahead(ahead)

@@ -2,8 +2,8 @@
 
 The number n of a segment is its start offset divided by the segment length. With e eligible directories, sorted by
 name, segment n goes to the one with index n modulo e. A configured directory is eligible if it is not read-only and its
-disk usage is not above ``diskSpaceCleanForciblyRatio``. If none is eligible, the full directories are used as well. All
-directories are searched for existing segments.
+disk usage is not above ``diskSpaceCleanForciblyRatio``. If the usage of every directory that is not read-only is above
+this ratio, all of them are eligible. All directories, including the read-only ones, are searched for existing segments.
 
 Deliberate differences from RocketMQ: if a disk has no space, the next directory is tried; one segment in two
 directories counts as damage.

@@ -1,13 +1,13 @@
 """Reads a store directory without changing a byte of it, even while a broker uses it.
 
-``rucola store`` and Spark use it. ``log_segments``, ``queue_files`` and ``end_offset`` are plain values that can be
+``rucola store`` and Spark use it. ``log_segments``, ``queue_files`` and ``end_offset`` return plain values that can be
 sent to other processes, which then map the files themselves.
 
-While a broker runs, everything below ``end_offset`` is final: the broker removes expired segments, but never cuts a
-whole record, or the blank record that ends a segment, off the end of the files (``CommitLog``). If the process is
-killed, these records are still in the files. A power failure may remove bytes above the broker's flushed offset. The
-log may then end before records that a reader has seen. A write that failed with an input/output error can have the same
-effect.
+While a broker runs, everything below ``end_offset`` is final. The broker removes expired segments at the start of the
+log, but it never removes whole records, or the blank record that ends a segment, from the log's end (``CommitLog``). If
+the broker is killed, these records are still in the files. A power failure may remove bytes above the broker's flushed
+offset. The log may then end before records that a reader has seen. A write that failed with an input/output error can
+have the same effect.
 """
 
 from __future__ import annotations

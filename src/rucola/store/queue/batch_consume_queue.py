@@ -2,8 +2,10 @@
 (``formats.batch_consume_queue``).
 
 Units are addressed by number, counted over all segments from the start of the first one. A search finds the unit for a
-queue offset. After a crash, a unit is valid only once dispatch has put the same record again. If the unit differs, it
-and all units after it are removed and written again. The rules for threads are those of ``ConsumeQueue``.
+queue offset. After a crash, dispatch puts records again, from some physical offset on. An existing unit of such a
+record is not valid until the record has been put. If this unit differs from the one computed from the record, and does
+not fit its neighbours better, dispatch writes this unit and all later units anew. The rules for threads are those of
+``ConsumeQueue``.
 """
 
 from __future__ import annotations
@@ -78,8 +80,8 @@ class BatchConsumeQueue(ConsumeQueue):
         self.min_offset = self.unit_at(first).base_offset if first < self._end else self.max_offset
 
     def rewind(self, physical_offset: int) -> None:
-        """Begins recovery: units of records from ``physical_offset`` on are valid only after the records are put
-        again.
+        """Begins recovery: units of records from ``physical_offset`` on are not valid until these records have been
+        put again.
         """
         self._checked = self._first_from(physical_offset)
         self._last_physical_offset = (

@@ -2,7 +2,8 @@
 their number.
 
 ``queue_factory`` knows the kind of a queue and where its files are. Topic names come from clients. Each name has been
-checked against the alphabet of topics. It is checked again here, so that it cannot lead out of the store's directory.
+checked against the alphabet of topics. ``queue_factory`` checks it again, so that it cannot lead out of the store's
+directory.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ queues with larger ids.
 """
 
 MAPS_MAX = 4096
-"""Largest number of queue segments that are mapped at a time. Each segment needs two descriptors and one map of the
-process.
+"""Largest number of queue segments that are mapped at the same time. Each of them takes two of the process's
+descriptors and one of its memory maps.
 """
 
 _HELD_MAX = 4096
-"""Largest number of segments that are unmapped but not synced yet. Each of them keeps a descriptor until its sync."""
+"""Initial ``held_max``: how many segments may be unmapped but unsynced. Each keeps a descriptor until its sync."""
 
 _INT32_MAX = 0x7FFFFFFF
 _NO_QUEUES: dict[int, ConsumeQueue] = {}
 _PARKED_AT_ONCE = 2
-"""Number of queues that are unmapped at a time when too many segments are mapped. Unmapping hundreds would delay
-requests.
+"""If too many segments are mapped, about this many queues are unmapped in one step. Unmapping hundreds in one step
+would delay requests.
 """
 
 
 class ConsumeQueueStore:
-    """The queues of a store. ``sync`` is called by the maintenance thread, all other methods by the event loop's
-    thread.
+    """The queues of a store. The maintenance thread uses ``sync``, ``fail`` and ``wants_sync``; the event loop's thread
+    uses all other methods.
 
     A sync uses the descriptor with which the data was written, because the path may lead to a different file or to none
     by then, and a newly opened descriptor may not report an earlier write error. ``_lock`` prevents a queue from being
@@ -56,7 +57,8 @@ class ConsumeQueueStore:
         lengths_right: whether ``load`` found only segments with the configured length.
         next_offset_tables: the tables that ``next_offsets`` has returned so far, by topic.
         first_counts: for each of those tables, the sum of its offsets when the table was created.
-        maps_max: largest number of mapped segments; beyond it, queues are unmapped, beginning with those mapped first.
+        maps_max: largest number of mapped segments; beyond it, queues are unmapped, beginning with those that were
+            mapped, or checked by ``park_idle``, longest ago.
         maps_made: number of segments mapped so far.
         maps_awaited: whether messages were appended whose dispatch must map a segment; False after a dispatch that was
             complete or has failed.
@@ -101,8 +103,8 @@ class ConsumeQueueStore:
         self.held_max = max(limit * 3 // 8 - 2 * self.maps_max, 1)
 
     def free_descriptors(self) -> None:
-        """Frees descriptors when the process has none left: lowers ``maps_max`` to half the number of mapped segments,
-        until the next round of ``park_idle`` begins, and unmaps the segments beyond this limit.
+        """Frees descriptors when the process has none left: lowers ``maps_max`` to half the number of mapped segments
+        and unmaps the segments beyond this limit. The next round of ``park_idle`` restores ``maps_max`` when it begins.
         """
         self.maps_max = max(self._map_count // 2, 1)
         self._park(len(self._maps), None)
@@ -283,14 +285,16 @@ class ConsumeQueueStore:
         queue.counted = count
 
     def fail(self, error: DiskError) -> None:
-        """Stops keeping descriptors for syncs. After a failed sync no other follows, because a later success proves
-        nothing.
+        """Stops keeping descriptors for syncs. Called when a sync by the maintenance thread has failed: no queue is
+        synced again, because a later success would prove nothing.
         """
         self._error = error
 
     @property
     def wants_sync(self) -> bool:
-        """True if more than half of ``held_max`` descriptors are kept for the next sync, or if a sync has failed."""
+        """True if more than half of ``held_max`` descriptors are kept for the next sync, or if a sync has failed. If
+        the failed sync ran on the event loop's thread, the maintenance thread's next ``sync`` raises its error.
+        """
         return self._error is not None or self._held_count > self.held_max // 2
 
     def sync(self, queues: Iterable[ConsumeQueue]) -> None:
@@ -333,8 +337,8 @@ class ConsumeQueueStore:
             self._park(_PARKED_AT_ONCE, queue)
 
     def _park(self, count: int, busy: ConsumeQueue | None) -> None:
-        """Unmaps up to ``count`` queues while too many are mapped, beginning with those mapped first. Queues that are
-        still in use are soon mapped again.
+        """Unmaps queues, in the order described at ``maps_max``, until no more than ``maps_max`` segments are mapped;
+        looks at ``count + 2`` queues at most. Queues that are still in use are soon mapped again.
 
         The descriptors of unsynced segments are kept. If too many would be kept, the queue is synced first.
         """
