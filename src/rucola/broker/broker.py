@@ -67,7 +67,7 @@ class Broker:
     Args:
         config: names, address, name servers.
         store_config: options of the store.
-        peers_clock: the assumed clock of the clients; None = ``clock``.
+        peers_clock: the clock that the clients are assumed to use; None = ``clock``.
 
     Attributes:
         services: its parts.
@@ -253,11 +253,11 @@ class Broker:
     # -- the remoting server's handler ---------------------------------------------------------------------------------
 
     def frames_received(self, channel: Channel, batch: FrameBatch) -> None:
-        """Serves all frames that one read delivered."""
+        """Serves the frames of one socket read, as many as fit into one iteration of the event loop."""
         self._handler.rest_received(channel, batch, 0)
 
     def rest_received(self, channel: Channel, batch: FrameBatch, first: int) -> None:
-        """Serves frames that were deferred."""
+        """Continues at row ``first`` with frames that did not fit into an earlier iteration."""
         self._handler.rest_received(channel, batch, first)
 
     def channel_closed(self, channel: Channel) -> None:

@@ -85,7 +85,7 @@ class Dispatching:
 
     def _schedule(self) -> None:
         """Schedules a dispatch: in the next iteration of the event loop if a pull or pop waits, otherwise after
-        ``_DELAY_S``, so that the sends of several reads share one dispatch.
+        ``_DELAY_S``. This delay lets messages from several socket reads share one dispatch.
         """
         if self._call is None:
             if len(self._services.hold) or self._services.pops.waiting:

@@ -42,8 +42,8 @@ class LazyProcessor(Generic[P]):
 
     Args:
         module: the processor's module, relative to ``rucola.broker``.
-        name: the name of the processor's class, which is created with the broker's services; or a function that takes
-            the services and returns the processor.
+        name: the name of the processor's class, whose constructor takes the broker's services. Instead of the name, a
+            function can be passed that takes the services and returns the processor.
 
     Attributes:
         module: the full name of the module. The module must be imported before ``processor`` is called on the event

@@ -1,4 +1,4 @@
-"""Converts users and rules (RocketMQ 5.3.3, module ``auth``, "ACL 2.0"; protocol.md 6.2) to accounts of the guard.
+"""Reads users and rules of ACL 2.0, and decides what they allow (RocketMQ 5.3.3, module ``auth``; protocol.md 6.2).
 
 A rule names a resource (``Topic:orders``, ``Group:billing*``, ``*``), actions, source addresses and a decision. Rules
 of policy type Custom take precedence over rules of type Default. Within a type the exact name beats the longest prefix,

@@ -1,8 +1,8 @@
 """The guard checks every request: who sent it, and whether it is allowed (RocketMQ 5.3.2, ``PlainAccessValidator``).
 
 The guard verifies each request separately. About a connection, it remembers only the origin and whether others can read
-the traffic. The guard answers refused requests and marks their rows in the table of frames as done, so that the kernels
-that run after the guard need not know of access control.
+the traffic. The guard answers refused requests itself and marks their rows in the frame table as done, so the code that
+serves the other requests need not know of access control.
 """
 
 from __future__ import annotations
@@ -166,10 +166,10 @@ class AccessGuard:
         return batch.judged
 
     def refuse(self, channel: Channel, batch: FrameBatch, first: int, last: int) -> None:
-        """Answers the forbidden requests in rows ``first`` to ``last`` and marks their rows as answered.
+        """Answers the forbidden requests in rows ``first`` to ``last`` (excluded) and marks their rows as done.
 
-        Also marks requests that can be judged only after a message is fetched or a long body is read. Those requests
-        are served or refused afterwards.
+        Also marks the rows of requests that can be judged only after a message is fetched or a long body is read. Those
+        requests are served or refused afterwards.
         """
         table, name = batch.table, ""
         for row in range(first, last):
@@ -194,7 +194,7 @@ class AccessGuard:
                 batch.pass_over(row)
             else:
                 name = command.ext_fields[ACCESS_KEY]
-        # If the rows hold requests of several accounts, the quota counts all of them for the last account.
+        # New names of all these rows are charged to one account: the sender of the last allowed request.
         batch.account = self._limited(name)
 
     def judge(self, channel: Channel, command: RemotingCommand) -> str:
@@ -348,8 +348,9 @@ def _signature_matches(account: Sender, command: RemotingCommand) -> bool:
 
 
 def _same(batch: FrameBatch, table: array[int], base: int, command: RemotingCommand) -> bool:
-    """Whether the kernel read the same fields that were checked. Without this check, a header with two topics would be
-    judged by only one of them.
+    """Whether the frame table has the same code, topic and (for a pull) group as ``command``. The guard judges
+    ``command``, but the broker serves the row of the table. Without this check, a header with two topics could be
+    judged by one topic and served with the other.
     """
     fields = command.ext_fields
     pull = table[base + _KIND] == _PULL

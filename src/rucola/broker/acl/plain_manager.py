@@ -48,7 +48,7 @@ class PlainPermissionManager:
         files: access to the disk.
         home: absolute path of the directory that contains ``conf``.
         weak_secrets: accept secrets that are easy to guess (``insecure=true``).
-        wall_ms: gives a changed file its version.
+        wall_ms: returns the wall-clock time, which becomes the timestamp in the data version of a changed file.
 
     Attributes:
         snapshot: the current accounts.

@@ -1,8 +1,8 @@
 """SQL92 subscriptions of groups, compiled (RocketMQ 5.3.3, ``ConsumerFilterManager``). Event loop only.
 
 The filters in ``consumerFilter.json`` outlive their consumers by a day. A filter applies to pulls whose subscription
-version is not newer than its own; a pull with a newer version is refused until a heartbeat brings that version. Filters
-read from the file keep their bloom bits.
+version is not newer than its own; a pull with a newer version is refused until a heartbeat brings that version. The
+bloom bits in the file are not used, but they are written back as long as the filter's expression stays the same.
 """
 
 from __future__ import annotations

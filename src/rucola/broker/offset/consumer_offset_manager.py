@@ -61,7 +61,7 @@ class ConsumerOffsetManager:
             self.data_version, self.table = decode_consumer_offsets(text)
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """Commits that the group has consumed the queue up to ``consumer_offset``."""
+        """Commits ``consumer_offset`` as the group's progress in the queue."""
         key = topic_at_group(topic, group)
         queues = self.table.get(key)
         if queues is None:

@@ -191,7 +191,7 @@ class OrderInfoManager:
         return info.next_offset()
 
     def hide_until(self, queue: PoppedQueue, queue_offset: int, pop_time_ms: int, visible_ms: int) -> None:
-        """Changes when a message becomes visible again."""
+        """Changes the time at which a message becomes visible again."""
         info = self.table.get(queue)
         if info is not None and info.pop_time_ms == pop_time_ms:
             info.next_visible_ms[queue_offset] = visible_ms

@@ -1,7 +1,7 @@
 """Wakes pops when queues that are popped in order become free (RocketMQ 5.3.3, ``ConsumerOrderInfoLockManager``).
 
-The last pop of a queue blocks the queue. Waiting pops are woken when the queue becomes free; an acknowledgement or a
-changed invisible time can change when this happens. Event loop only.
+The last pop of a queue blocks the queue. Waiting pops are woken when the queue becomes free. An acknowledgement or a
+change of an invisible time can make this moment earlier or later. Event loop only.
 """
 
 from __future__ import annotations

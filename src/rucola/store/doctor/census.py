@@ -200,8 +200,8 @@ def lags(path: str, files: Files | None = None) -> list[Lag]:
 
 
 def merged(tallies: Iterable[Tally], by: Sequence[str]) -> list[Tally]:
-    """Adds up the tallies that have equal values in the fields ``by``; in the sums, all other fields are empty, or -1
-    for numbers.
+    """Returns one tally for each combination of values in the fields ``by``, with the sums of messages and bytes. The
+    remaining fields are empty, or -1 if they are numbers.
     """
     sums: dict[Tally, tuple[int, int]] = {}
     for tally in tallies:
@@ -239,7 +239,7 @@ def _reasons(files: Files, store: str) -> Reason:
         try:
             limits = {name: group.retry_max_times for name, group in decode_subscription_groups(text).groups.items()}
         except FormatError:
-            limits = {}  # ``verify`` reports that ``subscriptionGroup.json`` is damaged.
+            limits = {}  # A damaged ``subscriptionGroup.json`` is ignored here; ``verify`` reports it.
 
     def reason(topic: bytes, view: memoryview, table: array[int], row: int) -> tuple[str, str, str]:
         group = _text(topic[len(_DLQ) :])

@@ -8,8 +8,8 @@ was made; a file or directory that was moved away. A torn entry at the end belon
 ========= ===== ============================================================================================
 position  bytes field
 ========= ===== ============================================================================================
-0         25    ``_HEAD``: magic, kind, length of the path, position, length of the old bytes, CRC-32 of the rest
-25        ..    path, then the old bytes
+0         25    ``_HEAD``: magic, kind, length of the path, position, length of the old bytes, CRC-32 of the body
+25        ..    the body: the path, then the old bytes
 ========= ===== ============================================================================================
 """
 

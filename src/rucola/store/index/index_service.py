@@ -287,11 +287,12 @@ class IndexService:
         return self._end_offset
 
     def keep(self, sound: list[IndexFile], unclean: bool, synced_ms: int) -> int:
-        """Removes all files except those that agree with the log and are synced; see ``drop``.
+        """Removes the files that do not agree with the log. After a crash, also removes the newest file, the first
+        file that may not be synced, and all files after that one. See ``drop``.
 
         Args:
             sound: the files that agree with the log, oldest records first.
-            unclean: True after a crash; then only synced files are kept, and never the newest one.
+            unclean: whether there was a crash.
             synced_ms: store time; full files whose end time is not later were synced.
         """
         kept = sound

@@ -1,9 +1,10 @@
 """The commit log: every message of every topic, one after the other (``formats.message``, RocketMQ 5.3.3
 ``CommitLog``).
 
-One thread appends. ``publish`` raises ``max_offset`` last, so that other threads see whole records only. All other
-state is used only by the appending thread. Store times never decrease. A record never crosses a segment border; a full
-segment ends with a blank record.
+One thread appends. ``publish`` raises ``max_offset`` only when the records below it are complete, so that other threads
+see whole records only. Apart from ``publish``, only the appending thread changes the state; the flush and commit
+threads read some of it. Store times never decrease. A record never crosses a segment border; a full segment ends with a
+blank record.
 
 With a pool (``transient_store_pool``) records go to memory first, and ``CommitService`` raises ``max_offset`` once the
 records are in the file. How a segment is written is decided when its first record is appended. With
@@ -59,11 +60,11 @@ class CommitLog(LogReader):
         store_host: address and port of this broker, 8 or 20 bytes, written into each record.
         suffix: property text that ``append_rows`` adds to each message on the fast path.
         written_offset: physical offset after the newest record; without a pool, it equals ``max_offset``.
-        store_timestamp_ms: store time of the newest record. If a thread reads this time before ``written_offset``, the
-            time is never later than the store time of the newest record below the offset that was read.
-        published_timestamp_ms: store time of the newest visible record, or of an older one. If a thread reads this time
-            before ``max_offset``, the time is never later than the store time of the newest record below the offset
-            that was read.
+        store_timestamp_ms: store time of the newest record. If a thread reads first this time and then
+            ``written_offset``, the time is never later than the store time of the newest record below that offset.
+        published_timestamp_ms: store time of the newest visible record, or of an older one. If a thread reads first
+            this time and then ``max_offset``, the time is never later than the store time of the newest record below
+            that offset.
         pool: lends memory to new segments; None writes them through their maps.
         refusal: why the last ``append_rows`` stopped early.
         unwritten: whether the last write of a run (records built in a ``RunBuffer``) found no space; another attempt is
@@ -138,11 +139,12 @@ class CommitLog(LogReader):
         self.store_timestamp_ms = self.published_timestamp_ms = store_timestamp_ms
 
     def publish(self, end_offset: int, store_timestamp_ms: int) -> None:
-        """Makes the records below ``end_offset`` visible to other threads and to readers; no other method does that.
+        """Makes the records below ``end_offset`` visible to other threads and to readers. After recovery, no other
+        method does that.
 
-        The offset is set before the time. So, if a thread reads the time before the offset, the time is never later
-        than the store time of the newest record below the offset that was read. Called by the appending thread or, with
-        a pool, by the committing thread, never by both at once.
+        The offset is set before the time. So, if a thread reads first the time and then the offset, the time is never
+        later than the store time of the newest record below that offset. Called by the appending thread or, with a
+        pool, by the committing thread, never by both at once.
         """
         self.max_offset = end_offset
         self.published_timestamp_ms = store_timestamp_ms

@@ -29,7 +29,7 @@ class FlushService:
     Attributes:
         flushed_offset: physical offset up to which the log is synced; always the end of a record; never decreases.
         flushed_timestamp_ms: a time not later than the store time of the newest record below ``flushed_offset``.
-        failed: whether a sync, a commit or a write failed. Any thread sets it with ``fail``; nothing clears it.
+        failed: whether a sync, a commit or a write failed. Any thread may set it with ``fail``; nothing clears it.
         wake: function to call after each append; it does something only with ``SYNC_FLUSH`` or a pool.
 
     Args:
