@@ -1,8 +1,10 @@
-"""Topics as Arrow record batches, from a store directory in place or through brokers: for Polars, pandas, DuckDB.
+"""Topics as Arrow record batches, for Polars, pandas and DuckDB.
 
-This package needs PyArrow (extra ``arrow``), and neither Java nor PySpark. A running broker may use the directory
-meanwhile; nothing in it is changed. Spark's processes import parts of this package; those parts and this module do not
-import PyArrow.
+The topics are read in place in a store directory, or through brokers. A running broker may use the directory at the
+same time; a read changes nothing in it.
+
+This package needs PyArrow (extra ``arrow``), and neither Java nor PySpark. Spark's processes import parts of this
+package; those parts and this module do not import PyArrow.
 """
 
 from __future__ import annotations

@@ -127,16 +127,18 @@ class BrokerCatalog:
     ) -> list[MessageQueue]:
         """Returns all queues.
 
-        The caller reads the bounds of the returned queues, and a broker reports bounds faster than it finds keys.
+        A shorter list would only save the caller requests for bounds, and a broker reports bounds faster than it finds
+        keys.
         """
         return list(queues)
 
     def plan_lookup(
         self, ranges: Sequence[QueueRange], keys: Iterable[str], physical_offsets: Iterable[int]
     ) -> list[SourceRange] | None:
-        """Pieces with the messages that the brokers' indexes find; None if physical offsets are wanted.
+        """Pieces with all messages of the ranges that have one of ``keys`` in KEYS or as UNIQ_KEY.
 
-        A physical offset does not show which broker has the record.
+        Returns None if the brokers' indexes cannot be used, or if there are ``physical_offsets``: a physical offset
+        does not show which broker has the record.
         """
         if any(True for _ in physical_offsets):
             return None

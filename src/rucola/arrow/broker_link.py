@@ -64,8 +64,8 @@ class BrokerLink:
 
         Args:
             question: coroutine function that makes the calls; runs on the client's event loop, possibly several times.
-            known: whether the topics certainly exist. If so, a name server that does not know them has just started,
-                and ``question`` is repeated.
+            known: whether the topics certainly exist. A name server that lacks them must then have just started, so
+                ``question`` is also repeated after a ``ClientError``.
 
         Raises:
             RucolaError: the last failure, if it is permanent or the time limit is reached.

@@ -37,17 +37,17 @@ _Query = tuple[str, str, str]
 def look_up(
     link: BrokerLink, marks: Marks, ranges: Sequence[QueueRange], keys: Iterable[str]
 ) -> list[QueueRange] | None:
-    """Finds pieces of ``ranges`` that together hold every message with one of the keys in KEYS or as UNIQ_KEY.
+    """Finds pieces of ``ranges`` with all messages whose UNIQ_KEY is one of ``keys``, or whose KEYS contain one.
 
     Args:
         link: connection to the brokers.
         marks: function that finds store time and physical offset of records.
         ranges: where to look.
-        keys: the keys.
+        keys: wanted keys.
 
     Returns:
-        The pieces; None if the indexes cannot be used: a broker has none, a response may lack a record, or there would
-        be too many queries.
+        The pieces. None if the indexes cannot be used, for example because a broker has none, a response may lack a
+        record, or there would be too many queries.
     """
     wanted = [one for one in ranges if one.count > 0]
     places = {(one.queue.topic, one.queue.broker_name) for one in wanted}

@@ -134,7 +134,10 @@ def _union(parts: list[frozenset[Any] | None]) -> frozenset[Any] | None:
 
 
 def _sides(node: Call) -> tuple[str, object, str]:
-    """Column, value and function of a comparison, with the column first; the column is "" if this is impossible."""
+    """Column, value and function of a comparison; one with the column on the right is turned round.
+
+    The column is "" if the comparison is not between a column and a literal.
+    """
     first, second = node.arguments
     if isinstance(first, Field) and isinstance(second, Literal):
         return first.name, second.value, node.function

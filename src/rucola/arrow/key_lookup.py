@@ -27,8 +27,8 @@ def lookup_of_columns(keys: Collection[object] | None, ids: Collection[object] |
         ids: wanted values of column ``msgId``; None for any value.
 
     Returns:
-        The lookup, by one of the two columns. None if an index cannot find all these messages, or if more than
-        ``LOOKUP_KEYS_MAX`` values are wanted of each column.
+        The lookup: by ``keys``, or by ``ids`` if ``keys`` is None or has more than ``LOOKUP_KEYS_MAX`` values. None if
+        the same is true of ``ids``, or if an index cannot find a value: it has no entries for null and empty keys.
     """
     if keys is not None and len(keys) <= LOOKUP_KEYS_MAX:
         # A value may hold several keys, separated by spaces. The index has each of them, so a lookup of the first key

@@ -33,7 +33,7 @@ SCRATCH_COLUMN = ROW_WIDTH - 1
 HOSTS_KEPT = 4096
 ROOM_OF_WORDS = 1 << 12
 HEX_PAIRS = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), dtype=np.uint16)
-"""For each byte value, its two upper-case hex digits as an integer with the bytes in memory order."""
+"""For each byte value, a 16-bit integer whose bytes in memory are the value's two upper-case hex digits in ASCII."""
 
 _host_text = lru_cache(HOSTS_KEPT)(host_text)
 

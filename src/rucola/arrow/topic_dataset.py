@@ -80,8 +80,6 @@ def topic_options(
 ) -> ReadOptions:
     """Makes the options of a reader.
 
-
-
     Args:
         store: store directory.
         topic: one topic, or several; None for all topics except the cluster's own.
@@ -89,7 +87,8 @@ def topic_options(
         more: further fields of ``ReadOptions``.
 
     Raises:
-        ConfigError: not exactly one of ``store`` and ``name_server`` is given, or there is no topic.
+        ConfigError: not exactly one of ``store`` and ``name_server`` is given, or ``topic`` is or contains an empty
+            name, or is an empty sequence.
     """
     if (store is None) is not bool(name_server):
         raise ConfigError("store, name_server", "both" if name_server else "neither", "exactly one of the two")

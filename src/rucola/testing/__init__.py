@@ -1,3 +1,3 @@
-"""Helpers for tests of this package and of its users. Apart from ``tests/``, only the laboratory's lesson on crashes
+"""Helpers for tests of this package and of its users. Elsewhere in ``src/``, only the laboratory's lesson on crashes
 imports them.
 """

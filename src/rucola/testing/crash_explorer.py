@@ -141,8 +141,8 @@ class CrashExplorer:
     def check(self, state: CrashState, model: StoreModel) -> None:
         """Recovers ``state`` and compares the result with ``model``; skips a state that was recovered before."""
         if state.choice == NOTHING_LOST:
-            # Only the process was killed, so everything that it wrote remains. Only acknowledged messages that were
-            # still in its own memory may be lost.
+            # Only the process was killed, so everything that it wrote remains. Messages may be lost only if they were
+            # still in its own memory.
             model = model.copy()
             model.acked_end = max(model.acked_end, min(model.kept_end, model.end))
         key = hash(tuple((path, content) for path, content in state.image.items()))

@@ -48,7 +48,8 @@ def crash_states(disk: SimulatedDisk, random: Random, sample: int, randoms: int 
     Args:
         random: source of the sample and of the random states.
         sample: number of states drawn in addition to the fixed ones.
-        randoms: number of random states, and of torn states, from which the sample is drawn.
+        randoms: the sample is drawn from this many random states, as many torn states, and all states in which one item
+            is lost or kept.
     """
     disk.capture()
     items = list(_items(disk))
@@ -160,7 +161,9 @@ def _oldest(inode: Inode, page: int, length: int) -> bytes:
 
 
 def _torn(old: bytes, new: bytes, random: Random) -> bytes:
-    """A page with sectors from ``old`` and ``new``: split at one sector, or chosen for each sector."""
+    """A page with sectors of both contents: either ``new`` up to a random sector and ``old`` after it, or a random
+    choice for each sector.
+    """
     sectors = range(0, len(new), SECTOR)
     cut = random.randrange(len(sectors) + 1) * SECTOR if random.random() < 0.5 else -1
     result = bytearray(old)

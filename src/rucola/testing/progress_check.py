@@ -1,7 +1,7 @@
 """Compares what a store reports as synced with what is durable on the simulated disk, at every step.
 
-A simulated power failure reveals a report that is ahead of the disk only if recovery relies on the report and the check
-examines the lost bytes. This module compares the reported offsets themselves, whenever one of them changes.
+If a report is ahead of the disk, a simulated power failure reveals this only if recovery relies on the report and the
+check examines the lost bytes. This module compares the reported offsets themselves, whenever one of them changes.
 """
 
 from __future__ import annotations

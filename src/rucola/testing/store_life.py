@@ -385,8 +385,8 @@ class StoreLife:
                 )
 
     def begin_to_expire(self, passes: int) -> None:
-        """Simulates low disk space while the clean-up of old files runs ``passes`` times: expired segments leave the
-        lists, but not all files are removed.
+        """Simulates low disk space while the clean-up of old files runs ``passes`` times. Afterwards, the store's lists
+        of segments no longer contain the expired ones, but some of their files may remain.
         """
         self._full_segments_may_expire()
         self.disk.used_percent = _SHORT_OF_SPACE
@@ -409,8 +409,10 @@ class StoreLife:
         self.disk.used_percent = 0
 
     def _full_segments_may_expire(self) -> None:
-        """Allows full segments to expire. The log's end shows which segments are full: a blank record fills a segment
-        even if the disk has no space for the next segment.
+        """Allows full segments to expire: those that end at or before the log's end.
+
+        The end of the newest record does not show all of them. A blank record may have filled that record's segment,
+        although the next record could not be written.
         """
         end, size = self.store.max_offset, self.model.segment_bytes
         self.model.may_expire = end - end % size

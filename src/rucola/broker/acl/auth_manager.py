@@ -47,12 +47,12 @@ class AuthManager:
         self.snapshot = AclSnapshot({})
 
     def load(self, initial: str) -> None:
-        """Reads the file. ``initial`` is ``initAuthenticationUser``, which becomes a super user if it does not exist
-        yet.
+        """Reads the file. Then creates the user in ``initial`` (``initAuthenticationUser``) as a super user, unless a
+        user of that name exists.
 
         Raises:
-            ConfigError: the file is damaged, ``initial`` is not a user, has a weak password or cannot be written, or
-                there is no super user.
+            ConfigError: the file is damaged, or no user is a super user. Or ``initial`` does not describe a user, its
+                password is weak, or the new user cannot be saved.
             DiskError: the file cannot be read.
         """
         text = self._files.read_file(f"{self._directory}/{_FILE}")
@@ -81,7 +81,8 @@ class AuthManager:
         """Request 3001: creates a user.
 
         Raises:
-            BrokerError: the body is not a user, or the name exists.
+            BrokerError: the body does not describe a user, the name exists, the password is weak, or the user cannot
+                be saved.
         """
         user = _checked(read_user, data, "UserInfo")
         name = user.get("username", "")
@@ -96,7 +97,7 @@ class AuthManager:
         self._use()
 
     def update_user(self, name: str, data: Mapping[str, Any]) -> None:
-        """Request 3002: changes the given members of a user."""
+        """Request 3002: changes a user; fields that ``data`` lacks keep their values."""
         if name not in self._users:
             raise _refusal("The user is not exist")
         change = _checked(read_user, {**data, "username": name}, "UserInfo")

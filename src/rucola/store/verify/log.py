@@ -295,8 +295,8 @@ class LogCheck:
     def _over_damage(self, number: int, file: MappedFile, position: int) -> int:
         """Returns the position at which the walk continues if no record can be read at ``position``.
 
-        Usually this is the position of the next record, and the bytes before that record become a finding. It is
-        ``position`` if a running broker has completed the record by now, and -1 if the log ends at ``position``.
+        Usually this is the result of ``_next_record``, and the skipped bytes become a finding. The result is
+        ``position`` if a running broker has meanwhile completed the record there, and -1 if the log ends there.
         """
         behind = self._next_record(number, file, position)
         if behind < 0 or (self._live_end >= 0 and self._parse(file, position, CHECK_ALL)):
