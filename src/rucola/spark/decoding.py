@@ -67,7 +67,7 @@ def decode(
         body: the column with the bodies, binary or string.
         into: puts the fields into one struct column of this name instead of columns of their own.
         message: full name of the message (Protocol Buffers only).
-        skip_bytes: number of bytes before the content, such as the 5 that Confluent's schema registry adds to Avro (Avro
+        skip_bytes: number of bytes before the content, such as the 5 that Confluent's registry adds to Avro (Avro
             and Protocol Buffers only).
         count_as: name under which rows and poison rows are counted (``observe``); a stream's ``observedMetrics`` shows
             the counts as ``rows`` and ``poison``.
