@@ -53,7 +53,7 @@ SHORT = (
 )
 """The six main figures: displayed name, group, and the beginning of the row's name."""
 HEADING = re.compile(r"^\*\*(.+)\*\*$", re.MULTILINE)
-LOAD = ", load before "
+LOAD = ", load average before the run: "
 MARKS = {True: "kept", False: "missed", None: ""}
 COLOURS = {True: "green", False: "red", None: "default"}
 

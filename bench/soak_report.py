@@ -146,7 +146,10 @@ def facts(outcome: Outcome) -> list[tuple[str, str]]:
             ("connections, least and most", f"{_least(samples)} and {max(sample.connections for sample in samples)}"),
             ("consumer lag, mean and most", f"{fmean(lags):,.0f} and {max(lags):,} messages"),
         ]
-    for name, latencies in (("steady", outcome.steady), ("after a change", outcome.taken_over)):
+    for name, latencies in (
+        ("sent while a consumer had the queue", outcome.steady),
+        ("sent before a consumer took over the queue", outcome.taken_over),
+    ):
         if any(latencies):
             values = " / ".join(f"{quantile_ms(latencies, share):,.3g} ms" for share in QUANTILES)
             rows.append((f"end to end, {name}: p50 / p99 / p99.9", values))

@@ -77,7 +77,7 @@ RECORD_HEAD: Final = Layout(
     48,
     Field("total_size", "i", "Size of the whole record in bytes."),
     Field("magic", "i", "Version of the record: `MAGIC_V1` or `MAGIC_V2`."),
-    Field("body_crc", "i", "CRC-32 of the body, without its top bit."),
+    Field("body_crc", "i", "Low 31 bits of the body's CRC-32."),
     Field("queue_id", "i", "Queue of the topic."),
     Field("flag", "i", "User flag that the producer set."),
     Field("queue_offset", "q", "Queue offset: index of the message in its queue."),

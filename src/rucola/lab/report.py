@@ -165,4 +165,4 @@ def _lesson_blocks(readings: Readings) -> Iterator[Block]:
     yield Text(f"`rucola lab run {readings.lesson}` repeats this lesson; it took {readings.seconds:.0f} s.")
     yield Program("The program", program_of(readings.lesson))
     for part in lesson.parts:
-        yield Program(f"Part of it: {part}.py", part_of(part))
+        yield Program(f"A module that the program imports: {part}.py", part_of(part))

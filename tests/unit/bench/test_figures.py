@@ -79,10 +79,11 @@ def test_figures_of_some_groups_leave_the_others() -> None:
 
 
 def test_the_machine_s_line_stays_while_it_is_the_same_machine() -> None:
-    old = markdown([rate("first", "a", 1, 2, "peer")], "2 cores, load before 0.10")
-    new = markdown([rate("second", "b", 4, 2, "peer")], "2 cores, load before 1.75")
-    assert merged(old, new).startswith("Machine: 2 cores, load before 0.10.\n\n**First**")
-    assert merged(old, new.replace("2 cores", "4 cores")).startswith("Machine: 4 cores, load before 1.75.\n")
+    old = markdown([rate("first", "a", 1, 2, "peer")], "2 cores, load average before the run: 0.10")
+    new = markdown([rate("second", "b", 4, 2, "peer")], "2 cores, load average before the run: 1.75")
+    assert merged(old, new).startswith("Machine: 2 cores, load average before the run: 0.10.\n\n**First**")
+    other = merged(old, new.replace("2 cores", "4 cores"))
+    assert other.startswith("Machine: 4 cores, load average before the run: 1.75.\n")
 
 
 @pytest.fixture

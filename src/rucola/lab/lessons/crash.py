@@ -200,8 +200,10 @@ LESSON = Lesson(
         "cuts the power before every call to the disk. For each cut it makes every combination of pages that are on "
         "the disk or not, and a sample of states with torn pages. The engine starts on each of these states, and the "
         "program compares the messages it finds with those that were sent. A **moment** is the time just before a "
-        "call, or before the store acknowledges messages (`ack`). `rucola lab run crash --moment N` shows all states "
-        "with whole pages at one moment."
+        "call, or before the store acknowledges messages (`ack`). The table of each flush mode shows the fewest and "
+        "the most messages that the engine finds again after a power cut at each moment. Its column *after a kill "
+        "only* shows how many it finds if the process is killed while the power stays on. `rucola lab run crash "
+        "--moment N` shows all states with whole pages at one moment."
     ),
     design=(
         "Recovery walks the log to the last whole record. It saves the bytes after this record in `quarantine/`, "

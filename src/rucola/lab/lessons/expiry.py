@@ -102,10 +102,10 @@ LESSON = Lesson(
     intro=(
         "A log that keeps growing has to give up its oldest messages at some time. RocketMQ removes a whole segment "
         "when its time is over (`fileReservedTime`), whatever it contains. Kafka can do that too. It can also "
-        "**compact** a topic, to keep only the newest message of each key: a cleaner reads the segments and writes the "
-        "messages that stay into new ones. In this lesson the engine writes a log in which keys are repeated often. "
-        "Then the program removes or compacts all full segments, none of which is in memory. The compaction is our own "
-        "program in Python, so its bytes say more than its time."
+        "**compact** a topic, to keep only the newest message of each key: a cleaner reads the segments and copies the "
+        "messages to be kept into new segments. In this lesson the engine writes a log in which keys are repeated "
+        "often. Then the program removes or compacts all full segments, none of which is in memory. The compaction is "
+        "our own program in Python, so its bytes say more than its time."
     ),
     design=(
         "Age, time of day and disk space decide when a segment is removed. Queues and index then drop the entries that "
@@ -131,8 +131,8 @@ LESSON = Lesson(
         ),
         Claim(
             "Kafka's documentation (Design, Log Compaction)",
-            "compaction reads all of the log at least once, and writes what stays a second time (our test: it reads "
-            "and writes more bytes than 0.9 times the sum of the log and what stays)",
+            "compaction reads all of the log at least once, and writes a second copy of the messages that stay (our "
+            "test: it reads and writes more than 0.9 times as many bytes as the log and these messages have together)",
             lambda n: all(n["moved"][COMPACT][p] > 0.9 * (1 + p / 100) for p in STAYING),
             f"{{moved[{COMPACT}][1]}}, {{moved[{COMPACT}][10]}} and {{moved[{COMPACT}][50]}} bytes for each byte of "
             "log when 1, 10 and 50 % stay",

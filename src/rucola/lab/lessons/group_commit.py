@@ -169,11 +169,11 @@ def say_gap(n: Numbers) -> str:
 LESSON = Lesson(
     title="Group commit: what a disk sync costs, who shares it, and the redo log",
     intro=(
-        "A message is safe from a power cut once a sync has returned that began after the message was written. One "
-        "sync covers everything written before it, so senders that wait at the same time can share one: **group "
-        "commit**. A database has the same problem with the pages that a transaction changes. Its solution is a "
-        "**redo log**: all changes go to the end of the log with one sync, and the pages are written later. RocketMQ's "
-        "CommitLog plays the part of the redo log: queues and index can be made again from it."
+        "A message is safe from a power cut once it is written and a sync that began after the write has returned. "
+        "One sync covers everything written before it, so senders that wait at the same time can share a sync: "
+        "**group commit**. A database has the same problem with the pages that a transaction changes. Its solution is "
+        "a **redo log**: all changes go to the end of the log with one sync, and the pages are written later. "
+        "RocketMQ's CommitLog plays the part of the redo log: queues and index can be made again from it."
     ),
     design=(
         "With `SYNC_FLUSH` one thread syncs, and one `fdatasync` confirms the messages of all senders that came "
@@ -201,7 +201,7 @@ LESSON = Lesson(
             "a sync for 64 messages takes hardly longer than a sync for a single message (our test: less than twice "
             "as long)",
             lambda n: n["wait"][PLAIN][64] < 2 * n["wait"][PLAIN][1],
-            f"a sender waits {{wait[{PLAIN}][1]}} µs alone, {{wait[{PLAIN}][16]}} µs with 15 others, "
+            f"with bare calls, a sender waits {{wait[{PLAIN}][1]}} µs alone, {{wait[{PLAIN}][16]}} µs with 15 others, "
             f"{{wait[{PLAIN}][64]}} µs with 63 others",
             "The time to write the bytes is small beside the round trip to the disk.",
             lambda n: (

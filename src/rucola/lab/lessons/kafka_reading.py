@@ -199,7 +199,7 @@ LESSON = Lesson(
         Claim(
             "Kafka's documentation (Implementation, Log)",
             "the time index and the offset index find a message by its time after reading a few pages (our test: "
-            "they take less from the disk than RocketMQ's search)",
+            "they read less from the disk than RocketMQ's search does)",
             lambda n: n["disk"][KAFKA][BY_TIME] < n["disk"][ENGINE][BY_TIME],
             f"{{disk[{KAFKA}][{BY_TIME}]}} KiB with the indexes, {{disk[{ENGINE}][{BY_TIME}]}} KiB by a search over "
             "units and records",
@@ -209,19 +209,18 @@ LESSON = Lesson(
         ),
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "the IndexFile finds a message by its key without reading the messages before it (our test: it takes "
-            "less than half of what reading a partition up to the key takes from the disk)",
+            "the IndexFile finds a message by its key without reading the messages before it (our test: this look-up "
+            "reads less than half as many bytes from the disk as reading a partition up to the key)",
             lambda n: n["disk"][ENGINE][BY_KEY] < 0.5 * n["disk"][KAFKA][BY_KEY],
             f"{{disk[{ENGINE}][{BY_KEY}]}} KiB through the index, {{disk[{KAFKA}][{BY_KEY}]}} KiB by reading a "
             "partition until the key comes",
             "The index reads a slot, an entry and a record; without it, all messages before the wanted one are read. "
             "A reader without an index must also know the partition, or read all partitions.",
             lambda n: (
-                f"It takes {ratio(n['disk'][ENGINE][BY_KEY], n['disk'][KAFKA][BY_KEY])} times as much: the system "
-                f"reads "
-                "ahead around slot, entry and record. A partition is short here: a longer partition takes more reads "
-                "from the disk, a longer index does not. Without an index a reader also has to know the partition, "
-                "or to read all partitions."
+                f"The index look-up reads {ratio(n['disk'][ENGINE][BY_KEY], n['disk'][KAFKA][BY_KEY])} times as much: "
+                "the system reads ahead around slot, entry and record. A partition is short here: a longer partition "
+                "takes more reads from the disk, a longer index does not. Without an index a reader also has to know "
+                "the partition, or to read all partitions."
             ),
         ),
     ),

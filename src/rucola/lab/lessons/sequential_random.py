@@ -153,8 +153,9 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Storage)",
-            "one log for all queues lets the disk be written in sequence, however many queues there are (our test: "
-            "with 100 messages in a group, it takes less than a third of the time that a file per queue takes)",
+            "one log for all queues lets the disk be written in sequence, however many queues there are (our test: if "
+            "100 messages become durable together, one log takes less than a third of the time that a file per queue "
+            "takes)",
             lambda n: n["durable"][LOG][100] * 3 < n["durable"][FILES][100],
             f"with 100 messages in a group, {{durable[{LOG}][100]}} µs per message in one log, "
             f"{{durable[{FILES}][100]}} µs in a file for each of 100 queues",
@@ -167,7 +168,7 @@ LESSON = Lesson(
         Claim(
             "A textbook rule of disks",
             "writing at random places is several times as slow as writing in sequence (our test: more than three "
-            "times as slow, with 100 messages in a group)",
+            "times as slow if 100 messages become durable together)",
             lambda n: n["durable"][PLACES][100] > 3 * n["durable"][LOG][100],
             f"with 100 messages in a group, {{durable[{PLACES}][100]}} µs per message at random places, "
             f"{{durable[{LOG}][100]}} µs in one log",

@@ -173,8 +173,8 @@ LESSON = Lesson(
         "figures do not include the time in which the system finds free memory."
     ),
     design=(
-        "Segments are written through their map: for a message that comes alone, this takes less time than a call, "
-        "and its sender waits for the response. With `writeWithoutMmap`, one call writes all messages of a network "
+        "Segments are written through their map. For a message that comes alone, this takes less time than a call, so "
+        "its sender gets the response sooner. With `writeWithoutMmap`, one call writes all messages of a network "
         "read. Ahead of the writer, the store lets the system create the next few fresh pages. "
         "`docs/decisions/0005-map-or-calls.md` has the reasons for the choice."
     ),
@@ -206,10 +206,13 @@ LESSON = Lesson(
             "a fresh map takes a record of 128 bytes in less time than a call does",
             lambda n: n["write"][MAP][128] < n["write"][WRITE][128],
             f"{{write[{MAP}][128]}} µs against {{write[{WRITE}][128]}} µs",
-            lambda n: f"{say_records_a_fault(n)} such records share one page fault; with `write`, each needs a call.",
             lambda n: (
-                f"{say_records_a_fault(n)} such records share one page fault, but this fault costs more than a call "
-                "for each record."
+                f"A page fault makes one page or more: on average, {say_records_a_fault(n)} such records share one "
+                "page fault. With `write`, each record needs a call."
+            ),
+            lambda n: (
+                f"A page fault makes one page or more: on average, {say_records_a_fault(n)} such records share one "
+                "page fault. But this fault costs more than a call for each of them."
             ),
         ),
         Claim(

@@ -174,14 +174,15 @@ def say_filter(n: Numbers) -> str:
 LESSON = Lesson(
     title="To the socket: copy, map and write, sendfile, gathered write",
     intro=(
-        f"The response to a pull is a header and up to {RECORDS} records from the log. `read` and `write` copy each "
-        "record twice. A mapped file saves the first copy. `sendfile` saves both copies: the socket is given the "
-        "pages of the file, and the process never sees the bytes; this is commonly called **zero copy**. A **gathered "
-        "write** (`sendmsg`) hands over many pieces of mapped memory with one call. The fifth way copies the pieces "
-        "together first, and sends them as one. Records of one queue lie side by side if the log has no other queue, "
-        f"so one call can send them all. In a log of many queues they lie apart (here with {APART - 1} other records "
-        "between two), and the first three ways need a call for each record. The log is in the page cache, so the "
-        "figures are CPU time of the sender. With a filter by property the broker has to look into each record first."
+        f"The response to a pull is a header and up to {RECORDS} records from the log. There are five ways to send it. "
+        "(1) `read` and `write` copy each record twice. (2) `write` from a mapped file saves the first copy. (3) "
+        "`sendfile` saves both copies: the socket is given the pages of the file, and the process never sees the "
+        "bytes; this is commonly called **zero copy**. (4) A **gathered write** (`sendmsg`) hands over many pieces of "
+        "mapped memory with one call. (5) The pieces are first copied together into one buffer, which one call sends. "
+        "Records of one queue lie side by side if the log has no other queue, so one call can send them all. In a log "
+        f"of many queues they lie apart (here with {APART - 1} other records between two), and ways 1 to 3 need a call "
+        "for each record. The log is in the page cache, so the figures are CPU time of the sender. With a filter by "
+        "property the broker has to look into each record first."
     ),
     design=(
         "The broker sends a response with one gathered write of views of the mapped log. Neighbouring records are one "
