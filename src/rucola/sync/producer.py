@@ -146,8 +146,8 @@ class Producer:
             The result of each message, in order.
 
         Raises:
-            SendManyError: some messages were not sent; the error has the result or error of each. The other messages
-                were sent.
+            SendManyError: some messages were not sent, or their result is unknown; the other messages were sent.
+                ``outcomes`` has the result or the error of every message.
             ClientError: ``timeout_ms`` is invalid, or the producer is not started.
         """
         return self._loop.run(self._async.send_many(messages, timeout_ms=timeout_ms))

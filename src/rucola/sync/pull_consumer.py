@@ -26,7 +26,7 @@ class PullConsumer:
     it cannot be reached or does not respond in time; the call may be repeated.
 
     Args:
-        group: consumer group, whose offsets ``committed`` and ``commit`` read and write.
+        group: consumer group; ``committed`` reads its consumer offsets, and ``commit`` writes them.
         namesrv: name servers, ``host:port`` separated by ``;``.
         config: settings.
         clock: gives the time for the client id.
