@@ -165,10 +165,11 @@ class SendPipeline:
     # SendRules
 
     def next_target(self, send: PendingSend, failed: str | None) -> SendTarget:
-        """The target of ``send``'s next attempt.
+        """Returns the target of ``send``'s next attempt.
 
         Raises:
-            ClientError: its topic has no writable queue, or the queue's broker has no master.
+            ClientError: no broker with a master has a writable queue of the topic, or the broker of the queue that the
+                caller chose has no master.
         """
         queue = send.fixed_queue
         if isinstance(queue, ChosenQueue):

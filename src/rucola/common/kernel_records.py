@@ -1,5 +1,5 @@
-"""Code shared by kernels for messages and records, as used in interpreted kernels; the ``.pxd`` file is the compiled
-form.
+"""Code shared by the kernels for messages and records. Interpreted kernels use this file, compiled kernels use the
+``.pxd`` file.
 """
 
 from __future__ import annotations

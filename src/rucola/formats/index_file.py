@@ -161,7 +161,7 @@ def query(
     if look is not None:
         look(slot_at, INDEX_SLOT.size)
     (entry,) = INDEX_SLOT.unpack(index, slot_at)
-    for _ in range(header.index_count):  # a chain that is not a cycle has at most this many entries
+    for _ in range(header.index_count):  # a chain without a cycle has at most ``index_count`` entries
         if not 0 < entry <= header.index_count or len(found) >= count_max:
             break
         if budget is not None:

@@ -113,9 +113,9 @@ class Channel(asyncio.BufferedProtocol):
             server's check for silent connections use this attribute and the next five.
         active: whether a byte was received or sent since the server's last check.
         idle_since: time in seconds of the last check that found ``active`` set.
-        begun_since: time in seconds from which ``ConnectionWatch`` counts how long the current frame is incomplete.
-        stalled_since: time in seconds at which ``ConnectionWatch`` last saw that the peer had accepted a part of the
-            unsent responses, or that none were unsent.
+        begun_since: time in seconds from which ``ConnectionWatch`` counts how long a frame has been incomplete.
+        stalled_since: time in seconds at which ``ConnectionWatch`` last saw fewer unsent bytes than in its look before,
+            or none.
         unsent_before: number of unsent bytes when ``ConnectionWatch`` last looked; ``sys.maxsize`` if the peer has
             caught up since then (``resume_writing``).
     """

@@ -74,7 +74,7 @@ class DiskCall:
         self._operation = operation
 
     def __enter__(self) -> None:
-        """Nothing is done before the call."""
+        """Does nothing; ``__exit__`` does the work."""
 
     def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, OSError):

@@ -35,7 +35,9 @@ from rucola.errors import ConfigError, MissingProgramError
 ERROR = "_error"
 ADVICE = "pip install 'rucola[decoding]', on the driver and on every executor"
 DEPTH_MAX = 16
-"""Largest nesting depth of messages; deeper messages, and messages that contain themselves, have no Spark type."""
+"""Largest nesting depth of an Avro schema or a Protocol Buffers message type. Deeper types, and types that contain
+themselves, have no Spark type.
+"""
 
 _AVRO_TYPES: dict[str, DataType] = {
     "boolean": BooleanType(),

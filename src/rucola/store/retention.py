@@ -82,8 +82,8 @@ class Retention:
             after that sync, or because queues or their files were removed.
 
     Args:
-        condition: notified by ``look`` when the used space passes the warning ratio and when it falls below the ratio
-            of forced removal; notified by both threads when ``hand_over`` has something to do.
+        condition: ``look`` tells it that the used space is above the warning ratio, or that it is not above the ratio
+            of forced removal. Both threads notify it when ``hand_over`` has something to do.
     """
 
     def __init__(

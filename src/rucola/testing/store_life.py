@@ -449,7 +449,7 @@ class StoreLife:
         self.model.place(message, physical_offset, bytes(file.target.view[position : position + size]))
 
     def _flushed(self) -> None:
-        """Acknowledges the messages whose senders wait for the disk, as the broker does."""
+        """Acknowledges, as the broker does, the messages whose senders wait for the disk."""
         store = self.store
         self._io_error = self._io_error or store.state is StoreState.IO_ERROR
         logs = _log_directories(self.config)

@@ -75,7 +75,7 @@ class PoppedTopic:
     topic, or the name of the retry topic that the group has for it.
 
     The name of a retry topic, ``%RETRY%group_topic`` or ``%RETRY%group+topic``, could also belong to another group.
-    Therefore this rule applies only to requests about messages that the group itself popped.
+    Therefore only requests about messages that the group itself popped have this requirement.
     """
 
     def resources(self, command: RemotingCommand, topic_at: TopicAt) -> Iterator[Resource]:

@@ -20,7 +20,8 @@ _Waiting = list[tuple[RemotingCommand, asyncio.Future[Answer]]]
 class WholeTable:
     """Answers requests for one table. Event loop only.
 
-    Requests that arrive during an encoding share the next one, because the table may have changed since the copy.
+    Requests that arrive while a copy is being encoded share the next copy, because the table may have changed in the
+    meantime.
 
     Args:
         copy: copies the table and returns the function that encodes the copy.

@@ -63,10 +63,10 @@ class TimerRewriter:
         self._random_below = random_below
 
     def rewrite(self, message: StoreMessage) -> StoreMessage:
-        """``message`` as it will be stored: unchanged, or sent through the timer topic.
+        """Returns ``message`` as it will be stored: unchanged, or sent through the timer topic.
 
         Raises:
-            BrokerError: its time is invalid or not accepted.
+            BrokerError: the delivery time of the message is invalid or not accepted.
         """
         properties = decode_properties(message.properties)
         if message.topic == TIMER or message.sys_flag & TRANSACTION_MASK not in _TRANSACTIONS:

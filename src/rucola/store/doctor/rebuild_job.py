@@ -99,7 +99,7 @@ class RebuildJob:
 def find_job(
     files: Files, root: str, options: Mapping[str, str] | None = None, commit_log_path: str | None = None
 ) -> RebuildJob:
-    """Returns the job that rebuilds a store. Nobody may write to the store meanwhile.
+    """Returns the job that rebuilds a store. Nobody may write to the store from this call until the job is done.
 
     Args:
         root: absolute path of the store.

@@ -288,8 +288,8 @@ def _replace_queue(files: Files, root: str, journal: Journal, part: str, new: st
 
 
 def _with_expired(right: bytes, there: bytes, position: int, log_start: int) -> bytes:
-    """Returns a copy of ``right`` that keeps the existing units of expired records where ``right`` has units that point
-    nowhere.
+    """Returns a copy of ``right``. Where ``right`` has a unit that points nowhere and ``there`` has a unit of an
+    expired record, the copy has the unit from ``there``.
     """
     merged = bytearray(right)
     first = -position % UNIT_BYTES

@@ -126,7 +126,7 @@ class Staged:
         return found
 
     def _discard(self, phase: str) -> None:
-        """Removes what an earlier run of the phase wrote for different work."""
+        """Removes the results of an earlier run of the phase, which had other tasks."""
         for name in self._results(phase).values():
             self._files.remove(f"{self.path}/{name}")
         for name in self._files.list_directories(self.path):

@@ -423,7 +423,7 @@ class CommitLog(LogReader):
     def _take_back(self, table: array[int], first: int, done: int, queue_offsets: array[int]) -> None:
         """Makes the queue offsets of rows in a ``RunBuffer`` free again; the rows will be encoded again or refused.
 
-        Rows that were encoded directly into a segment are never removed again.
+        Rows that were encoded directly into a segment are never taken back.
         """
         for index in range(done - 1, first - 1, -1):
             row = index * ROW_WIDTH

@@ -129,8 +129,8 @@ class MappedFileQueue:
     def remove_empty(self) -> None:
         """Removes the empty last file that ``load`` skipped.
 
-        The writer was killed after it created the file and before it set the length (RocketMQ 5.3.3 removes such a file
-        as well).
+        A writer that is killed after it creates a file and before it sets the length leaves an empty file. RocketMQ
+        5.3.3 also removes this file.
         """
         if self._empty and self._writable:
             self._files.remove(self._empty)

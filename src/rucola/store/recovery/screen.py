@@ -1,9 +1,8 @@
 """Decides, while recovery dispatches a log that may be damaged, which records belong to the queue that they state.
 
 A record with a negative queue id, or with a topic that cannot be a directory name, belongs to no queue. A record that
-would be the first of a new queue belongs to this queue, unless another queue has an entry with the same queue offset
-that points to the record. In that case the topic or the queue id of the record is damaged, and the existing unit is
-kept.
+would be the first of a new queue belongs to the new queue, unless another queue has a unit for the record at the
+record's queue offset. In that case the topic or the queue id of the record is damaged, and the existing unit is kept.
 """
 
 from __future__ import annotations

@@ -82,8 +82,8 @@ class TimerLog:
         for file in list(self.files.segments):
             whole = True
             if file.end > position or file is self.files.segments[-1]:
-                # A killed process may have left bytes of the segment in memory only. The segment is mapped, so the next
-                # sync covers it.
+                # A killed process may have left bytes of the segment in memory only. Mapping the segment makes the
+                # next sync cover them.
                 _ = file.segment
                 for at in range(0, file.size, _PIECE_BYTES):
                     # The bytes are read, not mapped, because accessed pages of a map stay in the memory of the process.
