@@ -191,6 +191,10 @@ def test_a_request_is_costly_by_its_processor_time_and_not_by_the_clock() -> Non
     turns.now_s, used_s = turns.now_s + 0.03, used_s + 0.02 + COSTLY_S * 0.9
     assert not judged.was_costly(0.01, turns.loop), "earlier requests used the other processor time"
     assert not judged.was_costly(COSTLY_S * 0.9, turns.loop)
+    turns.now_s += 1
+    judged.is_long(turns.loop)
+    turns.now_s, used_s = turns.now_s + 0.03, used_s + COSTLY_S * 1.1
+    assert judged.was_costly(0.03, turns.loop), "the thread was idle until the read"
 
 
 def test_only_very_many_reads_make_a_turn_that_new_reads_wait_for() -> None:
@@ -218,6 +222,8 @@ def test_a_turn_that_took_too_long_serves_no_further_read() -> None:
     assert not turns.turn.is_crowded, "its reads may be large"
     turns.run_turn()
     assert not turns.turn.is_long(turns.loop), "a new turn"
+    turns.now_s += TOO_LONG_S * 1.1
+    assert turns.turn.is_long(turns.loop), "its first read was noted, too"
 
 
 def test_requests_of_a_read_in_a_long_turn_wait_and_answers_in_it_do_not(monkeypatch: pytest.MonkeyPatch) -> None:

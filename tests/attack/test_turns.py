@@ -644,6 +644,9 @@ def test_large_frames_of_a_connection_wait_for_a_turn_with_time_left(monkeypatch
             is_over = False
             await settle(60)
         assert (handler.frames, later) == (3, [2, 3]), "the large frames came later, the others at once"
+        writer.write(RemotingCommand(RequestCode.HEART_BEAT, body=bytes(200_000)).encode())
+        await settle(60)
+        assert (handler.frames, server.large_frames.total_bytes) == (4, 0), "a frame that was served holds no room"
         writer.close()
         await server.close()
 
