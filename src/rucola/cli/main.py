@@ -24,8 +24,8 @@ BROKERS_MAX = 64
 FORMS = ("table", "csv", "json", "parquet")
 """Output formats for the result of a query."""
 SHELLS = ("bash", "zsh", "fish")
-TOOL_GC_OBJECTS = 50_000
-"""Number of new objects after which a tool collects garbage."""
+GC_OBJECTS = 50_000
+"""Number of new objects after which a command collects garbage."""
 
 
 def run() -> NoReturn:
@@ -39,6 +39,9 @@ def run() -> NoReturn:
         sys.meta_path.insert(0, _Hidden("pandas", *data_sets))
     elif sys.argv[1:2] == ["replay"]:
         sys.meta_path.insert(0, _Hidden("pandas"))
+    # The imports create no garbage, but with Python's default they would cause dozens of garbage collections. A server
+    # sets its own numbers later.
+    gc.set_threshold(GC_OBJECTS)
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
@@ -115,8 +118,6 @@ def _use_tool(name: str, *arguments: str) -> int:
     extras.require(extras.CLI, f"rucola {name}")
     # Keeps Pydantic from searching all installed packages for plugins; Typer's arguments need none.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # The imports create no garbage, but with Python's default they would cause dozens of garbage collections.
-    gc.set_threshold(TOOL_GC_OBJECTS)
     import typer
 
     run_tool: Callable[[list[str]], int]
