@@ -74,3 +74,16 @@ cdef inline bint starts(const unsigned char[::1] data, Py_ssize_t at, bytes name
         if data[at + i] != <unsigned char>name[i]:
             return False
     return True
+
+
+cdef inline bint marks_agree(
+    const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t there, Py_ssize_t size, unsigned char mark
+) noexcept nogil:
+    # Without a branch, so that compilers compare many bytes at once.
+    cdef const unsigned char *one = &data[at]
+    cdef const unsigned char *two = &data[there]
+    cdef unsigned char differ = 0
+    cdef Py_ssize_t i
+    for i in range(size):
+        differ |= (one[i] == mark) ^ (two[i] == mark)
+    return differ == 0

@@ -78,3 +78,9 @@ def same(one: Any, at: int, two: Any, there: int, size: int) -> bool:
 def starts(data: Any, at: int, name: bytes) -> bool:
     """Whether ``name`` is at position ``at``."""
     return bytes(data[at : at + len(name)]) == name
+
+
+def marks_agree(data: Any, at: int, there: int, size: int, mark: int) -> bool:
+    """Whether the byte ``mark`` has the same places in ``data[at : at + size]`` and ``data[there : there + size]``."""
+    one, two = bytes(data[at : at + size]), bytes(data[there : there + size])
+    return [byte == mark for byte in one] == [byte == mark for byte in two]

@@ -28,6 +28,7 @@ else:
 # The same bit or number in each of the eight bytes of a word.
 EACH_LOW = cython.declare(cython.ulonglong, 0x0101010101010101)
 EACH_HIGH = cython.declare(cython.ulonglong, 0x8080808080808080)
+CRC_NAME = cython.declare(cython.longlong, 0x5F5F435243333223)  # __CRC32#
 WORDS_ARE_LITTLE = cython.declare(cython.bint, sys.byteorder == "little")
 
 # `properties_json` keeps some earlier rows as forms (templates), one for each length of properties modulo FORMS. A form
@@ -173,6 +174,7 @@ def leave_out_checksums(
     _check_column(table, rows, RECORD_PROPERTIES_LEN)
     start: cython.longlong
     length: cython.longlong
+    name: cython.Py_ssize_t
     i: cython.Py_ssize_t
     for i in range(rows):
         start = table[i * ROW_WIDTH + RECORD_PROPERTIES_POS]
@@ -181,7 +183,8 @@ def leave_out_checksums(
             continue
         if length > len(segment) or not 0 <= start <= len(segment) - length:
             raise ValueError(f"row {i}: {length} bytes at {start} lie outside the segment")
-        if starts(segment, start + length - CRC_PROPERTY_BYTES, b"__CRC32#\x01"):
+        name = start + length - CRC_PROPERTY_BYTES
+        if int64(segment, name) == CRC_NAME and segment[name + 8] == 1:
             table[i * ROW_WIDTH + RECORD_PROPERTIES_LEN] = length - CRC_PROPERTY_BYTES
 
 

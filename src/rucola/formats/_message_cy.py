@@ -47,6 +47,14 @@ LOOK_AHEAD_BYTES = cython.declare(cython.int, 6144)
 CACHE_LINE_BYTES = cython.declare(cython.int, 64)
 _touched = cython.declare(cython.uint, 0)
 
+# What a walk remembers of one row's properties: their position, their length, and the end of each pair, counted from
+# that position. Properties from one program mostly have their separators at the same places as those of the row before.
+SHAPE_START = cython.declare(cython.int, 0)
+SHAPE_LEN = cython.declare(cython.int, 1)
+SHAPE_ENDS = cython.declare(cython.int, 2)
+SHAPE_PAIRS = cython.declare(cython.int, 32)
+SHAPE_WIDTH = cython.declare(cython.int, 34)
+
 
 def _is_compiled() -> bool:
     """Whether this module runs compiled."""
@@ -543,6 +551,8 @@ def walk_records(
     topic_len: cython.longlong
     ahead: cython.Py_ssize_t = position
     touched: cython.uint = 0
+    shape = cython.declare(cython.longlong[34])  # SHAPE_WIDTH; the compiler takes only a literal
+    shape[SHAPE_LEN] = -1
     while position < limit:
         if cython.compiled:
             # A walk jumps from record to record, and each jump would wait for a read from memory. Sequential reads do
@@ -575,7 +585,7 @@ def walk_records(
             return rows, position, STOP_TORN
         if check & CHECK_CRC_NAME and _crc_name_is_damaged(segment, table, row):
             return rows, position, STOP_TORN
-        _span_properties(segment, table, row)
+        _span_properties(segment, table, row, shape)
         topic_len = table[row + RECORD_TOPIC_LEN]
         table[row + RECORD_SAME_TOPIC] = (
             rows > 0
@@ -658,11 +668,23 @@ def _read_record(
 @cython.inline
 @cython.exceptval(check=False)
 def _span_properties(
-    segment: cython.const[cython.uchar][::1], table: cython.longlong[::1], row: cython.Py_ssize_t
+    segment: cython.const[cython.uchar][::1],
+    table: cython.longlong[::1],
+    row: cython.Py_ssize_t,
+    shape: cython.p_longlong,
 ) -> cython.void:
-    """Fills the TAGS, KEYS and UNIQ_KEY columns; the last of several equal names counts."""
-    start: cython.Py_ssize_t = table[row + RECORD_PROPERTIES_POS]
-    end: cython.Py_ssize_t = start + table[row + RECORD_PROPERTIES_LEN]
+    """Fills the TAGS, KEYS and UNIQ_KEY columns; the last of several equal names counts.
+
+    Args:
+        shape: the shape of an earlier row's properties in the same segment; its length is -1 if there is none. Receives
+            the shape of this row's properties, unless they have more than ``SHAPE_PAIRS`` pairs.
+    """
+    first: cython.Py_ssize_t = table[row + RECORD_PROPERTIES_POS]
+    length: cython.Py_ssize_t = table[row + RECORD_PROPERTIES_LEN]
+    known: cython.bint = length == shape[SHAPE_LEN] and marks_agree(segment, first, shape[SHAPE_START], length, 2)
+    pair: cython.int = 0
+    start: cython.Py_ssize_t = first
+    end: cython.Py_ssize_t = first + length
     stop: cython.Py_ssize_t
     value: cython.Py_ssize_t
     word: cython.longlong
@@ -670,8 +692,15 @@ def _span_properties(
     table[row + RECORD_TAGS_POS] = table[row + RECORD_KEYS_POS] = table[row + RECORD_UNIQ_KEY_POS] = 0
     table[row + RECORD_TAGS_LEN] = table[row + RECORD_KEYS_LEN] = table[row + RECORD_UNIQ_KEY_LEN] = -1
     table[row + RECORD_TAGS_CODE] = 0
+    shape[SHAPE_START] = first
     while start < end:
-        stop = find(segment, 2, start, end)
+        if known:
+            stop = first + shape[SHAPE_ENDS + pair]
+        else:
+            stop = find(segment, 2, start, end)
+            if pair < SHAPE_PAIRS:
+                shape[SHAPE_ENDS + pair] = stop - first
+        pair += 1
         column = -1
         value = start + 5
         # Only the pairs with these names matter, so it is enough to look for the separator 0x01 directly after such a
@@ -690,6 +719,7 @@ def _span_properties(
             table[row + column] = value
             table[row + column + 1] = stop - value
         start = stop + 1
+    shape[SHAPE_LEN] = length if pair <= SHAPE_PAIRS else -1
     if table[row + RECORD_TAGS_LEN] > 0:
         start = table[row + RECORD_TAGS_POS]
         table[row + RECORD_TAGS_CODE] = _hash(segment, start, start + table[row + RECORD_TAGS_LEN], 0)

@@ -147,10 +147,18 @@ def test_are_same(columns: ModuleType) -> None:
 
 def test_checksums_are_left_out(columns: ModuleType) -> None:
     last = b"__CRC32#\x010123456789\x02"
-    texts = [b"a\x01b\x02" + last, last, b"a\x01" + last[1:], b"", None, last + b"a\x01b\x02"]
+    texts = [
+        b"a\x01b\x02" + last,
+        last,
+        b"a\x01" + last[1:],
+        b"",
+        None,
+        last + b"a\x01b\x02",
+        last.replace(b"#\x01", b"##"),
+    ]
     data, table = rows_of(texts)
     columns.leave_out_checksums(data, table, len(texts))
-    assert [table[row * ROW_WIDTH + LEN] for row in range(len(texts))] == [4, 0, 21, 0, -1, 24]
+    assert [table[row * ROW_WIDTH + LEN] for row in range(len(texts))] == [4, 0, 21, 0, -1, 24, len(last)]
     table[POS], table[LEN] = len(data) - 19, 20
     with pytest.raises(ValueError, match="outside"):
         columns.leave_out_checksums(data, table, 1)

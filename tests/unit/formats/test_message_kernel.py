@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import zlib
 from array import array
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -54,6 +55,21 @@ def walk(
         segment, view, 0, len(segment), base_offset, table, rows_max, crc32, check
     )
     return rows, position, stop, table
+
+
+def assert_each_row_is_as_if_alone(records: ModuleType, texts: Sequence[bytes]) -> None:
+    """Walks records with these properties together, and each of them alone."""
+    encodings = [Encoding(records, message(properties=text)) for text in texts]
+    alone = [one.segment[: one.column(0, FrameColumn.RECORD_SIZE)] for one in encodings]
+    rows, _, _, together = walk(records, b"".join(alone), check=0)
+    assert rows == len(texts)
+    for row, record in enumerate(alone):
+        table = walk(records, record, check=0)[3]
+        for column in (RecordColumn.TAGS_POS, RecordColumn.KEYS_POS, RecordColumn.UNIQ_KEY_POS):
+            position, length = (together[row * ROW_WIDTH + column + part] for part in (0, 1))
+            shift = together[row * ROW_WIDTH + RecordColumn.RECORD_POS] if length >= 0 else 0
+            assert (position - shift, length) == (table[column], table[column + 1]), (texts[row], column)
+        assert together[row * ROW_WIDTH + RecordColumn.TAGS_CODE] == table[RecordColumn.TAGS_CODE]
 
 
 class Noting(bytearray):
@@ -373,6 +389,21 @@ class TestWalk:
             assert (None if length < 0 else segment[start : start + length]) == expected
         assert table[RecordColumn.TAGS_CODE] == (string_hash(tags.decode()) if tags else 0)
 
+    @pytest.mark.parametrize(
+        "texts",
+        [
+            (b"TAGS\x01a\x02KEYS\x01k\x02", b"TAGS\x01b\x02KEYS\x01l\x02", b"KEYS\x01b\x02TAGS\x01l\x02"),
+            (b"TAGS\x01ab\x02c", b"TAGS\x01a\x02bc", b"TAGS\x01abc\x02", b"TAGS\x01ab\x02c"),
+            (b"KEYS\x01k\x02", b"TAGS\x01k\x02", b"XEYS\x01k\x02", b"KEYS\x02k\x02"),
+            (b"UNIQ_KEY\x01u", b"UNIQ_KEX\x01u", b"UNIQ\x01KEY\x01u", b"UNIQ_KEY\x01v"),
+            (b"", b"TAGS\x01a", b"", b"TAGS\x01b"),
+            (b"a\x02" * 31 + b"TAGS\x01a\x02", b"b\x02" * 31 + b"TAGS\x01b\x02"),
+            (b"a\x02" * 32 + b"TAGS\x01a\x02", b"b\x02" * 32 + b"TAGS\x01b\x02", b"KEYS\x01" + b"k" * 66),
+        ],
+    )
+    def test_spans_do_not_depend_on_the_rows_before(self, records: ModuleType, texts: tuple[bytes, ...]) -> None:
+        assert_each_row_is_as_if_alone(records, texts)
+
     @pytest.mark.parametrize("after", [b"", b"l\x02" * 32], ids=["at the end of the file", "before other bytes"])
     @pytest.mark.parametrize("before", [0, 50, 56, 57, 58, 63, 64, 120, 121, 122, 128])
     def test_spans_wherever_the_kernel_divides_the_properties(
@@ -544,6 +575,17 @@ def test_what_is_encoded_is_decoded(
 
 
 valid_start = st.sampled_from([b"", WORKED_RECORD, WORKED_RECORD[:60], WORKED_RECORD[:113]])
+
+
+pieces = st.sampled_from(
+    [b"TAGS\x01", b"KEYS\x01", b"UNIQ_KEY\x01", b"TAGSX", b"a", b"bc", b"\x01", b"\x02", b"\x02", b"x\x02y"]
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@given(texts=st.lists(st.lists(pieces, max_size=8).map(b"".join), min_size=2, max_size=40))
+def test_spans_of_any_properties_do_not_depend_on_the_rows_before(form: str, texts: list[bytes]) -> None:
+    assert_each_row_is_as_if_alone(kernel("formats._message_cy", form), texts)
 
 
 @given(valid_start, st.binary(max_size=300), st.integers(0, 7))
