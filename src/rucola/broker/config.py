@@ -66,8 +66,8 @@ class BrokerConfig(TlsConfig):
     acl_enable: bool = option(
         "aclEnable",
         False,
-        "Whether every request must be signed by an account of `conf/plain_acl.yml`, and the account must have "
-        "the permission.",
+        "Whether every request must be signed by an account of `conf/plain_acl.yml` or `conf/acl/` that has "
+        "permission for the request.",
     )
     rocketmq_home: str = option(
         "rocketmqHome", "", "Directory that contains `conf/plain_acl.yml` and `conf/acl/`. Empty: the store directory."
@@ -114,7 +114,8 @@ class BrokerConfig(TlsConfig):
     default_topic_queue_nums: int = option(
         "defaultTopicQueueNums",
         8,
-        "Number of queues of the topic TBW102. An automatically created topic gets at most as many queues.",
+        "Number of queues of the topic TBW102. A topic that is created automatically from TBW102 gets at most this "
+        "number of queues.",
         minimum=1,
         maximum=4096,
     )
@@ -175,7 +176,7 @@ class BrokerConfig(TlsConfig):
     transaction_check_max: int = option(
         "transactionCheckMax",
         15,
-        "How often the broker asks for the outcome of a half message before it gives the message up.",
+        "Number of times that the broker asks for the outcome of a half message before it gives the message up.",
         minimum=1,
         maximum=1000,
     )
@@ -240,15 +241,15 @@ class BrokerConfig(TlsConfig):
     default_pop_share_queue_num: int = option(
         "defaultPopShareQueueNum",
         -1,
-        "Number of other consumers' queues that a popping consumer reads beside its own. If below 1, every consumer "
-        "reads all queues.",
+        "Number of other consumers whose queues a popping consumer reads in addition to its own. If below 1, every "
+        "consumer reads all queues.",
         minimum=-1,
         maximum=4096,
     )
     reject_pull_consumer_enable: bool = option(
         "rejectPullConsumerEnable",
         False,
-        "Whether the broker refuses pulls of consumers that poll by themselves (CONSUME_ACTIVELY).",
+        "Whether the broker refuses the pulls of pull consumers and lite pull consumers (CONSUME_ACTIVELY).",
     )
     send_thread_pool_queue_capacity: int = option(
         "sendThreadPoolQueueCapacity",
@@ -269,8 +270,8 @@ class BrokerConfig(TlsConfig):
     admin_broker_thread_pool_queue_capacity: int = option(
         "adminBrokerThreadPoolQueueCapacity",
         10_000,
-        "Number of other requests that may wait, for example for an answer from a client; the broker refuses "
-        "further ones.",
+        "Number of requests other than sends and pulls that may wait, for example for an answer from a client; the "
+        "broker refuses further requests.",
         minimum=1,
         maximum=1_000_000,
     )

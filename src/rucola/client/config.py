@@ -20,8 +20,8 @@ class ClientConfig:
     instance_name: str = option(
         "instanceName",
         "DEFAULT",
-        "Part of the client id. DEFAULT is replaced by process id and start time, so that two clients in one process "
-        "differ.",
+        "Part of the client id. DEFAULT is replaced by the process id and the time when the client was created, so "
+        "that two clients in one process differ. Broadcasting consumers keep DEFAULT.",
     )
     unit_name: str = option("unitName", "", "Appended to the client id when not empty.")
     poll_name_server_interval_ms: int = option(
@@ -48,7 +48,7 @@ class ClientConfig:
     trace_msg_batch_num: int = option(
         "traceMsgBatchNum",
         10,
-        "Number of trace records in one message. Fewer are sent after 5 s.",
+        "Maximum number of trace records in one message. Records wait until this number is reached, but at most 5 s.",
         minimum=1,
         maximum=20,
     )
@@ -131,7 +131,8 @@ class ProducerConfig(ClientConfig):
     compress_type: CompressionType = option(  # noqa: RUF009 - returns a dataclass field, as its neighbours do
         "compressType",
         CompressionType.ZLIB,
-        "Compression of bodies. LZ4 and ZSTD need `rucola[compression]`, and RocketMQ 5 at the receiver.",
+        "Compression of bodies. LZ4 and ZSTD need `rucola[compression]`, also where Rucola's consumers run. Java "
+        "consumers need RocketMQ 5 to read LZ4 and ZSTD.",
     )
     send_latency_fault_enable: bool = option(
         "sendLatencyFaultEnable",
@@ -162,8 +163,8 @@ class ProducerConfig(ClientConfig):
     batch_unique_key: bool = option(
         "batchUniqueKey",
         False,
-        "Whether a batch has a UNIQ_KEY of its own, as in Java. A BatchCQ topic then stores the batch as one "
-        "record; in other topics RocketMQ's brokers overwrite the keys of its messages. Rucola's own.",
+        "Whether a batch has a UNIQ_KEY of its own, as in Java. A BatchCQ topic then stores the batch as one record. "
+        "In other topics, RocketMQ's brokers then give this UNIQ_KEY to all messages of the batch. Rucola's own.",
     )
     retry_backoff_ms: int = option(
         "retryBackoff",

@@ -251,7 +251,7 @@ class SimpleConsumerConfig(ClientConfig):
     consume_from_first: bool = option(
         "consumeInitMode",
         True,
-        "Whether a group without a stored offset begins with the first message of each queue. Otherwise it begins "
-        "with the last message that the queue holds; but if no message of the queue has expired, with the first "
-        "(RocketMQ: only if this message is in memory).",
+        "Whether a group without a stored offset begins with the first message of each queue. Otherwise the group "
+        "begins with the last message of a queue. Exception: the group begins with the first message if no message of "
+        "the queue has expired (in RocketMQ, the first message must also be in memory).",
     )

@@ -52,13 +52,13 @@ class MessageStoreConfig:
     store_path_commit_log: str = option(
         "storePathCommitLog",
         "",
-        "Directory of the commit log, if not `commitlog` in the store directory. With several directories, separated "
-        "by `,`, each new segment goes to the next directory.",
+        "Directory of the commit log. Empty: `commitlog` in the store directory. With several directories (separated "
+        "by `,`), each new segment goes to the next directory.",
     )
     read_only_commit_log_store_paths: str = option(
         "readOnlyCommitLogStorePaths",
         "",
-        "Directories of the commit log that get no new segments, separated by `,`.",
+        "Comma-separated list of the commit log directories that get no new segments.",
     )
     mapped_file_size_commit_log: int = option(
         "mappedFileSizeCommitLog",
@@ -170,8 +170,9 @@ class MessageStoreConfig:
     write_without_mmap: bool = option(
         "writeWithoutMmap",
         False,
-        "Whether messages are written to their segment with system calls, one per socket read, instead of through its "
-        "memory map. Turns `transientStorePoolEnable` off.",
+        "Whether messages are written to the commit log with write calls instead of through the segment's memory map. "
+        "Consecutive messages of a topic that arrive in one socket read are written together. Turns "
+        "`transientStorePoolEnable` off.",
     )
     commit_interval_commit_log_ms: int = option(
         "commitIntervalCommitLog",
@@ -248,7 +249,7 @@ class MessageStoreConfig:
         maximum=1 << 20,
     )
     delete_when: str = option(
-        "deleteWhen", "04", "Hours of the day, local time, in which expired segments are removed, separated by `;`."
+        "deleteWhen", "04", "Hours of the day (local time, separated by `;`) in which expired segments are removed."
     )
     disk_max_used_space_ratio: int = option(
         "diskMaxUsedSpaceRatio",
@@ -360,8 +361,9 @@ class MessageStoreConfig:
     timer_congest_num_each_slot: int = option(
         "timerCongestNumEachSlot",
         (1 << 31) - 1,
-        "If more than this number of messages are due in the same time step, the broker refuses further messages for "
-        "this step at random. If twice this number are due, it refuses all.",
+        "If more than this number of messages are due in one time step, the broker refuses some of the further "
+        "messages that are due in this step, chosen at random. If twice this number are due, it refuses all further "
+        "messages.",
         minimum=1,
         maximum=(1 << 31) - 1,
     )
