@@ -90,7 +90,7 @@ def test_an_option_and_a_layout_without_their_page_are_named(docs: Path) -> None
         ("formats/commit-log.md", "| 28 | 8 | int64 | `physical_offset` |"),
         ("metrics.md", "| `rucola_ready` |"),
         ("log-events.md", "| critical | sync failed"),
-        ("log-events.md", "| warning | bytes of the log kept aside | `length`"),
+        ("log-events.md", "| warning | bytes of the log copied to quarantine | `length`"),
         ("log-events.md", "| info | change asked for | `consumerGroup`"),
         ("log-events.md", "| warning | listener failed | `count`, `ids`, `queue`, `trace` |"),
         ("operations.md", "| 5 | The store is damaged"),

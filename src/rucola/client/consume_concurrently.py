@@ -232,7 +232,7 @@ class ConsumeConcurrently:
     async def _act(self, request: Request, outcome: object, context: ConsumeConcurrentlyContext | None) -> None:
         queue, messages = request
         if queue.dropped:
-            event(logger, logging.INFO, "consumed messages of a queue that was removed meanwhile", queue=queue.queue)
+            event(logger, logging.INFO, "result of consumption ignored, queue was dropped meanwhile", queue=queue.queue)
             return
         failed = messages
         delay_level = context.delay_level_when_next_consume if context is not None else 0

@@ -267,7 +267,7 @@ class PushService:
         event(
             logger,
             logging.WARNING,
-            "queue begins again at another offset",
+            "consumption of a queue restarts at another offset",
             group=self._member.group,
             queue=queue.queue,
             offset=consumer_offset,

@@ -154,7 +154,7 @@ class Retention:
                 self._choose(safe_offset, forced, asked, now)
             self._find_long_queues()
         except DiskError as error:
-            event(_log, logging.ERROR, "nothing is removed, a file cannot be looked at", error=error)
+            event(_log, logging.ERROR, "check for expired files failed, tried again later", error=error)
         if self.waiting:
             self._condition.tell()
 

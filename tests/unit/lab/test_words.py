@@ -95,8 +95,8 @@ def test_records_that_share_a_fault_are_counted() -> None:
             "Holds",
             ["waits 90 µs longer", "108 µs longer. So most of the difference is paid once"],
         ),
-        ([100, 150, 170, 200, 400], "Holds", ["With 255 others a sender of the engine waits no longer"]),
-        ([100, 150, 370, 200, 500], "Does not", ["twice as long. Alone, a sender of the engine waits no longer"]),
+        ([100, 150, 170, 200, 400], "Holds", ["One of 256 senders waits no longer with the engine"]),
+        ([100, 150, 370, 200, 500], "Does not", ["twice as long. A lone sender waits no longer"]),
     ],
 )
 def test_what_group_commit_adds(engine: list[float], verdict: str, sentences: list[str]) -> None:
@@ -188,7 +188,7 @@ def test_what_a_crash_takes_is_said_with_and_without_losses() -> None:
         (
             0.0,
             0.0,
-            ("no acknowledged message is missing in any of 191", "no acknowledged message is missing, whenever"),
+            ("no acknowledged message is missing in any of 191", "no acknowledged message is missing in both"),
         ),
         (1.0, 1.0, ("1 acknowledged message is missing in the worst of 191", "2 acknowledged messages are missing")),
     ):
@@ -254,4 +254,4 @@ def test_long_polling_says_where_it_saves_requests() -> None:
     text = said(long_polling.LESSON, 3, cells)  # type: ignore[arg-type]
     assert text.startswith("**Does not hold here")
     assert "Long polling needs fewer requests only with 1 and 100 messages a second." in text
-    assert "0.665 times for each message" in text
+    assert "0.665 requests per message" in text

@@ -141,7 +141,7 @@ class TimerMessageService:
         self._first_end = queue.max_offset
 
     def pending(self) -> int:
-        """Number of waiting messages."""
+        """Number of timer messages that are not delivered yet."""
         waiting = sum(metric.count for metric in self._timers.metrics.topics.values())
         return waiting + self._store.max_queue_offset(TIMER, 0) - self._timers.queue_offset
 
@@ -237,7 +237,7 @@ class TimerMessageService:
             event(
                 _log,
                 logging.ERROR,
-                "waiting message has no valid delivery time and is skipped",
+                "timer message has no valid delivery time and is skipped",
                 physical_offset=physical_offset,
             )
             return True
@@ -261,7 +261,7 @@ class TimerMessageService:
         try:
             timers.add(due_ms, WaitingUnit(physical_offset, size, magic, step_now_ms), string_hash(topic))
         except DiskError as error:
-            event(_log, logging.ERROR, "no space for a waiting message, it is tried again", error=error)
+            event(_log, logging.ERROR, "timer message not added to the timer log, tried again later", error=error)
             return False
         timers.metrics.add(topic, -1 if magic & MAGIC_DELETE else 1, self._wall_ms())
         return True
@@ -271,7 +271,7 @@ class TimerMessageService:
         try:
             message = waiting.delivered(_DUE_AT_ONCE_MS, self._wall_ms(), roll=False)
         except FormatError as error:
-            event(_log, logging.ERROR, "waiting message skipped", physical_offset=physical_offset, error=error)
+            event(_log, logging.ERROR, "timer message skipped", physical_offset=physical_offset, error=error)
             return True
         return self._put([message]) == 1
 
@@ -392,7 +392,7 @@ class TimerMessageService:
                 message = waiting.delivered(unit.write_time_ms, dequeue_ms, roll)
             except FormatError as error:
                 offset = unit.physical_offset
-                event(_log, logging.ERROR, "waiting message skipped", physical_offset=offset, error=error)
+                event(_log, logging.ERROR, "timer message skipped", physical_offset=offset, error=error)
                 continue
             step.ready.append((message, topic))
             step.ready_bytes += len(message.body)
@@ -407,7 +407,7 @@ class TimerMessageService:
         return (store.queue_unit(TIMER, 0, following)[0] for following in range(queue_offset + 1, end))
 
     def _read(self, physical_offset: int, following: Iterable[int] = ()) -> WaitingMessage | None:
-        """The waiting message at ``physical_offset``; None, with a log line, if the message cannot be read.
+        """The timer message at ``physical_offset``; None, with a log line, if the message cannot be read.
 
         Args:
             following: physical offsets of the messages that are read next.
@@ -424,7 +424,7 @@ class TimerMessageService:
                     return waiting
             except FormatError:
                 pass
-        event(_log, logging.ERROR, "waiting message cannot be read and is skipped", physical_offset=physical_offset)
+        event(_log, logging.ERROR, "timer message cannot be read and is skipped", physical_offset=physical_offset)
         return None
 
     def _queue_offset_of(self, physical_offset: int) -> int:
@@ -476,5 +476,5 @@ class TimerMessageService:
         if status is PutMessageStatus.PUT_OK:
             self._stored_end = self._store.max_offset
         else:
-            event(_log, logging.ERROR, "waiting message skipped", topic=message.topic, error=status)
+            event(_log, logging.ERROR, "timer message skipped", topic=message.topic, error=status)
         return True

@@ -144,7 +144,7 @@ def every_state(number: int) -> list[Listing]:
         raise ConfigError("--moment", str(number), f"{min(found)} to {max(found)}")
     one = found[number]
     rows = [[short(state.choice), str(recovered(ASYNC, state, one.model))] for state in one.whole]
-    title = f"Power fails at moment {number}, before: {one.call}. {one.answered} messages were acknowledged"
+    title = f"Power fails at moment {number}, just before `{one.call}`. {one.answered} messages were acknowledged"
     return [Listing(title, ["what the disk kept", "messages found again"], rows)]
 
 
@@ -194,22 +194,22 @@ LESSON = Lesson(
     title="What a crash leaves: the states that files may be in, and what recovery makes of them",
     intro=(
         "When power fails, the disk holds everything that was synced. Everything else may be there or not: each page, "
-        "each file's length, each new or removed name. A page may be **torn**: new up to a multiple of 512 bytes and "
-        "old after that, or the other way round. A killed process loses nothing that it had already written to its "
-        "files. The real engine runs here on a simulated disk in memory, which knows what is synced. The simulation "
-        "cuts the power before every call to the disk. For each cut it makes every combination of pages that are on "
-        "the disk or not, and a sample of states with torn pages. The engine starts on each of these states, and the "
-        "program compares the messages it finds with those that were sent. A **moment** is the time just before a "
-        "call, or before the store acknowledges messages (`ack`). The table of each flush mode shows the fewest and "
-        "the most messages that the engine finds again after a power cut at each moment. Its column *after a kill "
-        "only* shows how many it finds if the process is killed while the power stays on. `rucola lab run crash "
-        "--moment N` shows all states with whole pages at one moment."
+        "each file's length, each new or removed name. A page may be **torn**: some of its sectors of 512 bytes are "
+        "new, and the others are old. A killed process loses nothing that it had already written to its files. The "
+        "real engine runs here on a simulated disk in memory, which knows what is synced. The simulation cuts the "
+        "power before every call to the disk. For each cut it makes one state for every combination of unsynced "
+        "changes that may have reached the disk, and a sample of states with torn pages. The engine starts on each of "
+        "these states, and the program compares the messages that the engine finds with the messages that were sent. "
+        "A **moment** is the time just before a call, or before the store acknowledges messages (`ack`). The table of "
+        "each flush mode shows the fewest and the most messages that the engine finds again after a power cut at each "
+        "moment. The column *after a kill only* shows how many messages the engine finds if the process is killed "
+        "while the power stays on. `rucola lab run crash --moment N` shows all states with whole pages at one moment."
     ),
     design=(
-        "Recovery walks the log to the last whole record. It saves the bytes after this record in `quarantine/`, "
-        "overwrites them with zeros, and makes queue units again from the log. `make crash` simulates crashes with "
-        "several segments, with the index, the pool, deletion and failing disks. With the transient pool, a kill does "
-        "lose acknowledged messages: see lesson `transient-pool`."
+        "Recovery walks the log to the last whole record. It copies the bytes after this record to `quarantine/`, and "
+        "then zeroes them in the log. Missing queue units are rebuilt from the log. `make crash` also simulates "
+        "crashes with several segments, the index, the transient pool, deletion and failing disks. With the transient "
+        "pool, a kill does lose acknowledged messages: see lesson `transient-pool`."
     ),
     quantities=(
         Quantity(SYNC.value, "SYNC_FLUSH", "messages", "moment: number of the call to the disk", linear=True),
@@ -232,15 +232,15 @@ LESSON = Lesson(
             lambda n: n["states"][CUT][ASYNC.value] > 0,
             lambda n: say_missing(n, ASYNC),
             "Between two syncs, fewer messages may be found again than were acknowledged.",
-            "A longer run of the store might have lost one: try `--size large`.",
+            "A longer run might lose an acknowledged message: try `--size large`.",
         ),
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",
-            "the end of the process alone loses no acknowledged message, in either flush mode",
+            "if only the process dies, no acknowledged message is lost, in either flush mode",
             lambda n: sum(n["states"][KILL].values()) == 0,
             lambda n: (
-                f"{say_count(sum(n['states'][KILL].values()))} missing, whenever the process is killed and in either "
-                "flush mode"
+                f"with a kill at the worst moment, {say_count(sum(n['states'][KILL].values()))} missing in both "
+                "flush modes together"
             ),
             "The operating system keeps the bytes that were stored through a map or by a call.",
             "At some moment a killed process loses an acknowledged message: that is a defect, please report it.",

@@ -105,12 +105,13 @@ LESSON = Lesson(
         "**compact** a topic, to keep only the newest message of each key: a cleaner reads the segments and copies the "
         "messages to be kept into new segments. In this lesson the engine writes a log in which keys are repeated "
         "often. Then the program removes or compacts all full segments, none of which is in memory. The compaction is "
-        "our own program in Python, so its bytes say more than its time."
+        "our own program in Python, so the number of bytes that it reads and writes means more than the time that it "
+        "takes."
     ),
     design=(
         "Age, time of day and disk space decide when a segment is removed. Queues and index then drop the entries that "
-        "point before the log's first offset. There is no compaction: to compact one topic in a log of all topics, the "
-        "other topics would have to be copied too."
+        "point before the log's first offset. Rucola has no compaction: to compact one topic in a log of all topics, "
+        "the other topics would have to be copied too."
     ),
     quantities=(
         Quantity("time", "Time", "ms per MiB of log", "messages that stay, %"),
@@ -136,8 +137,8 @@ LESSON = Lesson(
             lambda n: all(n["moved"][COMPACT][p] > 0.9 * (1 + p / 100) for p in STAYING),
             f"{{moved[{COMPACT}][1]}}, {{moved[{COMPACT}][10]}} and {{moved[{COMPACT}][50]}} bytes for each byte of "
             "log when 1, 10 and 50 % stay",
-            "The program reads the log twice, to find the newest message of each key and to copy. The second time, "
-            "the log is in memory.",
+            "The program reads the log twice: first to find the newest message of each key, then to copy. The second "
+            "time, the log is in memory.",
             "Not all of the log had to come from the disk: some of it was still in memory.",
         ),
         Claim(

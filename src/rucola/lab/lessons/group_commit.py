@@ -100,8 +100,8 @@ def in_place(directory: Path, transactions: int, pages: int, random: Random) -> 
 
 
 def by_redo_log(directory: Path, transactions: int, pages: int, random: Random) -> tuple[float, float]:
-    """Returns two times in microseconds per transaction: until the transaction is durable, and the same time plus the
-    transaction's share of the checkpoint that writes the pages.
+    """Returns two durations in microseconds per transaction: until the transaction is durable, and the same duration
+    plus the transaction's share of the checkpoint that writes the pages.
 
     A change takes 100 bytes in the log. After a crash, recovery repeats the changes of each transaction whose record
     in the log is complete.
@@ -145,16 +145,16 @@ def _space(size: Size) -> int:
 
 
 def say_gap(n: Numbers) -> str:
-    """Says how much longer a sender waits with the engine than with bare calls, alone and with 255 others."""
+    """Says how much longer a lone sender, and one of 256 senders, waits with the engine than with bare calls."""
     alone, together = (n["wait"][ENGINE][group] - n["wait"][PLAIN][group] for group in (1, 256))
     over = [str(g) for g in (16, 64, 256) if n["message"][ENGINE][g] >= 2 * n["message"][PLAIN][g]]
     limit = f"With {listed(over)} senders, the engine takes at least twice as long. " if over else ""
     if together <= 0:
-        return f"{limit}With 255 others a sender of the engine waits no longer than a sender that makes the bare calls."
+        return f"{limit}One of 256 senders waits no longer with the engine than with bare calls."
     longer = f"{Amount(alone)} µs longer" if alone > 0 else "no longer"
     text = (
-        f"{limit}Alone, a sender of the engine waits {longer} than a sender that makes the bare calls, and with 255 "
-        f"others {Amount(together)} µs longer"
+        f"{limit}A lone sender waits {longer} with the engine than with bare calls; one of 256 senders waits "
+        f"{Amount(together)} µs longer"
     )
     if together < 2 * alone:
         return (
@@ -169,16 +169,17 @@ def say_gap(n: Numbers) -> str:
 LESSON = Lesson(
     title="Group commit: what a disk sync costs, who shares it, and the redo log",
     intro=(
-        "A message is safe from a power cut once it is written and a sync that began after the write has returned. "
-        "One sync covers everything written before it, so senders that wait at the same time can share a sync: "
-        "**group commit**. A database has the same problem with the pages that a transaction changes. Its solution is "
-        "a **redo log**: all changes go to the end of the log with one sync, and the pages are written later. "
-        "RocketMQ's CommitLog plays the part of the redo log: queues and index can be made again from it."
+        "A message is first written and then synced; once the sync has returned, the message is safe from a power cut. "
+        "One sync covers everything that was written before it began, so senders that wait at the same time can share "
+        "a sync: **group commit**. A database has the same problem with the pages that a transaction changes. The "
+        "database's solution is a **redo log**: all changes go to the end of the log with one sync, and the pages are "
+        "written later. RocketMQ's CommitLog plays the part of the redo log: consume queues and index can be rebuilt "
+        "from the CommitLog."
     ),
     design=(
-        "With `SYNC_FLUSH` one thread syncs, and one `fdatasync` confirms the messages of all senders that came "
-        "before it began. No send waits for a sync of queues or index: after a crash, the next start makes them "
-        "again from the log."
+        "With `SYNC_FLUSH` one thread syncs the log, and each `fdatasync` confirms all messages that were written "
+        "before this call began. No send waits for a sync of the consume queues or the index: after a crash, the next "
+        "start rebuilds both from the log."
     ),
     quantities=(
         Quantity("message", "Durable messages of 1 KiB", "µs per message", "messages that share a sync"),
@@ -188,13 +189,13 @@ LESSON = Lesson(
     claims=(
         Claim(
             "RocketMQ's documentation (Message Disk Flush)",
-            "waiting for the disk with each message has a big impact on performance (our test: a message takes more "
-            "than ten times as long as a message that shares its sync with 255 others)",
+            "waiting for the disk after each message has a big impact on performance (our test: a message with a sync "
+            "of its own takes more than ten times as long as a message that shares its sync with 255 others)",
             lambda n: n["message"][ENGINE][1] > 10 * n["message"][ENGINE][256],
             f"{{message[{ENGINE}][1]}} µs per message with a sync for each, {{message[{ENGINE}][256]}} µs with a sync "
             "for 256 messages",
-            "A message alone waits for a whole sync.",
-            "A sync on this disk costs less than ten times what the rest of a message costs.",
+            "A message with a sync of its own takes the time of the whole sync.",
+            "On this disk, a sync takes less than ten times as long as the other work for a message.",
         ),
         Claim(
             "Database textbooks, on group commit",

@@ -54,7 +54,7 @@ def run(bench: Workbench) -> None:
 
 
 def counted(burst: Burst) -> tuple[float, float, float]:
-    """Sends a burst; returns the two times of ``Burst``, and the KiB of clean pages that the burst made dirty."""
+    """Sends a burst; returns the two durations of ``Burst``, and the KiB of clean pages that the burst made dirty."""
     dirtied = page_cache.disk_bytes_dirtied()
     written, durable = burst()
     return written, durable, (page_cache.disk_bytes_dirtied() - dirtied) / 1024
@@ -192,20 +192,21 @@ LESSON = Lesson(
     title="Kafka's layout beside RocketMQ's: writing to 1, 100, 1,000 and 10,000 queues",
     intro=(
         "Kafka gives each partition a directory with a log of its own, and sparse indexes next to the log. RocketMQ "
-        "writes all messages of all queues to one log, and a unit of 20 bytes to a small file per queue. The program "
-        "sends bursts of messages of 1 KiB, spread evenly over the queues. It measures two times: until all messages "
-        "are in the page cache, and until all are on the disk. To reach the disk, RocketMQ's layout syncs one log; "
-        "Kafka's layout syncs the log of each partition that got a message. Kafka itself does not sync by default: its "
-        "documentation relies on replication, and leaves the writing to the operating system. Both layouts are written "
-        "in plain Python here, so that they can be compared. A third column shows the real engine, whose inner loops "
-        "are compiled, with up to 1,000 queues. The program counts a page as changed when it becomes dirty. For the "
-        "one log there are two counts: with queue files that are still dirty from the previous burst, as is usual in a "
-        "broker, and with clean files, after all were written back."
+        "writes all messages of all queues to one log, and for each message a unit of 20 bytes to the small file of "
+        "its queue. The program sends bursts of messages of 1 KiB, spread evenly over the queues. For each burst it "
+        "measures how long it takes until all messages are in the page cache, and how long until all messages are on "
+        "the disk. To reach the disk, RocketMQ's layout syncs one log; Kafka's layout syncs the log of each partition "
+        "that got a message. Kafka itself does not sync by default: it relies on replication, and leaves writeback to "
+        "the operating system. Both layouts are written in plain Python here, so that they can be compared. A further "
+        "column shows Rucola's store, whose inner loops are compiled, with up to 1,000 queues. The program counts a "
+        "page as changed when the page becomes dirty. For the one log there are two counts: one with queue files that "
+        "are still dirty from the previous burst, as is usual in a broker, and one with queue files that were all "
+        "written back before the burst."
     ),
     design=(
-        "A queue is a file of units. A send never syncs it, and after a crash it is made again from the log. So a "
-        "send costs one sync, however many queues there are; here the engine was measured with up to 1,000. Reading "
-        "pays for the single log: see the next lesson."
+        "Each queue has files of units. A send never syncs these files; after a crash, the next start rebuilds them "
+        "from the log. So a send costs one sync, however many queues there are; here the engine was measured with up "
+        "to 1,000 queues. The price of the single log is slower reading: see the next lesson."
     ),
     quantities=(
         Quantity("write", "Into the page cache", "µs per message", "queues"),
@@ -232,7 +233,7 @@ LESSON = Lesson(
             f"{{durable[{PLAIN}][first]}} µs; Rucola's store {{durable[{ENGINE}][last]}} µs with the most queues that "
             f"were tried, {{durable[{ENGINE}][first]}} µs with one queue",
             "One file is synced, whatever the number of queues.",
-            "There is still one sync, but each queue takes a write of its units to a file of its own.",
+            "There is still only one sync, but the units of each queue are written to a file of their own.",
         ),
         Claim(
             "Kafka's documentation (Design, Persistence)",
@@ -241,7 +242,7 @@ LESSON = Lesson(
             lambda n: growth("write", KAFKA, n) < 3,
             f"into the page cache {{write[{KAFKA}][last]}} µs per message with the most queues, "
             f"{{write[{KAFKA}][first]}} µs with one queue",
-            "A call to write costs about the same whatever file it goes to.",
+            "A `write` call costs about the same whatever file it goes to.",
             "Even without a sync, each file needs its own pages and index entry, even for only a message or two.",
         ),
         Claim(

@@ -158,8 +158,9 @@ def say_requests(n: Numbers) -> str:
         else "Long polling never needs fewer requests."
     )
     return (
-        f"{text} It asks again after each response, {ratio(held['last'], rate)} times for each message at the highest "
-        "rate, and gets each message at once. Short polling collects the messages of a pause, and gets them later."
+        f"{text} With long polling the consumer sends a request after each response ({ratio(held['last'], rate)} "
+        "requests per message at the highest rate), and gets each message almost immediately. With short polling, one "
+        "request fetches the messages that arrived during a pause, so these messages are delivered later."
     )
 
 
@@ -167,10 +168,10 @@ LESSON = Lesson(
     title="Long polling beside short polling and push",
     intro=(
         "A consumer that pulls does not know when a message has arrived. With **short polling** it asks, and pauses "
-        "after an empty response before it asks again; after a response with messages (at most 32) it asks again at "
-        "once. With **long polling** the server holds the request, and responds when a message comes or a time limit "
-        "is over. With **push** the server sends each message as it comes, without another request. A small server "
-        "over the real store does all three over the same connection; messages come at random moments. Latency is the "
+        "after an empty response before it asks again; after a response with messages (at most 32) it asks again "
+        "immediately. With **long polling** the server holds the request, and responds when a message comes or a time "
+        "limit is over. With **push** the server sends each message as it comes, without another request. A small "
+        "server over the real store does all three in one protocol; messages come at random moments. Latency is the "
         "time from the append to the decoded message; CPU is that of the whole process, with client and server. The "
         "first request of a consumer is not counted. The last series is Rucola's own broker with Rucola's producer "
         "and consumer: here the latency includes the time from the producer to the broker."
@@ -235,7 +236,7 @@ LESSON = Lesson(
             f"long polling makes {{requests[{HELD}][first]}} requests a second at the lowest rate and "
             f"{{requests[{HELD}][last]}} at the highest; polling every 10 ms makes {{requests[{SHORT_10}][first]}} and "
             f"{{requests[{SHORT_10}][last]}}; push makes {{requests[{PUSHED}][last]}} at the highest",
-            "A held request comes back with something; most short polls come back with nothing.",
+            "A held request gets a response with messages; most short polls get an empty response.",
             say_requests,
         ),
         Claim(

@@ -1,4 +1,4 @@
-"""Writes the same messages to one log, a file per queue and random places; then reads them in and out of order."""
+"""Writes messages to one log, a file per queue and random places; then reads a file in order and at random."""
 
 from __future__ import annotations
 
@@ -138,12 +138,12 @@ def say_single(n: Numbers) -> str:
 LESSON = Lesson(
     title="Sequential and random: one log, a file per queue, random places",
     intro=(
-        "The program makes messages of 1 KiB for 100 queues durable in three layouts. RocketMQ appends them to one "
-        "log. Kafka's partitions append them to a file per queue. A database that changes pages in place writes them "
-        "at random places of one file. A **group** is a number of messages that become durable together. Its messages "
-        "share one sync if they are in one file; with a file per queue, each file that the group touched needs a sync. "
-        "Then the program reads a file in order and at random, **cold** and **warm**. For comparison it copies the "
-        "same bytes within its memory."
+        "The program makes messages of 1 KiB for 100 queues durable in three layouts. RocketMQ appends all messages to "
+        "one log. Kafka appends the messages of each queue (partition) to a file of its own. A database that changes "
+        "pages in place writes its data at random places of one file. A **group** is a number of messages that become "
+        "durable together. The messages of a group share one sync if they are in one file; with a file per queue, each "
+        "file that the group touched needs a sync. Then the program reads a file in order and at random, **cold** and "
+        "**warm**. For comparison, the program copies the same bytes within its memory."
     ),
     design="There is one log per broker, and one `fdatasync` covers all messages since the previous one.",
     quantities=(
@@ -159,9 +159,9 @@ LESSON = Lesson(
             lambda n: n["durable"][LOG][100] * 3 < n["durable"][FILES][100],
             f"with 100 messages in a group, {{durable[{LOG}][100]}} µs per message in one log, "
             f"{{durable[{FILES}][100]}} µs in a file for each of 100 queues",
-            lambda n: f"One log needs one sync for the group; 100 files need one each. {say_single(n)}",
+            lambda n: f"One log needs one sync for the group; 100 files need a sync each. {say_single(n)}",
             lambda n: (
-                "One log needs one sync for the group; 100 files need one each, but those cost little here. "
+                "One log needs one sync for the group; 100 files need a sync each, but these syncs cost little here. "
                 f"{say_single(n)}"
             ),
         ),
@@ -172,7 +172,7 @@ LESSON = Lesson(
             lambda n: n["durable"][PLACES][100] > 3 * n["durable"][LOG][100],
             f"with 100 messages in a group, {{durable[{PLACES}][100]}} µs per message at random places, "
             f"{{durable[{LOG}][100]}} µs in one log",
-            "At a random place a record costs the disk a block of its own; at the end of a log four records share one.",
+            "At a random place each record takes a block of the disk; at the end of a log four records share a block.",
             "This disk has no arm to move, and one sync writes all messages of a group.",
         ),
         Claim(
@@ -182,7 +182,7 @@ LESSON = Lesson(
             lambda n: n["read"][COLD]["in order 128 KiB"] > 10 * n["read"][COLD]["random 4 KiB"],
             f"cold, {{read[{COLD}][{IN_ORDER}]}} MiB/s in order, {{read[{COLD}][{RANDOM_4}]}} MiB/s in random pieces "
             f"of 4 KiB, {{read[{COLD}][{RANDOM_128}]}} MiB/s in random pieces of 128 KiB",
-            "When the reader goes in order, the system reads ahead. At random, each read waits for the disk; larger "
+            "If a program reads in order, the system reads ahead. At random, each read waits for the disk, so larger "
             "pieces need fewer waits.",
             "On this disk, reading in sequence is less than ten times as fast.",
         ),
@@ -198,8 +198,8 @@ LESSON = Lesson(
         ),
         Claim(
             "An expectation one may have",
-            "reading ahead hides the disk: a file read in order is nearly as fast cold as warm (our test: more than "
-            "half as fast)",
+            "the system reads ahead, so reading a cold file in order is nearly as fast as reading a warm file in order "
+            "(our test: more than half as fast)",
             lambda n: n["read"][COLD][IN_ORDER] > 0.5 * n["read"][WARM][IN_ORDER],
             f"in order {{read[{COLD}][{IN_ORDER}]}} MiB/s cold, {{read[{WARM}][{IN_ORDER}]}} MiB/s warm",
             "The disk delivers the next pages while the reader uses the previous pages.",

@@ -1,4 +1,4 @@
-"""Writes records to a new file: by calls to write, through a map, through a map whose pages were touched before."""
+"""Writes records to a new file: by ``write`` calls, through a fresh map, through a map with pages touched before."""
 
 from __future__ import annotations
 
@@ -164,19 +164,19 @@ LESSON = Lesson(
     title="Stream or map: write calls, mapped memory, page faults, warm-up",
     intro=(
         "A record can get into the page cache in two ways. `write` is a call: the system copies the bytes. A **map** "
-        "shows the file as memory: the program copies the bytes itself, without a call, but the first touch of each "
+        "shows the file as memory: the program copies the bytes itself, without a call. But the first touch of each "
         "page of 4 KiB is a **page fault**, in which the system makes the page, and perhaps some of the pages after "
-        "it. RocketMQ maps its files, and can **warm** them (`warmMapedFileEnable`): each page of the next segment is "
-        "touched before it is needed. The time of the warming is not counted here. Nothing waits for the disk. The "
-        "figures are CPU time of the writing thread: the system sometimes makes a fast writer pause until the disk "
-        "catches up, and CPU time does not include such a pause. Each way runs once before it is measured, so that the "
-        "figures do not include the time in which the system finds free memory."
+        "it. RocketMQ maps its files, and can **warm** them (`warmMapedFileEnable`): it touches each page of the next "
+        "segment before the segment is needed. The time of the warming is not counted here. Nothing waits for the "
+        "disk. The figures are CPU time of the writing thread: the system sometimes makes a fast writer pause until "
+        "the disk catches up, and CPU time does not include such a pause. Each way runs once before it is measured, so "
+        "that the figures do not include the time in which the system finds free memory."
     ),
     design=(
-        "Segments are written through their map. For a message that comes alone, this takes less time than a call, so "
-        "its sender gets the response sooner. With `writeWithoutMmap`, one call writes all messages of a network "
-        "read. Ahead of the writer, the store lets the system create the next few fresh pages. "
-        "`docs/decisions/0005-map-or-calls.md` has the reasons for the choice."
+        "Segments are written through their map. For a message that comes alone, the map takes less time than a call, "
+        "so the sender gets the response sooner. With `writeWithoutMmap`, one call writes all messages of a network "
+        "read. The store has the operating system create the next pages of the map before messages are written to "
+        "them. `docs/decisions/0005-map-or-calls.md` has the reasons for the choice."
     ),
     quantities=(
         Quantity("write", "A record into the page cache", "µs of CPU per record", "record size, bytes"),
@@ -225,7 +225,7 @@ LESSON = Lesson(
             ),
             f"{{faults[{MAP}][4096]}} faults for each MiB (256 pages) of fresh pages, {{faults[{WARM}][4096]}} for "
             f"warmed pages; a record of 4 KiB takes {{write[{MAP}][4096]}} and {{write[{WARM}][4096]}} µs",
-            "The faults are still taken, but by the thread that warms, before anybody waits.",
+            "The page faults still happen, but in the thread that warms the segment, before the segment is used.",
             lambda n: (
                 "The faults are gone, but they cost too little here for the difference to show."
                 if n["faults"][WARM][4096] < 0.1 * n["faults"][MAP][4096]

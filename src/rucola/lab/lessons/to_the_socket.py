@@ -89,7 +89,7 @@ def read_and_write(log: Log, out: socket.socket, slices: Slices) -> None:
 
 
 def map_and_write(log: Log, out: socket.socket, slices: Slices) -> None:
-    """Sends each record from the mapped file: this saves the first copy, but still makes a call for each record."""
+    """Sends each record from the mapped file: avoids the first copy, but still makes a call for each record."""
     out.sendall(HEADER, socket.MSG_MORE)
     for position, length in slices:
         out.sendall(log.view[position : position + length])
@@ -175,14 +175,15 @@ LESSON = Lesson(
     title="To the socket: copy, map and write, sendfile, gathered write",
     intro=(
         f"The response to a pull is a header and up to {RECORDS} records from the log. There are five ways to send it. "
-        "(1) `read` and `write` copy each record twice. (2) `write` from a mapped file saves the first copy. (3) "
-        "`sendfile` saves both copies: the socket is given the pages of the file, and the process never sees the "
-        "bytes; this is commonly called **zero copy**. (4) A **gathered write** (`sendmsg`) hands over many pieces of "
-        "mapped memory with one call. (5) The pieces are first copied together into one buffer, which one call sends. "
-        "Records of one queue lie side by side if the log has no other queue, so one call can send them all. In a log "
-        f"of many queues they lie apart (here with {APART - 1} other records between two), and ways 1 to 3 need a call "
-        "for each record. The log is in the page cache, so the figures are CPU time of the sender. With a filter by "
-        "property the broker has to look into each record first."
+        "(1) `read` and `write` copy each record twice: into the process, and into the socket. (2) `write` from a "
+        "mapped file avoids the first of these two copies. (3) `sendfile` avoids both copies: the socket is given the "
+        "pages of the file, and the process never sees the bytes. This is commonly called **zero copy**. (4) A "
+        "**gathered write** (`sendmsg`) sends many pieces of mapped memory with one call. (5) The pieces are first "
+        "copied together into one buffer, and one call sends the buffer. If the log has only one queue, the records of "
+        "this queue lie side by side, so one call can send them all. In a log of many queues, the records of a queue "
+        f"lie apart (here with {APART - 1} other records between two of them), and ways 1 to 3 need a call for each "
+        "record. The log is in the page cache, so the figures are CPU time of the sender. With a filter by property, "
+        "the broker has to look into each record first."
     ),
     design=(
         "The broker sends a response with one gathered write of views of the mapped log. Neighbouring records are one "
@@ -198,8 +199,8 @@ LESSON = Lesson(
     claims=(
         Claim(
             "Kafka's documentation (Design, Efficiency)",
-            "sendfile saves the copies, and so takes the least CPU of all ways for large pieces that lie together "
-            "(our test: with 32 records of 64 KiB)",
+            "sendfile avoids the copies, so it takes the least CPU of all ways for large pieces that lie together (our "
+            "test: with 32 records of 64 KiB)",
             lambda n: n["near"][SENDFILE][65_536] < min(n["near"][way][65_536] for way in (COPY, MAP, GATHER, JOIN)),
             f"side by side they take {{near[{SENDFILE}][65536]}} µs by sendfile, {{near[{MAP}][65536]}} µs from the "
             f"map, {{near[{COPY}][65536]}} µs by read and write, {{near[{GATHER}][65536]}} µs gathered, "
@@ -210,14 +211,14 @@ LESSON = Lesson(
         ),
         Claim(
             "Texts about RocketMQ's engine",
-            "map and write suits small pieces better than sendfile does (our test: less CPU with records of 128 "
-            "bytes and of 1 KiB)",
+            "for small pieces, `write` from a mapped file is better than `sendfile` (our test: it takes less CPU with "
+            "records of 128 bytes and of 1 KiB)",
             lambda n: all(n["far"][MAP][size] < n["far"][SENDFILE][size] for size in (128, 1024)),
             f"32 records of 128 bytes that lie apart take {{far[{MAP}][128]}} µs from the map and "
             f"{{far[{SENDFILE}][128]}} µs by sendfile; records of 1 KiB take {{far[{MAP}][1024]}} and "
             f"{{far[{SENDFILE}][1024]}} µs",
             "Handing over pages costs more than copying a few bytes.",
-            "A call costs about the same either way, and there is one for each record.",
+            "Both ways make a call for each record, and the two calls cost about the same.",
         ),
         Claim(
             "This project",

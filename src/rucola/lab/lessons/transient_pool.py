@@ -1,5 +1,5 @@
 """Times appends to the real engine while its flush thread is busy. The appends go through the map, through the
-transient pool, or by calls to write.
+transient pool, or by ``write`` calls.
 """
 
 from __future__ import annotations
@@ -84,10 +84,10 @@ def say_longest(n: Numbers) -> str:
 
 
 def say_price(n: Numbers) -> str:
-    """Says whether the median append takes longer through calls to write than through the map."""
+    """Says whether the median append takes longer by ``write`` calls than through the map."""
     calls, mapped = n["append"][CALLS][MEDIAN], n["append"][MAP][MEDIAN]
     if calls <= mapped:
-        return "The median append takes no more time either."
+        return "The median append takes no longer than through the map."
     return f"The median append is slower: {calls} µs by calls, {mapped} µs through the map."
 
 
@@ -95,14 +95,15 @@ LESSON = Lesson(
     title="The transient pool: writing apart from the page cache, and its price",
     intro=(
         "An append through the map writes to memory pages. The flush thread may be writing the same pages to the disk, "
-        "and then the append has to wait. RocketMQ's **transient store pool** (`transientStorePoolEnable`) puts memory "
-        "of the process in between: a message goes there first, a **commit** thread writes it to the file a little "
-        "later, and then the flush thread syncs the file. Here one sender appends messages of 1 KiB while the store "
-        "syncs as often as it can; each append is timed. The process is not killed. Instead, the program checks from "
-        "time to time how many acknowledged bytes are in no file yet, and would be lost in a kill."
+        "and then the append has to wait. RocketMQ's **transient store pool** (`transientStorePoolEnable`) holds "
+        "buffers in the memory of the process. An append copies the message into such a buffer, a **commit** thread "
+        "writes the buffer to the file a little later, and then the flush thread syncs the file. Here one sender "
+        "appends messages of 1 KiB while the store syncs as often as it can; each append is timed. The process is not "
+        "killed. Instead, the program checks from time to time how many acknowledged bytes are in no file yet, so that "
+        "a kill would lose them."
     ),
     design=(
-        "Rucola can write the log through the map, through the pool, or by calls to write. The map is the default: "
+        "Rucola can write the log through the map, through the pool, or by `write` calls. The map is the default: "
         "with it, a message that was acknowledged under ASYNC_FLUSH survives the end of the process. "
         "`transientStorePoolEnable` selects the pool, and `writeWithoutMmap` selects the calls."
     ),
@@ -120,8 +121,8 @@ LESSON = Lesson(
             f"{{append[{MAP}][{MOST}]}} µs through the map; the longest took {{append[{POOL}][{LONGEST}]}} and "
             f"{{append[{MAP}][{LONGEST}]}} µs",
             lambda n: f"An append to the pool never waits for a page under writeback. {say_longest(n)}",
-            "Here appends through the map are no slower: the map's pages are made ahead of the writer, and not every "
-            "system makes an append wait for a page under writeback.",
+            "Here appends through the map are no slower: the map's pages are created before messages are written to "
+            "them, and not every operating system makes an append wait for a page under writeback.",
         ),
         Claim(
             "RocketMQ's operations guide, for the median append",
@@ -129,25 +130,25 @@ LESSON = Lesson(
             lambda n: n["append"][POOL][MEDIAN] < n["append"][MAP][MEDIAN],
             f"{{append[{POOL}][{MEDIAN}]}} µs with the pool, {{append[{MAP}][{MEDIAN}]}} µs through the map, "
             f"{{append[{CALLS}][{MEDIAN}]}} µs by calls",
-            "The pool's memory is ready before it is needed, while a map takes a page fault now and then.",
+            "The pool's memory is ready before it is needed, while the map causes a page fault now and then.",
             "The pool adds work: the commit thread is woken, and while it runs it takes the interpreter lock from the "
             "sender.",
         ),
         Claim(
             "RocketMQ's option transientStorePoolEnable",
-            "with the pool, some acknowledged messages are in no file yet, so the end of the process would lose them; "
+            "with the pool, some acknowledged messages are in no file yet, so a kill of the process would lose them; "
             "without the pool there are no such messages",
             lambda n: n["memory"][POOL]["most at a time"] > 0 == n["memory"][MAP]["most at a time"],
             f"with the pool, up to {{greatest memory[{POOL}][most at a time]}} KiB were only in the memory of the "
             f"process (in the median repetition {{memory[{POOL}][most at a time]}} KiB), through the map "
             f"{{greatest memory[{MAP}][most at a time]}} KiB",
-            "The system keeps the bytes that a map or a call has stored, even if the process ends. The commit thread "
-            "writes the pool's messages to the file a little later, and may fall behind a fast sender.",
+            "The system keeps the bytes that a map or a call has stored, even if the process is killed. The commit "
+            "thread writes the pool's messages to the file a little later, and may fall behind a fast sender.",
             "Whenever the program checked, the commit thread had written everything.",
         ),
         Claim(
             "An expectation one may have",
-            "plain calls to write shorten the slowest appends too, and no message is at risk (our test: the 99.9th "
+            "plain `write` calls shorten the slowest appends too, and put no message at risk (our test: the 99.9th "
             "percentile is lower than through the map)",
             lambda n: n["append"][CALLS][MOST] < n["append"][MAP][MOST] and n["memory"][CALLS]["most at a time"] == 0,
             f"99.9 % of the appends take less than {{append[{CALLS}][{MOST}]}} µs by calls and "
@@ -155,7 +156,7 @@ LESSON = Lesson(
             f"{{append[{MAP}][{LONGEST}]}} µs; {{greatest memory[{CALLS}][most at a time]}} KiB were at risk with "
             f"calls",
             say_price,
-            "A call waits for a busy disk as well, and no less than an append through the map does.",
+            "A `write` call also waits for a busy disk, and for no less time than an append through the map.",
         ),
     ),
     space_bytes=_space,

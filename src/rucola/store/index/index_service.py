@@ -252,7 +252,9 @@ class IndexService:
         try:
             file.check_slots()
         except DiskError as error:
-            event(_log, logging.ERROR, "index file is not continued, a new one follows it", path=file.path, error=error)
+            event(
+                _log, logging.ERROR, "index file cannot be read, new keys go to a new file", path=file.path, error=error
+            )
             self._unreadable = file
 
     def drop(self, physical_end: int, unclean: bool, synced_end: int) -> int:

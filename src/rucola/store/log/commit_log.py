@@ -373,7 +373,7 @@ class CommitLog(LogReader):
             self._allocator.take(file.end)
             following = self.queue.prepare(file.end)
         except DiskError as error:
-            event(_log, logging.ERROR, "no segment to go on with", start=file.end, error=error)
+            event(_log, logging.ERROR, "log has no next segment, messages are refused", start=file.end, error=error)
             self.refusal = PutMessageStatus.SERVICE_NOT_AVAILABLE
             return False
         # From here on nothing may fail: a blank record is final, also for readers of the files.

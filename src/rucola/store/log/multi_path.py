@@ -89,7 +89,13 @@ class MultiPathMappedFileQueue(MappedFileQueue):
             try:
                 return self._make_there(directory, name)
             except DiskFullError as error:
-                event(_log, logging.WARNING, "no space for a segment, next directory", path=directory, error=error)
+                event(
+                    _log,
+                    logging.WARNING,
+                    "no space for a segment, trying the next directory",
+                    path=directory,
+                    error=error,
+                )
         return self._make_there(last, name)
 
     def _make_there(self, directory: str, name: str) -> str:

@@ -1,7 +1,7 @@
-"""The store time of messages: the wall clock, but never earlier than the newest message.
+"""The store time of messages: the wall clock, but never earlier than the newest message's store time.
 
-The wall clock is behind the newest message if it was set back, or if it was ahead for a while. Store time then
-continues from the newest message, more slowly than the clock, until the clock has caught up. Store time must not stand
+The wall clock is behind this time if the clock was set back, or if the clock was ahead for a while. Store time then
+continues from this time, more slowly than the clock, until the clock has caught up. Store time must not stand
 still, because the waits of delayed messages and retries are measured in store time. The more slowly store time runs,
 the sooner the clock catches up, but the longer those waits take:
 
@@ -69,9 +69,8 @@ class StoreTime:
             event(
                 _log,
                 logging.WARNING,
-                "wall clock is behind the newest message: store time runs at nine tenths of the clock's speed until "
-                "the clock is at most a minute behind, then at half speed until the clock has caught up; delayed "
-                "messages and retries wait longer",
+                "wall clock is behind the newest message's store time: store time runs more slowly than the clock "
+                "until the clock has caught up; delayed messages and retries wait longer",
                 behind_ms=behind_ms,
                 ends_in_s=(_far_ms(behind_ms) + 2 * min(behind_ms, _NEAR_MS)) // 1000,
             )
@@ -81,7 +80,7 @@ class StoreTime:
         self._last_ms = 0
         if self._told:
             self._told = False
-            event(_log, logging.INFO, "wall clock has caught up with the newest message")
+            event(_log, logging.INFO, "wall clock has caught up with store time")
 
 
 def _far_ms(behind_ms: int) -> int:

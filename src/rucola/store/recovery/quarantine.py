@@ -75,7 +75,7 @@ class Quarantine:
         }
         if kept is None or not self._files.exists(f"{path}.json"):
             self._files.replace_file(f"{path}.json", json.dumps(manifest, indent=1).encode())
-        event(_log, logging.WARNING, "bytes of the log kept aside", **manifest)
+        event(_log, logging.WARNING, "bytes of the log copied to quarantine", **manifest)
 
     def move(self, path: str, name: str, reason: str) -> str:
         """Moves a file or directory into the quarantine, which must be on the same file system; returns its new
