@@ -90,8 +90,8 @@ _FIGURES = (
     ),
     Figure(
         "rucola_loop_longest_turn_cpu_seconds",
-        "Longest processor time of one iteration of the event loop in the last one to two minutes. If it is much "
-        "shorter than the longest iteration, the thread waited for a processor.",
+        "Longest processor time of one iteration of the event loop in the last one to two minutes. If this time is "
+        "much shorter than rucola_loop_longest_turn_seconds, the thread waited for a processor or for the disk.",
         GaugeMetricFamily,
         lambda broker: broker.services.loop_watch.longest_cpu_s,
     ),
@@ -154,7 +154,7 @@ _FIGURES = (
     Figure("rucola_pulls_held", "Pulls that wait for messages.", GaugeMetricFamily, lambda broker: broker.pulls_held),
     Figure(
         "rucola_sends_waiting",
-        "Batches of responses, most of them to sends, that wait for a sync of the log.",
+        "Batches of responses (mostly to send requests) that wait until the log is synced.",
         GaugeMetricFamily,
         lambda broker: broker.sends_waiting,
     ),
@@ -188,7 +188,7 @@ class BrokerCollector(Collector):
 
     def _failures(self) -> Metric:
         family = CounterMetricFamily(
-            "rucola_work_failures", "Failed runs of background work, by the name of the work.", labels=["work"]
+            "rucola_work_failures", "Failed runs of background jobs, labelled with the job's name.", labels=["work"]
         )
         counts = sum((supervisor.failures for supervisor in self._supervisors), Counter[str]())
         for work in sorted({name for supervisor in self._supervisors for name in supervisor.failures}):
