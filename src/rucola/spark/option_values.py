@@ -1,7 +1,7 @@
 """Converts Spark's options, whose names may have any case and whose values are texts, to checked values.
 
-An unknown name is refused, and the error names the most similar option, so that a typing error never becomes a silent
-default.
+An unknown name is refused, so that a typing error never becomes a silent default. The error names the most similar
+option, or all options if none is similar.
 """
 
 from __future__ import annotations
@@ -27,12 +27,7 @@ class Option:
 
 
 ACCESS_OPTIONS: tuple[Option, ...] = (
-    Option(
-        "accessKey",
-        "",
-        "account that signs every request, together with `secretKey`; this option and the following ones need "
-        "`nameServer`",
-    ),
+    Option("accessKey", "", "name of the account; every request is signed with `secretKey`"),
     Option("secretKey", "", "secret of this account"),
     Option("securityToken", "", "token that is sent and signed with each request"),
     Option("useTLS", "false", "encrypt connections and verify the servers' certificates"),

@@ -1,7 +1,8 @@
 """The options of ``format("rocketmq")``: names, ranges, defaults, and the rules between them.
 
-Names are case-insensitive and values are strings, as everywhere in Spark. An unknown name is refused, and the error
-shows the nearest known name, so that a typo never turns into a silent default. ``parse_options`` is a pure function.
+Names are case-insensitive and values are strings, as everywhere in Spark. An unknown name is refused, so that a typo
+never turns into a silent default. The error names the most similar option, or all options if none is similar.
+``parse_options`` is a pure function.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ OPTIONS: tuple[Option, ...] = (
         "storePath",
         "",
         "store directory that is read in place, or several directories separated by commas; `path` is an alias; "
-        "give exactly one of `nameServer` and `storePath`",
+        "give exactly one of `nameServer` and `storePath`; the options for account and TLS need `nameServer`",
     ),
     Option(
         "storePathCommitLog",
         "",
-        "with one `storePath`: the directory of its log if that is elsewhere, as in `broker.conf`; several directories "
-        "are separated by commas",
+        "directory of the commit log, as in `broker.conf`, if it is not `commitlog` in the store; separate several "
+        "directories by commas; allowed only with a single `storePath`",
     ),
     Option(
         "brokerName",
@@ -192,9 +193,9 @@ OPTIONS: tuple[Option, ...] = (
     Option(
         "retryTimeoutMs",
         "120000",
-        "how long requests to a failing broker are repeated before a batch fails; a stream waits without limit, with "
-        "two exceptions: its first micro-batch fails after this time unless `startingOffsets` is `earliest`, and a run "
-        "with `Trigger.AvailableNow` leaves out the brokers that do not respond within this time",
+        "how long a batch repeats requests to a failing broker before it fails; the first micro-batch of a stream "
+        "fails after this time, too, unless `startingOffsets` is `earliest`; a run with `Trigger.AvailableNow` leaves "
+        "out brokers that do not respond within this time; otherwise, a stream repeats requests without limit",
     ),
 )
 ELSEWHERE = {

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class RocketMQStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the queues of a subscription. Queues that appear later are read from their first message."""
+    """Follows the queues of a subscription. Queues created after the first start are read from their first message."""
 
     def __init__(
         self, options: SourceOptions, schema: StructType, catalog: Catalog | None = None, clock: Clock | None = None
