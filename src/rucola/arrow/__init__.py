@@ -39,7 +39,7 @@ def scan(
 
     Args:
         store: store directory; give either this or ``name_server``.
-        topic: one topic, or several; without it, all topics except the cluster's own.
+        topic: one topic, or several; without it, all topics except system topics and light queues.
         columns: names of columns, in order; without it, all columns. Columns that are not named are not decoded.
         filter: an expression of ``pyarrow.compute``. The scan leaves out ranges that the filter excludes, and applies
             the filter to the rows that it reads.

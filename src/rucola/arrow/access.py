@@ -1,4 +1,4 @@
-"""How a query identifies itself to brokers: account and encryption. Secrets reach the tasks but are never shown."""
+"""Account and encryption of a query's broker connections. Spark's tasks get the secrets, but no text shows them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SECRET_NAME = re.compile("secret|password|passwd|token|credential|access[._-]?k
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A secret text, which ``repr`` and ``str`` do not show. Pickles contain the text, because the tasks need it."""
+    """A secret text. ``repr`` and ``str`` hide the text; pickles contain it, because Spark's tasks need it."""
 
     _text: str
 

@@ -1,5 +1,5 @@
-"""Requests the bounds of queues from brokers, some of which may be slow or unavailable. A stream does this for each
-micro-batch.
+"""Asks brokers for the lowest and highest offsets of their queues (``Bounds``), although some brokers may be slow or
+unavailable. A stream asks for each micro-batch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plans reads through brokers, on the driver: finds the queues and their offsets, and makes the pieces for tasks."""
+"""Plans reads through brokers, on the driver: finds queues and offsets, and divides the work among tasks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class BrokerCatalog:
         return existing_queues(self._options.subscription, self._queues, all_needed=all_needed)
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """The bounds of each queue; waits for brokers that do not respond.
+        """The bounds of each queue; waits until all brokers have responded.
 
         Raises:
             RucolaError: a broker did not respond within the time limit.
@@ -118,7 +118,7 @@ class BrokerCatalog:
         return max(1, len(sample.body) // max(1, sample.next_begin_offset - start))
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
-        """One piece per queue; a queue with more records than the limit is divided into several pieces."""
+        """One piece per queue, or several if ``records_per_partition_max`` or ``partitions_min`` requires it."""
         options = self._options
         return list(split_queue_ranges(ranges, options.partitions_min, options.records_per_partition_max))
 
@@ -127,8 +127,8 @@ class BrokerCatalog:
     ) -> list[MessageQueue]:
         """Returns all queues.
 
-        A shorter list would only save the caller requests for bounds, and a broker reports bounds faster than it finds
-        keys.
+        To leave out queues, this method would have to search for the keys on the brokers. That takes longer than the
+        requests for bounds that it would save.
         """
         return list(queues)
 
@@ -218,7 +218,7 @@ async def _mark_of(consumer: PullConsumer, queue: MessageQueue, queue_offset: in
     try:
         record = next(iter(decode_messages(answer.body, unpack=False)), None)
     except FormatError:
-        return None  # the task that reads the queue reports the error
+        return None  # the record is damaged; the task that reads the queue raises the error
     if record is None or record.queue_offset != queue_offset:
         return None
     return Mark(record.store_timestamp_ms, record.physical_offset)

@@ -34,8 +34,8 @@ PULLS_AT_A_TIME = 8
 CHUNK_BYTES = 8 << 20
 """Size in bytes of the records that are gathered before batches are built from them."""
 MISSING_PATIENCE_S = 10.0
-"""Seconds for which a task waits for planned messages that are missing, because a broker that has just started may
-still be catching up.
+"""Seconds for which a task waits for missing messages of its piece. A broker that has just started may not serve them
+yet.
 """
 PAUSE_S = 0.1
 WARNING_PAUSE_S = 60.0
@@ -61,7 +61,8 @@ def pull_queue(options: ReadOptions, builder: BatchBuilder, piece: QueueRange) -
     """
     # With tags or a condition, a pull skips messages that do not match, and so may go past the end of the piece.
     wanted = None if options.expression.matches_all else [piece]
-    # Brokers compare only the hashes of tags. They pass every message if they cannot compile a condition.
+    # The rows are filtered here, too: brokers compare only the hashes of tags, and return every message if they cannot
+    # compile a condition.
     scanner = Scanner(builder, RowChooser(options.expression, wanted, options.keys))
     name = f"{queue_text(piece.queue)} through {options.name_server}"
     with BrokerLink(options) as link:
@@ -120,7 +121,7 @@ class _Puller:
             self._link.wait(PAUSE_S)
 
     def _missing(self, error: RucolaError) -> _Missing | None:
-        """Returns the missing range if ``error`` means that the queue does not exist; None if the broker is away.
+        """Returns a ``_Missing`` if ``error`` means that the queue does not exist; None if the broker is unavailable.
 
         Raises:
             RucolaError: ``error`` itself, if it means something else, or if the reader does not wait for brokers.

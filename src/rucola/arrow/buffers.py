@@ -1,6 +1,6 @@
-"""Converts between Arrow arrays and memory of NumPy, without a copy where possible.
+"""Converts between Arrow arrays and NumPy arrays, without a copy where possible.
 
-``pa.array``, ``pa.scalar`` and ``to_numpy`` import pandas in order to recognise its objects. That takes a quarter of a
+``pa.array``, ``pa.scalar`` and ``to_numpy`` import pandas to recognise pandas objects. The import takes a quarter of a
 second in every process that runs a task. Readers import this module only inside ``read()``, like
 ``rucola.arrow.rows``.
 """
@@ -36,7 +36,7 @@ def from_bytes(values: Sequence[bytes], kind: pa.DataType) -> pa.Array:
 
 
 def numbers_of(values: pa.Array, kind: type[Number]) -> npt.NDArray[Number]:
-    """A NumPy view of the numbers in an array of type ``kind`` without nulls."""
+    """A NumPy view of the numbers in ``values``, which must have type ``kind`` and no nulls."""
     data = values.buffers()[1]
     if data is None:
         return np.empty(0, kind)
@@ -44,7 +44,7 @@ def numbers_of(values: pa.Array, kind: type[Number]) -> npt.NDArray[Number]:
 
 
 def mask_of(values: pa.Array) -> Mask:
-    """A boolean array without nulls as a NumPy array with one byte for each row."""
+    """Returns a boolean array, which must have no nulls, as a NumPy array with one byte for each row."""
     data = values.buffers()[1]
     if data is None:
         return np.empty(0, np.bool_)

@@ -1,7 +1,7 @@
-"""The interface through which planning sees a store directory or brokers, and the rules for start and end offsets.
+"""The queues and offsets that a query needs for its plan (``Catalog``), and the rules for start and end offsets.
 
-``Catalog`` is implemented over a store directory and over brokers; tests implement it over a dict. The functions below
-are pure apart from their calls to a ``Catalog``.
+``Catalog`` is implemented for one store directory, for several, and for brokers; tests implement it over a dict. The
+functions below are pure, except that they call a ``Catalog`` and log warnings.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Catalog(Protocol):
         """
 
     def bounds(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, Bounds]:
-        """Bounds of each queue that exists; waits for brokers that do not respond."""
+        """Bounds of each queue that exists; waits until all brokers have responded."""
 
     def look(self, queues: Iterable[MessageQueue]) -> Look:
-        """Like ``bounds``, but does not wait for brokers."""
+        """Like ``bounds``, but waits only briefly; the queues of slow or unavailable brokers are in ``waiting``."""
 
     def marks(self, places: Mapping[MessageQueue, int]) -> dict[MessageQueue, Mark | None]:
         """Store time and physical offset of the record at each queue offset. A queue without a record at its offset has
@@ -84,7 +84,7 @@ class Catalog(Protocol):
         """
 
     def is_batch(self, topic: str) -> bool:
-        """Whether the queues of a topic are of type BatchCQ and cannot be planned."""
+        """Whether the queues of a topic cannot be read, because they are of type BatchCQ."""
 
     def close(self) -> None:
         """Frees files and connections."""
@@ -134,8 +134,8 @@ def starting_offsets(
     """The start offset of each queue; ``default`` is ``earliest`` or ``latest``.
 
     Raises:
-        ConfigError: a JSON document of offsets or times does not fit the queues, or a queue has nothing at or after
-            the starting time.
+        ConfigError: a JSON document of offsets or times does not name exactly the subscription's queues, or a queue
+            has no message at or after the starting time.
         DataLossError: a requested offset is gone or does not exist yet, and ``failOnDataLoss`` is set.
     """
     position = options.starting or Position(name=default)
@@ -153,10 +153,11 @@ def starting_offsets(
 
 
 def ending_offsets(options: ReadOptions, catalog: Catalog, queues: Sequence[MessageQueue]) -> QueueOffsets:
-    """The end offset of each queue in a batch. It is read once, so that messages stored later stay out.
+    """The end offset of each queue for a batch query. The offsets are determined once, so the query does not return
+    messages that are stored later.
 
     Raises:
-        ConfigError: a JSON document of offsets or times does not fit the queues.
+        ConfigError: a JSON document of offsets or times does not name exactly the subscription's queues.
     """
     position = options.ending
     bounds = catalog.bounds(queues)
@@ -239,7 +240,7 @@ def _starting_by_time(
             raise ConfigError(
                 "startingTimestamp",
                 str(timestamp_ms),
-                f"a time up to the last message of {queue}, or startingOffsetsByTimestampStrategy=latest",
+                f"a time not after the last message of {queue}, or startingOffsetsByTimestampStrategy=latest",
             )
     return starting
 

@@ -32,12 +32,12 @@ ARROW_TYPES = {
         pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
     ),
 }
-"""Arrow's types by their Spark names in DDL."""
+"""The Arrow type for each type name in Spark's DDL."""
 BODY_COLUMNS = frozenset(("body", "value"))
 PROPERTY_COLUMNS = frozenset(("properties", "headers"))
 PLAIN_BYTES = 16 << 20
-"""Largest size in bytes of the decompressed bodies in a batch of several rows. It is limited because a body of 10 KiB
-can become 64 MiB.
+"""Largest size in bytes of the decompressed bodies in a batch of several rows. A limit is needed, because a body of
+10 KiB can become 64 MiB.
 """
 LOG_APPEND_TIME = 1
 """Kafka's timestampType for times set by the broker."""
@@ -58,7 +58,7 @@ class BatchBuilder:
     Args:
         options: style of the columns.
         names: columns to build, in order.
-        schema: the query's schema in Arrow's form; Spark compares it exactly.
+        schema: the query's Arrow schema; Spark refuses a batch with any other schema.
         broker_name: value of column ``brokerName``.
     """
 
@@ -92,7 +92,7 @@ class BatchBuilder:
         yield self._build_plain(rows.part(first, rows.count) if first else rows, plain)
 
     def _build_plain(self, rows: Rows, plain: list[bytes | None]) -> pa.RecordBatch:
-        """Builds one batch; ``plain`` has the decompressed bodies of its compressed rows, None for a damaged body."""
+        """Builds one batch; ``plain`` has the decompressed bodies of the compressed rows, None for a damaged body."""
         made = from_bytes([body or b"" for body in plain], pa.binary())
         if None in plain:
             kept = np.array([body is not None for body in plain], np.bool_)

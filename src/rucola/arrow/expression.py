@@ -49,7 +49,7 @@ def parse_expression(text: str, kind: ExpressionKind) -> Expression:
             return parse_tag_expression(text)
         from rucola.filter.sql import compile_sql  # imported here, because most queries do not need it
 
-        compile_sql(text)  # a broker would pass every message if the condition were faulty
+        compile_sql(text)  # a broker would return every message if the condition were invalid
         return SqlCondition(text)
     except FormatError as error:
         allowed = (
