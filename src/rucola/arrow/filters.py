@@ -1,8 +1,9 @@
-"""Derives conditions from a filter of PyArrow. Messages that do not meet these conditions need not be read.
+"""Derives from a PyArrow filter which messages cannot pass it, so that these messages need not be read.
 
-An ``Expression`` shows its content only in its pickle. The pickle is a record batch with the literals; its metadata
-holds the calls in prefix order. ``parse_filter`` parses the pickle. An unknown part of a filter excludes nothing.
-PyArrow always applies the filter itself to the rows that are read, so an unknown part costs time but never a row.
+PyArrow reveals the parts of an ``Expression`` only in its pickle, which ``parse_filter`` parses. The pickle is a record
+batch with the literals; the metadata of the batch's schema holds the calls in prefix order. An unknown part of a filter
+excludes no message. PyArrow always applies the filter itself to the rows that are read, so an unknown part costs time
+but never a row.
 """
 
 from __future__ import annotations
@@ -68,8 +69,7 @@ def parse_filter(expression: Any) -> Node:
 
 
 def may_match(node: Node, bounds: Mapping[str, Bounds]) -> bool:
-    """Whether a row whose columns lie within ``bounds`` can fulfil the filter; columns without bounds may have any
-    value.
+    """Whether a row whose columns lie within ``bounds`` can pass the filter; columns without bounds may have any value.
 
     Args:
         node: the filter.
@@ -134,7 +134,7 @@ def _union(parts: list[frozenset[Any] | None]) -> frozenset[Any] | None:
 
 
 def _sides(node: Call) -> tuple[str, object, str]:
-    """Column, value and function of a comparison; one with the column on the right is turned round.
+    """Column, value and function of a comparison. If the column is on the right, the function is mirrored.
 
     The column is "" if the comparison is not between a column and a literal.
     """

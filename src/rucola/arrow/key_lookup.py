@@ -28,7 +28,8 @@ def lookup_of_columns(keys: Collection[object] | None, ids: Collection[object] |
 
     Returns:
         The lookup: by ``keys``, or by ``ids`` if ``keys`` is None or has more than ``LOOKUP_KEYS_MAX`` values. None if
-        the same is true of ``ids``, or if an index cannot find a value: it has no entries for null and empty keys.
+        ``ids``, too, is None or has too many values. None also if a value to look up is null or its first key is empty,
+        because an index has no entries for such keys.
     """
     if keys is not None and len(keys) <= LOOKUP_KEYS_MAX:
         # A value may hold several keys, separated by spaces. The index has each of them, so a lookup of the first key

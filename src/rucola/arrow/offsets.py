@@ -1,8 +1,9 @@
 """Offsets of many queues: a dict by queue in code, and a JSON document in checkpoints and options.
 
-The document is nested by topic, broker and queue id, as in the former Spark connector, so that ``startingOffsets`` and
-a checkpoint look alike: ``{"TopicA":{"broker-a":{"0":23,"1":57}}}``. Spark compares documents as JSON text. Therefore
-keys are always sorted, queue ids are sorted by number, and values are integers.
+The document is nested by topic, broker and queue id: ``{"TopicA":{"broker-a":{"0":23,"1":57}}}``. Checkpoints and
+``startingOffsets`` have this form, as in RocketMQ's former Spark connector (rocketmq-externals, ``rocketmq-spark``).
+Spark compares documents as JSON text. Therefore keys are always sorted, queue ids are sorted by number, and values are
+integers.
 
 In addition to topics, the document of a stream has two sections, whose names no topic can have. ``#from`` holds the
 start offset of each new queue, and of each queue that was replaced by a different one. For all other queues, the
@@ -94,10 +95,11 @@ def to_document(offsets: Mapping[MessageQueue, int]) -> OffsetDocument:
 
 
 def from_document(document: object) -> QueueOffsets:
-    """Parses the offsets of a nested document, without the sections of a stream.
+    """Parses the offsets of a document that is nested by topic, broker and queue id; skips the sections of a stream.
 
     Raises:
-        ValueError: the nesting is different, a queue id is not a number from 0, or a value is not an integer.
+        ValueError: ``document`` is not nested in this way, a queue id is not an integer from 0 to ``QUEUE_ID_MAX``, or
+            a value is not an integer up to ``OFFSET_MAX``.
     """
     offsets: QueueOffsets = {}
     for topic, brokers in _items(document, "a document"):

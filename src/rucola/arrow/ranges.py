@@ -1,8 +1,8 @@
 """Plans the queue offsets or the bytes of the log that each task reads. Pure functions over numbers.
 
-Two scan orders exist. A *queue range* names one queue and an interval of queue offsets; a *log range* names an interval
-of the commit log and the queue intervals that are wanted from it. Reading the log in order is faster if a large enough
-part of it is wanted; the planner decides by bytes.
+A store directory can be scanned in queue order or in log order. In queue order, a task reads a *queue range*: an
+interval of offsets of one queue. In log order, a task reads a *log range*: an interval of the commit log, from which it
+keeps the records in the wanted queue ranges. Log order is faster if enough bytes are wanted (``LOG_SCAN_PERCENT``).
 """
 
 from __future__ import annotations

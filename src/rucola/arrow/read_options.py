@@ -57,10 +57,13 @@ class MissingTime(StrEnum):
 
 @dataclass(frozen=True)
 class Position:
-    """Where to start or end: by name, or by offset or time. Times are in milliseconds since the epoch."""
+    """Where to start or end: a name, offsets by queue, one time, or times by queue.
+
+    Times are in milliseconds since the epoch.
+    """
 
     name: str = ""
-    """``earliest``, ``latest``, or empty if one of the other fields is set."""
+    """``earliest`` or ``latest``; empty if one of the other fields is set."""
     offsets: QueueOffsets | None = None
     timestamp_ms: int | None = None
     timestamps: QueueOffsets | None = None

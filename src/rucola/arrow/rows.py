@@ -45,8 +45,8 @@ class Rows:
         source: buffer with the records.
         table: rows with the columns of ``RecordColumn``.
         count: number of rows to use, at least 1.
-        walked: whether the table holds all rows of a walk in their order, so that ``SAME_TOPIC`` refers to the previous
-            row.
+        walked: whether the rows are those that ``walk_records`` wrote for consecutive records. Only then does
+            ``SAME_TOPIC`` compare a row with the row before it.
     """
 
     def __init__(self, source: ReadableBuffer, table: array[int], count: int, walked: bool = False) -> None:
@@ -127,9 +127,7 @@ class Rows:
         return pa.Array.from_buffers(kind, self.count, [None, values], 0)
 
     def leave_out_checksums(self) -> None:
-        """Removes the record's checksum from the properties; the store has added it after the properties of the
-        message.
-        """
+        """Removes the checksum that the store appended to the properties of each row's message."""
         _columns_cy.leave_out_checksums(self.source, self.table, self.count)
 
     def properties_json(self) -> pa.Array:

@@ -1,9 +1,9 @@
-"""Converts a buffer of records to record batches: walks the records, selects rows, and builds columns. Every reader
-uses it inside ``read()``.
+"""Converts a buffer of records to record batches: parses the records, selects rows, and builds columns. Every reader
+uses this module inside ``read()``.
 
-A batch holds up to 4,096 rows and about 1 MiB of records, so the records stay in the processor's cache from the walk to
-the copy. With many columns a batch holds more, because each column of a batch has a fixed cost. The first batch of a
-task is small, so that ``LIMIT 1`` is quick.
+A batch holds up to 4,096 rows and about 1 MiB of records, so parsed records are still in the processor's cache when
+their columns are copied. A batch with many columns holds more bytes, because each column of a batch has a fixed cost.
+The first batch of a task is small, so that ``LIMIT 1`` is quick.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ BATCH_ROWS = 4096
 BATCH_ROWS_MIN = 32
 BATCH_BYTES_AIM = 1 << 20
 COLUMN_BYTES_AIM = 192 << 10
-"""Desired size of a batch with one column, in bytes of records; n columns want n times as much. Each column of a batch
-costs about 20 µs on its way to the JVM, whatever its length.
+"""A batch with n columns should hold n times this many bytes of records, but at least ``BATCH_BYTES_AIM``. Each column
+of a batch costs about 20 µs on its way to the JVM, whatever its length.
 """
 BATCH_BYTES = 16 << 20
 """Largest size in bytes of the records in a batch; only a batch of a single row may be larger."""
@@ -203,7 +203,7 @@ class Scanner:
 
 def _topics_of(rows: Rows) -> tuple[list[bytes], npt.NDArray[np.int32]]:
     """The distinct topics, and for each row the index of its topic."""
-    if rows.only_topic is not None:  # nearly always: one store, one busy topic
+    if rows.only_topic is not None:  # the usual case: most stores have one busy topic
         return [rows.only_topic], np.zeros(rows.count, dtype=np.int32)
     topics = rows.bytes_of(RecordColumn.TOPIC_POS, RecordColumn.TOPIC_LEN).dictionary_encode()
     return topics.dictionary.to_pylist(), numbers_of(topics.indices, np.int32)

@@ -1,7 +1,8 @@
 """The columns of the rows: names, types, and which of them a reader builds.
 
-The first nine columns have the names and types of the former RocketMQ connector for Spark; the style ``kafka``
-has the columns of Spark's Kafka source instead. Columns that are not requested are not decoded.
+In style ``rocketmq``, the first nine columns have the same names and types as in RocketMQ's former Spark connector
+(rocketmq-externals, ``rocketmq-spark``). Style ``kafka`` has the columns of Spark's Kafka source. Columns that are not
+requested are not decoded.
 """
 
 from __future__ import annotations

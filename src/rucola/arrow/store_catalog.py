@@ -49,7 +49,9 @@ SAMPLE_UNITS_TOTAL = 16_384
 UNIT_BYTES = 20
 RECORD_SIZE = int(RecordColumn.RECORD_SIZE)
 UNINDEXED_BYTES_MAX = 16 << 20
-"""Largest number of log bytes outside the index that the driver walks; beyond that, looking at all queues is faster."""
+"""The driver reads the part of the log that is not in the index if this part has at most this many bytes. For a larger
+part, looking at all queues is faster.
+"""
 LOOKUP_HITS_MAX = 100_000
 """Largest number of records that a key lookup reads one by one; a scan is faster for more."""
 NEAR_PART = 16
@@ -140,7 +142,7 @@ class StoreCatalog:
         return max(1, sum(sizes) // len(sizes)) if sizes else 1
 
     def plan(self, ranges: Sequence[QueueRange]) -> list[SourceRange]:
-        """Log ranges or queue ranges, whichever reads less."""
+        """Log ranges or queue ranges, as ``scanOrder`` says; ``auto`` chooses those that can be read faster."""
         wanted = [one for one in ranges if one.count > 0]
         span = self._span(wanted)
         if span is None:
@@ -229,12 +231,12 @@ class StoreCatalog:
         return pieces
 
     def close(self) -> None:
-        """Closes all maps."""
+        """Unmaps all files of the store."""
         self._store.close()
 
     def _read_places(self) -> None:
-        """Turns off read-ahead for the log, so that a page fault loads one page only. A plan looks at single records
-        all over the log; with megabytes of read-ahead for each of them, it would load the whole log.
+        """Turns off read-ahead for the log, so that a page fault loads one page only. Planning reads single records all
+        over the log. If each record caused megabytes of read-ahead, planning would load the whole log.
         """
         self._store.log.queue.set_read_ahead(False)
 

@@ -1,7 +1,7 @@
-"""Topics as a dataset of PyArrow, which DuckDB, Polars and pandas read with projection and filters pushed down.
+"""Topics as a PyArrow dataset. DuckDB, Polars and pandas read the dataset and push projections and filters down to it.
 
-Each scan reads the state of the store anew: it plans once, from the current offsets, and then reads what was planned.
-Messages that a running broker stores meanwhile belong to the next scan.
+Each scan first plans what to read, from the offsets at that time, and then reads it. Messages that a running broker
+stores meanwhile belong to the next scan.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from rucola.arrow.virtual_dataset import VirtualDataset
 from rucola.errors import ConfigError
 
 ALL_TOPICS = r"(?!%LMQ%)(%RETRY%|%DLQ%)?.*"
-"""Matches all topics except the cluster's own, and except light queues, whose messages belong to other topics."""
+"""As the pattern of a ``Subscription``, matches all topics except system topics and light queues. Messages in light
+queues belong to other topics, too.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +84,7 @@ def topic_options(
 
     Args:
         store: store directory.
-        topic: one topic, or several; None for all topics except the cluster's own.
+        topic: one topic, or several; None for all topics except system topics.
         name_server: name servers, `host:port` separated by `;`, to read through brokers.
         more: further fields of ``ReadOptions``.
 
@@ -94,7 +96,7 @@ def topic_options(
         raise ConfigError("store, name_server", "both" if name_server else "neither", "exactly one of the two")
     topics = (topic,) if isinstance(topic, str) else tuple(topic or ())
     if topic is not None and not all(topics or [""]):
-        raise ConfigError("topic", "", "a topic's name, several, or None for all")
+        raise ConfigError("topic", "", "a topic name, several topic names, or None for all topics")
     everything = Subscription(pattern=ALL_TOPICS)
     subscription = everything if topic is None else Subscription(topics=tuple(sorted(set(topics))))
     path = "" if store is None else str(Path(store).expanduser())

@@ -1,4 +1,4 @@
-"""A dataset of PyArrow whose batches are made in Python when a scan asks for them."""
+"""A PyArrow dataset whose batches are made in Python when a scan asks for them."""
 
 from __future__ import annotations
 

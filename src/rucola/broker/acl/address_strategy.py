@@ -93,7 +93,7 @@ def _exact(text: str) -> tuple[int, tuple[tuple[int, int], ...]]:
 def _listed(text: str) -> tuple[tuple[int, tuple[tuple[int, int], ...]], ...]:
     head, _, tail = text.partition("{")
     if not tail.endswith("}") or head[-1:] not in (".", ":"):
-        raise ValueError("braces must hold the last segment")
+        raise ValueError("only the whole last segment can be in braces")
     return tuple(_exact(head + part.strip()) for part in tail[:-1].split(","))
 
 

@@ -1,7 +1,8 @@
 """Users and rules of a broker, kept in ``config/rucola-auth.json`` below the store. Only the file's owner can read it.
 
-After the start, only requests change users and rules, on the event loop. Every change is synced before it takes effect.
-RocketMQ keeps users and rules in RocksDB, so the store directory of a RocketMQ broker has no such file.
+Once the broker has started, users and rules are changed only by requests, which run on the event loop. Every change is
+synced before it takes effect. RocketMQ keeps users and rules in RocksDB, so the store directory of a RocketMQ broker
+has no such file.
 """
 
 from __future__ import annotations
@@ -137,7 +138,10 @@ class AuthManager:
         self._use()
 
     def delete_rules(self, subject: str, policy_type: str, resource: str) -> None:
-        """Request 3008: deletes the rules for one resource, or all."""
+        """Request 3008: deletes the user's rules for ``resource``; all rules of the user if ``resource`` is empty.
+
+        If ``policy_type`` is not empty, only rules for ``resource`` with this policy type are deleted.
+        """
         name = self._subject(subject)
         kept = [
             rule
@@ -166,7 +170,7 @@ class AuthManager:
         policies = self._policies.get(self._subject(subject))
         return None if policies is None else {"subject": subject, "policies": policies}
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _subject(self, subject: str) -> str:
         kind, _, name = subject.partition(":")
@@ -179,7 +183,7 @@ class AuthManager:
             raise _refusal("the password is too short or too well known")
 
     def _allowed_user(self) -> str:
-        return '{"username": "...", "password": "..."} of a super user, the password of at least 16 characters'
+        return '{"username": "...", "password": "..."} of a super user, with a password of at least 16 characters'
 
     def _keep_a_super_user(self, name: str, after: Mapping[str, str]) -> None:
         users = {**self._users, name: after}

@@ -212,5 +212,5 @@ def _objects(data: Mapping[str, Any], key: str, what: str) -> list[Mapping[str, 
 def _texts(data: Mapping[str, Any], key: str, what: str) -> list[str]:
     values = data.get(key) or []
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise FormatError(f"{what}, {key}", 0, "a list of texts", type(values).__name__)
+        raise FormatError(f"{what}, {key}", 0, "a list of strings", type(values).__name__)
     return values

@@ -91,7 +91,7 @@ class TopicOfMessage(Protocol):
         """Returns the topic without waiting for the disk.
 
         Raises:
-            NotInMemoryError: the message must be fetched.
+            NotInMemoryError: the message must first be read from the disk.
         """
 
 
@@ -144,15 +144,15 @@ class AccessGuard:
         json_bodies: JsonBodies,
         process: Callable[[Channel, RemotingCommand], None],
     ) -> None:
-        """Sets the parts that fetch messages and read long bodies before a request is judged. ``process`` serves such a
-        request if it is allowed.
+        """Sets the readers of messages on disk and of long bodies. Some requests can be judged only after such a read;
+        ``process`` serves these requests if they are allowed.
         """
         self._cold_reads = cold_reads
         self._json_bodies = json_bodies
         self._process = process
 
     def admit(self, channel: Channel, batch: FrameBatch, first: int) -> int:
-        """Judges rows from ``first`` on, as ``refuse`` does, unless this was done in an earlier turn.
+        """Calls ``refuse`` for up to ``_JUDGED_ROWS`` rows from ``first`` on, unless row ``first`` is already judged.
 
         Returns:
             The end (excluded) of the judged rows, which are served next.
@@ -201,9 +201,9 @@ class AccessGuard:
         """The reason why ``command`` is refused; empty if it is allowed.
 
         Raises:
-            NotInMemoryError: the sender is known and the request is not a replay, but the message that it refers to
-                must be fetched.
-            _BodyNotReadError: the sender is known and the request is not a replay, but its body has to be read first.
+            NotInMemoryError: the signature is accepted, but the message to which the request refers must first be read
+                from the disk.
+            _BodyNotReadError: the signature is accepted, but the body must be read first.
         """
         snapshot = self._snapshot()
         peer = channel.attributes.get(_PEER) or _remember(channel)
@@ -275,8 +275,9 @@ class AccessGuard:
         return "" if account is None or account.admin else name
 
     def _stale(self, account: Sender, peer: _Peer, command: RemotingCommand, now_s: float) -> str:
-        """Returns the reason to refuse a correct signature: it is a legacy signature, its time is too far away, or its
-        nonce was used before. Empty if it is accepted.
+        """Returns the reason to refuse a correct signature; empty if the signature is accepted.
+
+        A legacy signature must be allowed. Any other signature needs a time near the broker's and an accepted nonce.
         """
         fields = command.ext_fields
         if SIGNATURE_V2 not in fields:
@@ -290,7 +291,7 @@ class AccessGuard:
         if not text.isascii() or not text.isdigit() or len(text) > 15 or abs(int(text) - now_ms) > WINDOW_S * 1000:
             return f"access denied: {SIGN_TIME} is more than {WINDOW_S:.0f} s away from the broker's time {now_ms}"
         if not self._nonces.take(account.access_key, fields.get(SIGN_NONCE, ""), now_s):
-            return f"access denied: {SIGN_NONCE} was used before, or cannot be used now"
+            return f"access denied: {SIGN_NONCE} was used, is too old or malformed, or there are too many clients"
         return ""
 
     def _forbidden(
@@ -308,7 +309,7 @@ class AccessGuard:
             return f"access denied: request {command.code} needs an administrator"
         if is_long(command):
             if len(command.body) > body_bytes_max(command.code):
-                return f"access denied: a body of at most {body_bytes_max(command.code)} bytes"
+                return f"access denied: the body is longer than {body_bytes_max(command.code)} bytes"
             raise _BodyNotReadError
         try:
             for need in needs:

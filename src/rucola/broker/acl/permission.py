@@ -24,7 +24,7 @@ DLQ_PREFIX = "%DLQ%"
 
 
 def parse_permission(text: str) -> int:
-    """The permission bits for ``text``, a permission in an ACL file. An unknown text denies, as in RocketMQ."""
+    """The bits of the permission ``text`` in an ACL file. An unknown permission means DENY, as in RocketMQ."""
     return PERMISSIONS.get("".join(text.split()).upper(), DENY)
 
 

@@ -1,7 +1,8 @@
 """``plain_acl.yml``: converts text to accounts and back (RocketMQ 5.3.2, ``PlainPermissionManager``; protocol.md 6.1).
 
 The file grants permissions, so it is read strictly: no tags, no aliases, no duplicate or unknown names, and limits on
-size and depth. A mistake raises an error with the line number; it never grants an unintended permission.
+size and depth. A mistake never grants an unintended permission: it raises an error, except that an unknown permission
+means DENY. An error of the YAML parser has the line number.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag != "tag:yaml.org,2002:str" or key.value in names:
                 raise yaml.MarkedYAMLError(
-                    problem="a key that is not a string or occurs twice", problem_mark=key.start_mark
+                    problem="a key that occurs twice or is not a string", problem_mark=key.start_mark
                 )
             names.add(key.value)
         return super().construct_mapping(node, deep)
@@ -71,14 +72,15 @@ def _scalar_text(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
 
 for _tag in ("int", "float", "timestamp"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _scalar_text)
-    # A secret made of digits is a string, although YAML reads a number.
+    # Without this, YAML would read a secret made of digits as a number.
 
 
 def read_document(text: bytes, source: str) -> dict[str, Any]:
-    """The mapping in an ACL file, empty for an empty file; every number is read as a string.
+    """The mapping in an ACL file, empty for an empty file; every number or time is read as a string.
 
     Raises:
-        FormatError: the text is not YAML, or not allowed here; ``position`` is the line.
+        FormatError: the text is not YAML, or has something that an ACL file must not have. ``position`` is the line, or
+            0 if the line is not known.
     """
     if len(text) > BYTES_MAX:
         raise FormatError("ACL file", 0, f"at most {BYTES_MAX} bytes", str(len(text)), source)
@@ -171,7 +173,7 @@ def _account(entry: object, source: str, weak_secrets: bool) -> Account:
     if is_weak_secret(secret, weak_secrets):
         allowed = (
             f"a secretKey of at least {_SECRET_CHARACTERS_MIN} characters that is not in a sample file (insecure=true "
-            "allows less)"
+            "allows shorter and sample keys)"
         )
         raise FormatError(where, 0, allowed, "another", source)
     white = _text(entry, "whiteRemoteAddress", source).strip()
@@ -204,7 +206,7 @@ def _text(entry: Mapping[str, Any], key: str, source: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise FormatError(f"ACL file, {key}", 0, "a text", type(value).__name__, source)
+        raise FormatError(f"ACL file, {key}", 0, "a string", type(value).__name__, source)
     return value
 
 
