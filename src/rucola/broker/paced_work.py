@@ -12,7 +12,7 @@ from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 NEW_QUEUES = 4
 """A step ends after it has stored messages in this many new queues. The files of these queues are created
-before the next step, and each takes milliseconds.
+before the next step, and each file takes milliseconds.
 """
 _AFTER_ERROR_MS = 10_000
 
@@ -23,8 +23,8 @@ class PacedWork:
     Args:
         name: name of the work, for log and metrics.
         step: does as much as it can, and returns the milliseconds until the next call; if it returns None, the next
-            call waits for ``soon``. If ``step`` raises ``NotInMemoryError``, the progress so far is kept, and ``step``
-            is called again after the fetch.
+            call is made when ``soon`` is called. If ``step`` raises ``NotInMemoryError``, the progress so far is kept,
+            and ``step`` is called again after the missing messages were fetched.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class PacedWork:
         self._call: asyncio.Handle | None = None
 
     def start(self) -> None:
-        """Starts the calls. The first call does the work that already waits."""
+        """Starts the calls. The first call, made at once, does the work that is already pending."""
         self._works = True
         self._work(ColdRecords())
 

@@ -39,7 +39,11 @@ def allocate(
 def allocate_for_pop(
     strategy: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str], share: int
 ) -> list[MessageQueue]:
-    """The queues that a client pops: all of them, or its own and those of the next ``share`` clients."""
+    """The queues that a client pops: its own queues and those of the next ``share`` clients.
+
+    If ``share`` is 0 or less, or covers all other clients, the client pops all queues; one entry with queue id -1
+    stands for them. Otherwise, if there are more clients than queues, the client pops a single queue.
+    """
     if share <= 0 or share >= len(client_ids) - 1:
         return list(dict.fromkeys(MessageQueue(queue.topic, queue.broker_name, -1) for queue in queues))
     if client_id not in client_ids:
@@ -53,8 +57,8 @@ def allocate_for_pop(
 
 @lru_cache(maxsize=4)
 def _ring(client_ids: tuple[str, ...]) -> tuple[list[int], list[str]]:
-    """The sorted points of all clients, and the client of each point. Cached, because all clients of a group, perhaps
-    thousands, ask for their queues when one of them comes or goes.
+    """The sorted points of all clients on the hash ring, and the client at each point. The result is cached, because
+    all clients of a group, perhaps thousands, ask for their queues when one of them comes or goes.
     """
     nodes = sorted((point, each) for each in client_ids for point in _points(each))
     return [point for point, _ in nodes], [each for _, each in nodes]

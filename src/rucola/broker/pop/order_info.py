@@ -1,7 +1,7 @@
 """Messages popped in order (RocketMQ 5.3.3, ``ConsumerOrderInfoManager``). Event loop only.
 
-A queue gives a group no more messages until all messages of its last pop are acknowledged or
-their invisible time is over. Only a request with the attempt id of that pop gets the same messages again at once.
+A queue gives a group no more messages until all messages of its last pop are acknowledged or their invisible time is
+over. Only a request with the attempt id of that pop gets the same messages again before that.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class OrderInfo:
         return members | {"popTime": self.pop_time_ms}
 
     def copy(self) -> OrderInfo:
-        """A copy that later acknowledgements and invisible times do not change."""
+        """A copy that is independent of later acknowledgements and changes of invisible times."""
         return replace(self, next_visible_ms=self.next_visible_ms.copy())
 
     @classmethod

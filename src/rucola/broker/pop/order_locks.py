@@ -18,7 +18,7 @@ class OrderLocks:
     """One timer for each blocked queue with a waiting pop.
 
     Args:
-        call_later: ``(seconds, callback, *args)``, the loop's method.
+        call_later: the event loop's method, called with ``(seconds, callback, *args)``.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class OrderLocks:
         return len(self._timers)
 
     def clock_moved(self) -> None:
-        """Checks again all times that pops wait for, because the wall clock was set."""
+        """Sets all timers again, because the wall clock was set."""
         for queue in list(self._timers):
             self.changed(queue)
 

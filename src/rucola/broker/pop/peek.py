@@ -22,7 +22,8 @@ class Peek:
         begin: the queue to begin with.
         waited_for: queues whose messages an earlier attempt fetched from the disk.
         rest: number of messages that the group has not popped, including the messages found.
-        cold: fetches the first messages that were not in memory; any thread may call it.
+        cold: fetches the missing messages of the first queue whose messages were not in memory; any thread may
+            call it.
     """
 
     header: PeekMessageRequestHeader

@@ -1,9 +1,9 @@
 """Holds pops that found no message, and requests that only ask whether there is one (RocketMQ 5.3.3,
 ``PopLongPollingService``). Event loop only.
 
-Both wait under topic, group and queue; queue -1 means all queues. Of the pops that wait under the same key, a message
-resumes only the one with the earliest deadline, because further pops would find nothing. Under each key, the message
-also resumes one request that only asks whether there are messages.
+The key of a waiting request is its topic, group and queue id; queue id -1 means all queues. A message resumes at most
+two requests for each key: one pop, because further pops would find nothing, and one request that only asks whether
+there are messages. In both cases, the request with the earliest deadline is resumed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ALL_QUEUES = -1
 ANSWER_AHEAD_MS = 50
 """Milliseconds between the response to a waiting request and the moment when the request's client gives up."""
 _REMOVED_MIN = 16
-"""A heap with at most this number of removed entries is not cleaned up."""
+"""A heap is not cleaned up while at most this many of its requests no longer wait."""
 _Queue = tuple[str, int]
 """Topic and queue id."""
 _Place = tuple[str, bool]
-"""Key of the waiting requests: the group, and whether the requests only ask whether there are messages."""
+"""The group of waiting requests, and whether these requests only ask whether there are messages."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,8 +58,8 @@ class HeldPop:
 
 
 class _Waiting:
-    """The requests that wait under the same topic, group and queue: a heap by deadline for each set of tag codes.
-    Removed entries leave the heaps later.
+    """The waiting requests with the same topic, queue id and ``_Place``: a heap by deadline for each set of tag codes.
+    A request that no longer waits stays in its heap until it comes first or the heap is cleaned up.
     """
 
     __slots__ = ("count", "heaps")
@@ -95,10 +95,13 @@ class PopHold:
 
     Args:
         monotonic: returns monotonic seconds.
-        call_later: ``(seconds, callback, *args)``, the loop's method.
-        waiting_max: maximum number of waiting requests; ``queue_max`` is the maximum for one group and one queue.
+        call_later: the event loop's method, called with ``(seconds, callback, *args)``.
+        waiting_max: maximum number of waiting requests.
+        queue_max: a pop may not wait if more pops than this number already wait for the same topic, group and queue id.
+            The same limit applies to requests that only ask whether there are messages.
 
-    Attributes: stopped: whether the broker stops, so that requests may no longer wait.
+    Attributes:
+        stopped: whether the broker is stopping; if so, no request may wait.
     """
 
     def __init__(
@@ -135,7 +138,7 @@ class PopHold:
         )
 
     def hold(self, pop: HeldPop, now_ms: int) -> bool:
-        """Holds the request until its deadline; returns False if too many wait, or the broker stops."""
+        """Holds the request until its deadline; returns False if too many requests wait or the broker is stopping."""
         queue, place = (pop.topic, pop.queue_id), (pop.group, pop.question)
         waiting = self._queues.get(queue, {}).get(place)
         if self.stopped or self._count >= self._waiting_max:
@@ -165,7 +168,9 @@ class PopHold:
                 self._resume_one(queue, place, None)
 
     def wake(self, topic: str, group: str, queue_id: int = ALL_QUEUES) -> None:
-        """Resumes requests of a group, because the group can get messages from the queue again; -1 means any queue."""
+        """Resumes requests of a group that wait for this queue or for all queues, because the group can get messages
+        again. For each key, at most one pop and one request that only asks are resumed.
+        """
         for waiting_for in {ALL_QUEUES, queue_id}:
             self._resume_one((topic, waiting_for), (group, False), None)
             self._resume_one((topic, waiting_for), (group, True), None)
@@ -176,7 +181,7 @@ class PopHold:
             self._remove(pop)
 
     def release_all(self) -> None:
-        """Resumes all requests, because the broker stops."""
+        """Resumes all requests, because the broker is stopping."""
         self.stopped = True
         for pop in list(self._all()):
             self._remove(pop)
@@ -195,12 +200,14 @@ class PopHold:
                     yield from (pop for _, _, pop in heap if pop.waits)
 
     def _leave(self, pop: HeldPop) -> None:
-        """Resumes a pop in a separate iteration of the event loop, because a pop appends to the log."""
+        """Resumes a request in a separate iteration of the event loop. A pop appends to the log, and the caller may be
+        in the middle of dispatching the log.
+        """
         self._remove(pop)
         self._call_later(0, self._resume, pop)
 
     def _resume(self, pop: HeldPop) -> None:
-        if pop.channel.closed:  # this request has ended since it was woken; the message goes to another request
+        if pop.channel.closed:  # the connection was closed in the meantime; the message goes to another request
             self._resume_one((pop.topic, pop.queue_id), (pop.group, pop.question), None)
             return
         try:

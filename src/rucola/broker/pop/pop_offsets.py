@@ -1,8 +1,8 @@
 """The offsets up to which each group has popped each queue. Event loop only.
 
-Popped messages count as consumed once their checkpoint is synced, because from then on they are either acknowledged or
-delivered again through the revive topic, whatever happens. Before that, the broker keeps the offset in memory. After a
-crash, the newest checkpoints show how far the group had popped.
+Popped messages count as consumed once their checkpoint is synced. From then on, each of them is either acknowledged or
+delivered again through the revive topic, even after a crash. Before the sync, the broker keeps the offset in memory.
+After a crash, the newest checkpoints show how far the group had popped.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PopOffsets:
                 del self._popped[queue]
 
     def recover(self, log: ReviveLog, since_ms: int) -> None:
-        """After a crash, moves offsets past messages whose checkpoints were stored since a given time, so that these
+        """After a crash, moves offsets past messages whose checkpoints were stored since ``since_ms``, so that these
         messages are not popped twice.
 
         Args:
@@ -99,7 +99,7 @@ class PopOffsets:
         for queue in ends.keys() | in_order.keys():
             reached = known = self._offsets.query(queue.group, queue.topic, queue.queue_id)
             for start_offset, end in sorted(ends.get(queue, ())):
-                # A checkpoint before the consumed offset may stem from a changed invisible time.
+                # Checkpoints that begin before the committed offset are ignored: that offset may have been reset later.
                 if reached is None or (start_offset >= (known or 0) and end > reached):
                     reached = end
             reached = max(reached or 0, in_order.get(queue, 0))

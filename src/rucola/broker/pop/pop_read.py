@@ -46,8 +46,9 @@ class Pop:
         waited_for: queues whose messages an earlier attempt fetched from the disk.
         parts: the records for the response.
         rest: number of further messages in the queues.
-        moved: whether messages that do not match were skipped.
-        cold: fetches the first messages that were not in memory; any thread may call it.
+        moved: whether the filter skipped all messages that were read from a queue.
+        cold: fetches the missing messages of the first queue whose messages were not in memory; any thread may
+            call it.
     """
 
     header: PopMessageRequestHeader
@@ -68,7 +69,7 @@ class Pop:
     filter_time: FilterTime | None = None
 
     def again(self, now_ms: int) -> Pop:
-        """The pop as it was before any read, to be repeated after ``cold`` was called."""
+        """A new pop for the same request, to be run after ``cold`` was called; ``now_ms`` is its pop time."""
         return Pop(
             self.header,
             now_ms,
@@ -136,8 +137,8 @@ class PopReader:
         return self._orders.blocked_until_ms(queue, header.attempt_id, header.invisible_time) is not None
 
     def offset_of(self, queue: PoppedQueue, init_mode: int) -> int:
-        """The offset at which the group continues. A group that has never got a message starts at the beginning or at
-        the end of the queue.
+        """The offset at which the group continues. A group that has never got a message starts at the first or at the
+        last message of the queue, depending on ``init_mode``.
         """
         reset = self._offsets.take_reset(queue.group, queue.topic, queue.queue_id) if self._offsets.resets else None
         if reset is not None:
@@ -152,7 +153,7 @@ class PopReader:
         low = self._store.min_queue_offset(name, queue.queue_id)
         if init_mode == _FROM_FIRST or is_retry_topic(queue.topic):
             start = low
-        else:  # if the queue still has all its messages, the group gets all of them
+        else:  # a group gets all messages if none was removed yet
             start = 0 if low == 0 else max(self._store.max_queue_offset(name, queue.queue_id) - 1, 0)
         self._popped.commit(queue, start)
         return start

@@ -27,8 +27,8 @@ class QueueWalk:
         return [pop_retry_topic(topic, group, v2) for v2 in kinds]
 
     def queues(self, topic: str, begin: int) -> Iterator[Place]:
-        """All readable queues of a topic, beginning with queue ``begin`` modulo their number; empty if there is no such
-        topic.
+        """All readable queues of a topic, beginning with queue ``begin`` modulo the number of queues; empty if there is
+        no such topic.
         """
         config = self._topics.get(topic)
         count = config.read_queue_nums if config is not None else 0
@@ -38,12 +38,12 @@ class QueueWalk:
     def places(
         self, topic: str, group: str, queue_id: int, order: bool, begin: int, full: Callable[[], bool]
     ) -> Iterator[Place]:
-        """Yields the queues that a pop reads, in order. Some of the pops begin with the retry topic. The others end
-        with it, unless ``full`` says that the response is complete.
+        """Yields the queues in the sequence in which a pop reads them. ``popFromRetryProbability`` percent of the pops
+        begin with the retry topic. The others end with it, unless ``full`` says that the response is complete.
 
         Args:
             queue_id: -1 for all queues of the topic.
-            order: leave out the retry topic.
+            order: whether messages are popped in order; such pops do not read the retry topic.
             begin: 0 to ``BEGINS`` - 1; decides where to begin.
         """
         retry_topics = self.retry_topics(topic, group)

@@ -1,8 +1,9 @@
-"""Receipts: texts about popped messages that consumers receive and send back (RocketMQ 5.3.3, ``ExtraInfoUtil``;
-protocol.md 2.9).
+"""Receipts of popped messages (RocketMQ 5.3.3, ``ExtraInfoUtil``; protocol.md 2.9).
 
-A receipt, which clients call extra info, has these fields, separated by spaces: queue offset at which the pop began,
-pop time and invisible time in ms, revive queue, kind of the topic, broker, queue, queue offset of the message.
+A consumer gets a receipt with each popped message. It sends the receipt back to acknowledge the message or to change
+the invisible time. A receipt, which clients call extra info, is a text with these fields, separated by spaces: queue
+offset at which the pop began, pop time and invisible time in ms, revive queue, kind of the topic, broker, queue, queue
+offset of the message.
 """
 
 from __future__ import annotations

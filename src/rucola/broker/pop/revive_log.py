@@ -32,7 +32,7 @@ class ReviveLog:
         topic: its name.
         queues: number of queues of the topic.
         timer: sends messages through the timer topic.
-        wall_ms: returns the born time of the messages.
+        wall_ms: returns the current time, which becomes the born time of new records.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class ReviveLog:
     def read(
         self, revive_queue: int, queue_offset: int, cold: ColdRecords | None = None
     ) -> tuple[PopCheckpoint | PopAck | None, int]:
-        """The record in a message of the revive topic, and the time when it was stored; None if the message is gone or
-        holds no record.
+        """The record in a message of the revive topic, and the store time of the message. The record is None if the
+        message is gone or holds no record.
 
         Args:
             cold: as in ``MessageStore.message_at``.
@@ -87,8 +87,8 @@ class ReviveLog:
         return (None, 0) if message is None else (record_of(message), message.store_timestamp_ms)
 
     def newest(self, since_ms: int) -> Iterator[PopCheckpoint | PopAck]:
-        """The records that were stored since a time and wait in the timer or are in the revive topic already. In each
-        queue the newest come first.
+        """The records that were stored in the timer topic or in the revive topic since ``since_ms``. In each queue the
+        newest come first.
         """
         places = [(TIMER, 0), *((self._name, queue_id) for queue_id in range(self.queues))]
         for topic, queue_id in places:

@@ -20,8 +20,8 @@ class WaitingCheckpoint:
 
 @dataclass(slots=True)
 class _EarlyAck:
-    """Acknowledgements without a checkpoint: either the timer is behind and the checkpoint follows, or the checkpoint
-    was completed earlier.
+    """Acknowledgements without a checkpoint: either the timer is behind and the checkpoint will follow, or the
+    checkpoint was completed earlier.
     """
 
     queue_offset: int
@@ -73,8 +73,8 @@ class ReviveQueue:
         self._waiting.popitem(last=False)
 
     def drop_acks_before(self, complete_ms: int) -> None:
-        """Forgets acknowledgements that came before ``complete_ms``. All checkpoints due before that time have been
-        read, so the checkpoints of these acknowledgements cannot follow.
+        """Forgets acknowledgements that came before ``complete_ms`` and have no checkpoint. All checkpoints due before
+        that time have been read, so the checkpoints of these acknowledgements will not come any more.
         """
         for key in [key for key, early in self._early.items() if early.came_ms < complete_ms]:
             del self._early[key]

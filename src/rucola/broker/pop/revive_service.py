@@ -105,8 +105,8 @@ class ReviveService:
         """Due time of the oldest checkpoint that may appear a second time. After a crash the timer delivers some
         checkpoints again.
 
-        There may also be such checkpoints after a clean stop, because the last process may have left some unread, or
-        may not have finished the repeated deliveries after an earlier crash.
+        This matters after a clean stop, too. The last process may have left some of these checkpoints unread, or it may
+        have stopped before the timer had delivered all of them.
         """
         oldest_ms = self._delivered_until_ms(None)
         if crashed_since_ms is not None:

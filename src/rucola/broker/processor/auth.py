@@ -23,7 +23,7 @@ class AuthProcessor:
         self._users = services.access.users
 
     def create_user(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 3001: creates a user. If header and body both have a name, the name in the header counts."""
+        """Request 3001: creates a user. If the header and the body both have a name, the one in the header is used."""
         body = dict(_body(command, "UserInfo"))
         body["username"] = command.ext_fields.get("username") or body.get("username")
         self._users.create_user(body)

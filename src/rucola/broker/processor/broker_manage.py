@@ -1,5 +1,5 @@
-"""Manages the broker by request: figures, options, expiry (RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 25, 26,
-28, 306, 329, 907).
+"""Shows and changes options, shows runtime information and removes expired files by request (RocketMQ 5.3.3,
+``AdminBrokerProcessor``; requests 25, 26, 28, 306, 329, 907).
 
 Without access control, anyone who reaches the port may send these requests. They therefore change only the options in
 ``REMOTE_KEYS``: numbers and switches, within the ranges that ``broker.conf`` allows. None of these options names a
@@ -56,7 +56,7 @@ these options.
 """
 UNCHANGEABLE = {
     "enableNotifyAfterPopOrderLockRelease": ("true", "every free queue wakes the requests that wait for it"),
-    "enablePopBufferMerge": ("false", "pops and acknowledgements are stored at once, none are merged in memory"),
+    "enablePopBufferMerge": ("false", "each pop and acknowledgement is stored immediately, not merged in memory"),
     "estimateAccumulation": ("false", "the number of messages that a filter skips is not estimated"),
 }
 """Switches of RocketMQ that are fixed here: the value of each, and the reason. A request that sets the same value
@@ -124,7 +124,7 @@ class BrokerManageProcessor:
         return command.answer(ResponseCode.SUCCESS, ext_fields={"version": version}, body=options_text(options))
 
     def runtime_info(self, _channel: Channel, command: RemotingCommand) -> Answer | Awaitable[Answer]:
-        """Request 28: runtime figures."""
+        """Request 28: runtime information."""
         return self._cold_reads.serve(lambda cold: success(command, None, KVTable(self._runtime_info(cold))))
 
     def ha_status(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
@@ -132,7 +132,7 @@ class BrokerManageProcessor:
         return success(command, None, HARuntimeInfo(self._store.max_offset))
 
     def expire(self, channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Requests 306 and 329: expired log segments are removed soon, with their queue and index entries."""
+        """Requests 306 and 329: starts the removal of expired log segments with their queue and index entries."""
         event(_log, logging.INFO, "expiry asked for", code=command.code, peer=channel.remote_address)
         self._store.expire_now()
         return success(command)

@@ -142,7 +142,7 @@ class ClientManageProcessor:
         )
 
     def _prepare_group(self, consumer: ConsumerData) -> str | None:
-        """Creates group configuration and retry topic of a consumer.
+        """Creates the configuration and the retry topic of a consumer's group, if they do not exist.
 
         Returns:
             The retry topic, empty for a group without one; None if the group does not exist and must not be created, or

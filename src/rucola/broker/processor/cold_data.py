@@ -1,5 +1,5 @@
-"""Messages that are not in memory: how much of them groups may read, and whether the system reads ahead (RocketMQ
-5.3.3, ``AdminBrokerProcessor``; requests 2001 to 2004).
+"""Sets and shows how many bytes groups may read from the disk, and sets whether the operating system reads ahead
+(RocketMQ 5.3.3, ``AdminBrokerProcessor``; requests 2001 to 2004).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ColdDataProcessor:
         return success(command)
 
     def info(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 2003: thresholds and figures."""
+        """Request 2003: the thresholds, and how much the groups have read from the disk."""
         return command.answer(ResponseCode.SUCCESS, body=fastjson.dumps(self._flow.info()))
 
     def set_read_mode(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:

@@ -100,8 +100,8 @@ class ConnectionQueryProcessor:
     def groups_of_topic(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
         """Request 300: groups that read a topic or have read it.
 
-        RocketMQ also lists the topic itself as a group if any group reads it. This broker leaves out that entry,
-        because the entry has no use.
+        RocketMQ also lists the topic itself as a group if any group reads the topic. This broker leaves out
+        that entry, because it serves no purpose.
         """
         topic = TopicRequestHeader.from_ext_fields(command.ext_fields).topic
         groups = {*self._consumers.subscribers(topic), *self._offsets.groups_of(topic)}

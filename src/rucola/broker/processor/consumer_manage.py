@@ -48,7 +48,7 @@ class ConsumerManageProcessor:
         if header.commit_offset is None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {header.topic}")
         # After the number of a topic's queues was reduced, groups may still commit offsets for the former queues. Other
-        # queue ids are refused, because their offsets would stay in the table.
+        # queue ids are refused, because the table would keep offsets of queues that never existed.
         queue_count = max(topic.read_queue_nums, topic.write_queue_nums)
         if not 0 <= header.queue_id < queue_count and not self._is_known(header):
             raise BrokerError(
@@ -77,7 +77,7 @@ class ConsumerManageProcessor:
         For a group without an offset, the response is offset 0 if the message at queue offset 0 is in memory, and
         QUERY_NOT_FOUND if it is not. Clients that set ``setZeroIfNotFound`` to false get QUERY_NOT_FOUND in both cases.
         After QUERY_NOT_FOUND, clients start where their ``consumeFromWhere`` says. So a new group reads a backlog from
-        the disk only if its clients want to.
+        the disk only if its clients' ``consumeFromWhere`` says so.
         """
         header = QueryConsumerOffsetRequestHeader.from_ext_fields(command.ext_fields)
         offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)

@@ -1,7 +1,7 @@
 """Handles sends to retry topics (RocketMQ 5.3.3, ``SendMessageProcessor#handleRetryAndDLQ``).
 
-A client that cannot give a message back with request 36, or that consumes in order, itself sends the message to the
-retry topic of its group.
+A client itself sends a message to the retry topic of its group in two cases: request 36, which would give the message
+back to the broker, has failed, or the client consumes in order.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rucola.protocol.headers.send import SendMessageRequestHeader, SendMessageRe
 
 DLQ_QUEUES = 1
 HONOURS_MAX_RECONSUME_TIMES = 121
-"""V3_4_9: from this version on the client says how often it retries."""
+"""V3_4_9. From this version on, the client's ``maxReconsumeTimes`` overrides the limit of the group."""
 
 
 class DeadLetterRule:
-    """Replaces the retry topic of a send by the dead-letter topic of the group if the message failed too often, or if
-    clients of the group hold queue locks, which means that the group consumes in order.
+    """Redirects a send from the retry topic to the dead-letter topic of the group if the message failed too often, or
+    if the group consumes in order. A group consumes in order if its clients hold queue locks.
     """
 
     def __init__(
@@ -34,8 +34,8 @@ class DeadLetterRule:
         self._locks = locks
 
     def apply(self, command: RemotingCommand) -> None:
-        """Changes the header of ``command`` if its message belongs in the dead-letter topic. An unknown group is
-        refused later.
+        """Changes the header of ``command`` if its message belongs in the dead-letter topic. If the group is unknown,
+        changes nothing, because the check of the topic then refuses the send.
 
         Raises:
             FormatError: a required field is missing or not a number.

@@ -1,4 +1,6 @@
-"""Ends transactions, and reopens them (RocketMQ 5.3.3, ``EndTransactionProcessor``; requests 37, 323)."""
+"""Ends transactions, and resumes checks of half messages (RocketMQ 5.3.3, ``EndTransactionProcessor``; requests 37,
+323).
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ _NOT_PUT_BACK = f"Exception was thrown when putting message back to {TRANS_HALF_
 
 
 class EndTransactionProcessor:
-    """Serves requests 37 and 323. Clients send request 37 as oneway. With SYNC_FLUSH, the response to a request
-    that is not oneway waits until the outcome (37), or the message put back (323), is synced.
+    """Serves requests 37 and 323. Clients send request 37 as oneway and get no response. With SYNC_FLUSH, any other
+    response waits for a sync: of the transaction's outcome (request 37), or of the half message that was put back
+    (request 323).
     """
 
     def __init__(self, services: BrokerServices) -> None:
@@ -54,7 +57,7 @@ class EndTransactionProcessor:
         return self._serve(partial(self._resume_check, channel, command, physical_offset))
 
     def _serve(self, step: Callable[[ColdRecords], Answer]) -> Answer | Awaitable[Answer]:
-        """The result of ``step``, which needs to know all half messages."""
+        """The result of ``step``. If too many half messages are not scanned yet, ``step`` runs after their scan."""
         return self._when_scanned(step) if self._checks.is_behind else self._cold_reads.serve(step)
 
     async def _when_scanned(self, step: Callable[[ColdRecords], Answer]) -> Answer:

@@ -22,7 +22,7 @@ from rucola.protocol.codes import ResponseCode
 
 _FLAGS = int(MessageSysFlag.NEED_UNWRAP | MessageSysFlag.INNER_BATCH)
 _WRITTEN = (INNER_NUM, INNER_BASE)
-"""Properties that are ignored in the request."""
+"""Properties that the broker sets; their values in the request are ignored."""
 _TIMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 
@@ -38,11 +38,11 @@ def inner_batch(
     """The record of batch ``row``, which holds ``count`` messages.
 
     Args:
-        broker_properties: property text that is stored with every message.
+        broker_properties: properties that the broker stores with every message.
         born_host: address of the sender, 8 or 20 bytes.
 
     Raises:
-        BrokerError: MESSAGE_ILLEGAL for a property that is not possible in a batch.
+        BrokerError: MESSAGE_ILLEGAL: the batch has a property that is not allowed in batches.
     """
     base = row * ROW_WIDTH
 

@@ -49,9 +49,9 @@ class OffsetManageProcessor:
         return command.answer(ResponseCode.SUCCESS, body=self._schedule.encode())
 
     def correction_offsets(self, _channel: Channel, command: RemotingCommand) -> RemotingCommand:
-        """Request 308: for each queue, the smallest offset that any group outside ``filterGroups`` has, or 2^63 - 1
-        if ``compareGroup`` has a still smaller offset. The search for the smallest offset skips offsets of removed
-        messages.
+        """Request 308: for each queue, the smallest offset of all groups except those in ``filterGroups``. Offsets of
+        removed messages are not considered. If the offset of ``compareGroup`` is smaller than the result, 2^63 - 1 is
+        returned for the queue.
         """
         header = QueryCorrectionOffsetRequestHeader.from_ext_fields(command.ext_fields)
         left_out = {group.strip() for group in (header.filter_groups or "").split(",")}

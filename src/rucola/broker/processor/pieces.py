@@ -19,7 +19,7 @@ from rucola.store.log.cold_read import ColdRecords, NotInMemoryError
 
 
 class Pieces:
-    """Builds the responses to one group of requests. Event loop only.
+    """Builds the responses of one processor. Event loop only.
 
     Args:
         cold_reads: fetches messages that are not in memory; after a fetch, the building of the response begins again.

@@ -1,4 +1,6 @@
-"""Serves pops: checks, read, answer or wait (RocketMQ 5.3.3, ``PopMessageProcessor``; request 200050)."""
+"""Serves pops: checks the request, reads messages, and responds or waits (RocketMQ 5.3.3, ``PopMessageProcessor``;
+request 200050).
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ class PopMessageProcessor:
             self._reader.read_queue(pop, topic, queue_id)
         code, remark = ResponseCode.SUCCESS, "FOUND"
         if pop.count:
-            if pop.cold is not None:  # the next pop finds the messages in memory
+            if pop.cold is not None:  # so that the next pop finds the messages in memory
                 self._cold_reads.start(channel, pop.cold, _nobody_waits)
             if pop.rest > 0:
                 self._hold.wake(header.topic, header.consumer_group, header.queue_id)
@@ -156,7 +158,7 @@ class PopMessageProcessor:
         return True
 
     def _fetched(self, channel: Channel, command: RemotingCommand, pop: Pop) -> None:
-        """Continues after the disk read. The messages are invisible from now on."""
+        """Repeats the pop after the disk read. The invisible time of its messages begins now."""
         if not channel.closed:
             again = pop.again(self._wall_ms())
             serve_again(channel, command, lambda channel, command: self._serve(channel, command, again))

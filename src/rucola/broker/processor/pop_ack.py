@@ -1,7 +1,8 @@
 """Acknowledges popped messages and changes their invisible time (RocketMQ 5.3.3, ``AckMessageProcessor``,
 ``ChangeInvisibleTimeProcessor``; requests 200051, 200151 and 200053).
 
-A response is sent only when the record of the change is in the log, and with SYNC_FLUSH only when it is synced.
+If a change has a record in the log, the response is sent only after the record is stored, and with SYNC_FLUSH only
+after the record is synced.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class PopAckProcessor:
         return self._when_safe(channel, command, command.answer(ResponseCode.SUCCESS), end)
 
     def change_invisible_time(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
-        """Request 200053: stores a new checkpoint for the message and acknowledges the old one."""
+        """Request 200053: stores a new checkpoint for the message and acknowledges the old one. Messages popped in
+        order have no checkpoint; only the time in the table of their last pop changes.
+        """
         header = ChangeInvisibleTimeRequestHeader.from_ext_fields(command.ext_fields)
         try:
             self._check_queue(channel, header.topic, header.queue_id)
@@ -87,7 +90,7 @@ class PopAckProcessor:
         if receipt.ordered:
             answer, end = self._change_in_order(queue, receipt, header), 0
         else:
-            # The new pop time must differ from the old one, otherwise both checkpoints would look the same.
+            # The new pop time must differ from the old one. Otherwise both checkpoints could have the same key.
             pop_time_ms = max(self._wall_ms(), receipt.pop_time_ms + 1)
             key = PopKey(*queue, header.offset, pop_time_ms, receipt.broker_name)
             self._log.put_checkpoint(PopCheckpoint(key, header.invisible_time, (0,)), receipt.revive_queue)
@@ -110,7 +113,8 @@ class PopAckProcessor:
 
     def _ack_in_order(self, channel: Channel, queue: PoppedQueue, receipt: Receipt, queue_offset: int) -> int:
         """Acknowledges a message popped in order, and moves the group's offset forward if possible. After a crash, the
-        broker repeats the move from a record in the log. Returns the end of this record; 0 if there is none.
+        broker repeats the move from a record in the log. Returns the physical offset after this record; 0 if no record
+        was stored.
         """
         before = self._committed(queue)
         if queue_offset < before:
